@@ -1,0 +1,49 @@
+"""Lists the compiled modules: every .pyx under src. All other metadata is in pyproject.toml.
+
+TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for coverage.
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+sanitize = os.environ.get("TRADEWIND_SANITIZE") == "1"
+trace = os.environ.get("TRADEWIND_TRACE") == "1"
+compile_args = ["-Wno-unused-function", "-Wno-unused-variable"]
+compile_args += (
+    ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
+    if sanitize
+    else ["-O3", "-g0"]
+)
+link_args = ["-fsanitize=address,undefined"] if sanitize else []
+macros = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else []
+
+extensions = [
+    Extension(
+        str(path.relative_to("src").with_suffix("")).replace(os.sep, "."),
+        [str(path)],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+        define_macros=macros,
+    )
+    for path in sorted(Path("src").rglob("*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        build_dir="build/cython-sanitize" if sanitize else "build/cython",
+        include_path=["src"],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "linetrace": trace,
+            "embedsignature": True,
+        },
+    )
+)

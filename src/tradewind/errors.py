@@ -1,0 +1,37 @@
+"""Every exception that Tradewind raises on purpose.
+
+Owns the class tree only: the texts are made where the fault is found, because only that place can name
+the field, the byte or the file. Nothing here is ever used for our own bugs; those are assertions.
+"""
+
+from __future__ import annotations
+
+
+class TradewindError(Exception):
+    """Base of all errors that a user may see; `str(error)` is one readable line."""
+
+
+class ConfigError(TradewindError):
+    """A configuration file, flag or option is wrong.
+
+    `path` and `line` locate it (line is 1-based, 0 when the fault has no line, as for a flag).
+    """
+
+    def __init__(self, text: str, path: str = "", line: int = 0) -> None:
+        self.text = text
+        self.path = path
+        self.line = line
+        place = f"{path}:{line}: " if path and line else f"{path}: " if path else ""
+        super().__init__(place + text)
+
+
+class ProtocolError(TradewindError):
+    """The peer broke the wire protocol; `wire_text` is what it is told (empty: nothing is sent)."""
+
+    def __init__(self, text: str, wire_text: str = "") -> None:
+        self.wire_text = wire_text
+        super().__init__(text)
+
+
+class ServerStartError(TradewindError):
+    """The server cannot start: an address in use, a file that cannot be read or written."""

