@@ -1,8 +1,8 @@
-"""Every setting of a server, typed, with its default: the meeting point of flags, config file and embedding.
+"""Every setting of a server, typed, with its default: where flags, file and embedding meet.
 
-Owns names, units and defaults. `server.config` fills these from a file, `server.flags` from the command line;
-everything else only reads them. Units are in the names: `_ns` nanoseconds, `_bytes` bytes. Passwords and tokens
-are `Secret`, which prints as asterisks wherever it ends up.
+Owns names, units and defaults. `server.config` fills these from a file, `server.flags` from the
+command line; everything else only reads them. Units are in the names: `_ns` nanoseconds, `_bytes`
+bytes. Passwords and tokens are `Secret`, which prints as asterisks wherever it ends up.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ class Secret:
     __str__ = __repr__
 
 
+NO_SECRET = Secret("")
+
+
 @dataclass(frozen=True, slots=True)
 class UserOptions:
-    """One user of an account: by password, by nkey, or by TLS certificate (a user name without password)."""
+    """One user of an account: by password, by nkey, or by TLS certificate (a name only)."""
 
     user: str = ""
-    password: Secret = Secret("")
+    password: Secret = NO_SECRET
     nkey: str = ""
     permissions: PermissionRules | None = None
     connection_types: frozenset[str] = frozenset()  # empty: any
@@ -61,11 +64,11 @@ class UserOptions:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationOptions:
-    """The `authorization {}` block, or the --user/--pass/--auth flags. `users` are members of `$G`."""
+    """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`."""
 
     user: str = ""
-    password: Secret = Secret("")
-    token: Secret = Secret("")
+    password: Secret = NO_SECRET
+    token: Secret = NO_SECRET
     timeout_ns: int = 0  # 0: 2 s, or the TLS timeout plus 1 s
     users: tuple[UserOptions, ...] = ()
     default_permissions: PermissionRules | None = None
@@ -81,13 +84,19 @@ class AccountOptions:
     max_connections: int = -1
     max_subscriptions: int = -1
     max_payload_bytes: int = -1
+    nkey: str = ""  # its public key, if it has one
     jetstream: bool = False
+    # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
+    # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).
     jetstream_limits: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """A `tls {}` block or the --tls flags. `handshake_first_ns`: None = INFO first, 0 = TLS first, else auto delay."""
+    """A `tls {}` block or the --tls flags.
+
+    `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else how long to wait for TLS.
+    """
 
     cert_file: str = ""
     key_file: str = ""
@@ -97,7 +106,7 @@ class TlsOptions:
     timeout_ns: int = 2 * SECOND_NS
     handshake_first_ns: int | None = None
     min_version: str = "1.2"
-    cipher_suites: tuple[str, ...] = ()
+    cipher_suites: tuple[str, ...] = ()  # names as in Go; empty: the defaults
     pinned_certs: frozenset[str] = frozenset()
 
 
@@ -126,7 +135,7 @@ class WebsocketOptions:
 
 @dataclass(frozen=True, slots=True)
 class JetStreamOptions:
-    """The `jetstream` block. `sync_interval_ns` 0 means always: acknowledged means synced (our default)."""
+    """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (our default)."""
 
     enabled: bool = False
     store_dir: str = ""
@@ -135,7 +144,17 @@ class JetStreamOptions:
     domain: str = ""
     sync_interval_ns: int = 0
     strict: bool = True
+    # Only what the file sets: max_ack_pending, max_ha_assets, max_request_batch,
+    # duplicate_window_ns, batch_max_inflight_per_stream, batch_max_inflight_total,
+    # batch_max_msgs, batch_timeout_ns.
     limits: dict[str, int] = field(default_factory=dict)
+    max_buffered_bytes: int = 0  # per stream, waiting to be stored; 0: the default, as below
+    max_buffered_msgs: int = 0
+    request_queue_limit: int = 0  # API requests waiting
+    info_queue_limit: int = 0
+    max_concurrent_io: int = 0
+    extension_hint: str = ""
+    unique_tag: str = ""
     legacy_preview: bool = True
 
 
@@ -150,7 +169,7 @@ class ServerOptions:
     server_tags: tuple[str, ...] = ()
     server_metadata: dict[str, str] = field(default_factory=dict)
     # Monitoring: port 0 is off, -1 any free port.
-    http_host: str = ""  # empty: 127.0.0.1
+    http_host: str = ""  # empty: 127.0.0.1 when embedded; a file or flags fill in the client host
     http_port: int = 0
     https_port: int = 0
     http_base_path: str = ""
@@ -180,6 +199,7 @@ class ServerOptions:
     ping_interval_ns: int = 2 * MINUTE_NS
     ping_max: int = 2
     write_deadline_ns: int = 10 * SECOND_NS
+    write_timeout: str = "default"  # what follows a missed deadline: default, close or retry
     lame_duck_duration_ns: int = 2 * MINUTE_NS
     lame_duck_grace_ns: int = 10 * SECOND_NS
     no_header_support: bool = False
@@ -198,3 +218,10 @@ class ServerOptions:
     config_file: str = ""
     config_digest: str = ""
     notices: tuple[str, ...] = ()  # one line each, logged as warnings when the server starts
+
+    @property
+    def auth_timeout_ns(self) -> int:
+        """How long a connection may take to authenticate."""
+        if self.authorization.timeout_ns:
+            return self.authorization.timeout_ns
+        return self.tls.timeout_ns + SECOND_NS if self.tls else 2 * SECOND_NS

@@ -1,0 +1,230 @@
+"""Who may enter: from CONNECT to membership of an account.
+
+Owns the way of a connection through the gate: nonce, CONNECT, decision (at once or from a worker thread), account,
+permissions, and the same again after a reload. It is the only caller of the gate; it never looks at a password itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tradewind.broker.connect import ConnectOptions, parse_connect
+from tradewind.broker.contracts import label, printable
+from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.session import BLOCKED_AUTHENTICATION_FLAG, Session
+from tradewind.errors import ProtocolError
+from tradewind.route.permissions import Permissions
+from tradewind.route.rules import PermissionRules
+from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+
+# How many connections may be in front of the gate at once: they cost memory and have shown nothing yet.
+UNAUTHENTICATED_MAX = 8192
+NONCE_RANDOM_BYTES = 11
+_SECRETS = re.compile(r'("(?:pass|auth_token|sig|jwt)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE)
+
+
+@lru_cache(maxsize=1024)
+def compiled(rules: PermissionRules) -> Permissions:
+    """Sessions of one user share the compiled form of its rules."""
+    return Permissions(rules)
+
+
+class Admission:
+    """The gate's side of the broker."""
+
+    def __init__(self, broker: Broker, gates: dict[str, Gate]) -> None:
+        self._broker = broker
+        self.gates = gates
+        self._unauthenticated: set[int] = set()
+        self._deferred: list[tuple[Session, Deferred]] = []
+        # What to do when the worker thread has answered, by cid.
+        self._continuations: dict[int, Callable[[Identity], None]] = {}
+
+    def gate(self, session: Session) -> Gate:
+        """The gate of the listener that the connection came through."""
+        return self.gates[session.connection_type]
+
+    def auth_required(self, session: Session) -> bool:
+        """What INFO says."""
+        return self.gate(session).auth_required
+
+    # ---------------------------------------------------------------- before CONNECT
+
+    def opened(self, session: Session) -> None:
+        """A new connection: it has to authenticate, or is a member of the default account at once."""
+        gate = self.gate(session)
+        session.options = ConnectOptions()
+        if gate.nonce_required:
+            random_bytes = secrets.token_bytes(NONCE_RANDOM_BYTES)
+            session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
+        if gate.auth_required:
+            session.require_auth()
+            self._unauthenticated.add(session.cid)
+            broker = self._broker
+            broker.deadlines.add(broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth")
+
+    def enter_without_connect(self, session: Session) -> None:
+        """Nothing has to be shown: operations before CONNECT run as the default user."""
+        decision = self.gate(session).check(self._credentials(session))
+        if isinstance(decision, Identity):
+            self._join(session, decision, connected=False)
+        else:
+            session.require_auth()
+
+    def too_many_unauthenticated(self) -> bool:
+        """Whether the room in front of the gate is full."""
+        return len(self._unauthenticated) > UNAUTHENTICATED_MAX
+
+    def closed(self, session: Session) -> None:
+        """The connection has ended."""
+        self._unauthenticated.discard(session.cid)
+        self._continuations.pop(session.cid, None)
+
+    # ---------------------------------------------------------------- CONNECT
+
+    def connect(self, session: Session, argument: bytes) -> None:
+        """A CONNECT arrived, the first or a further one."""
+        try:
+            options = parse_connect(argument, session.options)
+        except ProtocolError as error:
+            self._broker.log.error(f"{label(session)} - {error}")
+            session.close(ops.CLOSED_PROTOCOL)
+            return
+        if session.is_connected:
+            session.drop_subscriptions()
+        headers = options.headers and not self._broker.options.no_header_support
+        session.configure(options, headers, self._broker.log.trace_enabled)
+        if options.account or options.new_account:
+            self.reject(session, "CONNECT names an account")
+            return
+        self._ask(session, lambda identity: self._accept(session, identity))
+
+    def _credentials(self, session: Session) -> Credentials:
+        options: ConnectOptions = session.options
+        credentials = Credentials(
+            user=options.user,
+            password=options.password,
+            token=options.token,
+            nkey=options.nkey,
+            signature=options.signature,
+            jwt=options.jwt,
+            nonce=session.nonce,
+            connection_type=session.connection_type,
+            certificate=session.tls.certificate if session.tls else None,
+        )
+        return credentials if session.complete_credentials is None else session.complete_credentials(credentials)
+
+    def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
+        """Ask the gate; `accepted` runs now or when a worker thread has the answer."""
+        decision = self.gate(session).check(self._credentials(session))
+        if isinstance(decision, Deferred):
+            self._continuations[session.cid] = accepted
+            self._deferred.append((session, decision))
+            session.block(BLOCKED_AUTHENTICATION_FLAG)
+        elif isinstance(decision, Rejection):
+            self.reject(session, decision.reason)
+        else:
+            accepted(decision)
+
+    def take_deferred(self) -> list[tuple[Session, Deferred]]:
+        """The checks that need a worker thread."""
+        deferred, self._deferred = self._deferred, []
+        return deferred
+
+    def decided(self, session: Session, decision: Identity | Rejection) -> None:
+        """A worker thread has answered; the connection may be gone by now."""
+        accepted = self._continuations.pop(session.cid, None)
+        if accepted is None or session.is_closed:
+            return
+        if isinstance(decision, Rejection):
+            self.reject(session, decision.reason)
+        else:
+            accepted(decision)
+        session.unblock(BLOCKED_AUTHENTICATION_FLAG)
+
+    def reject(self, session: Session, reason: str) -> None:
+        """Close; the peer learns only that it is not authorised."""
+        options: ConnectOptions = session.options
+        self._broker.totals.auth_failures += 1
+        who = ""
+        if options.user:
+            who = f' - User "{printable(options.user.encode("utf-8", "surrogateescape"))}"'
+        elif options.token:
+            who = ' - Token "[REDACTED]"'
+        elif options.nkey:
+            who = f' - Nkey "{printable(options.nkey.encode("utf-8", "surrogateescape"))}"'
+        self._broker.log.error(f"{label(session)} - authentication error{who}")
+        self._broker.log.debug(f"{label(session)} - refused: {reason}")
+        for observer in self._broker.observers:
+            observer.on_auth_error(session, reason)
+        session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
+
+    def _accept(self, session: Session, identity: Identity) -> None:
+        """The gate said yes: check what is left of CONNECT and make it a member."""
+        options: ConnectOptions = session.options
+        if not self._join(session, identity, connected=True):
+            return
+        if options.protocol not in (0, ops.PROTOCOL_VERSION):
+            session.close(ops.CLOSED_BAD_PROTOCOL_VERSION, ops.ERROR_CLIENT_PROTOCOL)
+            return
+        if options.no_responders and not options.headers:
+            session.close(ops.CLOSED_NO_RESPONDERS_HEADERS, ops.ERROR_NO_RESPONDERS_HEADERS)
+            return
+        if options.verbose:
+            session.write(b"+OK\r\n")
+        for observer in self._broker.observers:
+            observer.on_connect(session)
+
+    def _join(self, session: Session, identity: Identity, *, connected: bool) -> bool:
+        """Make it a member of its account; false when the account is full."""
+        broker = self._broker
+        account = broker.accounts.get(identity.account)
+        if account is None:
+            self.reject(session, f"account {identity.account!r} does not exist")
+            return False
+        self._unauthenticated.discard(session.cid)
+        if session.cid not in account.sessions:
+            if 0 <= account.limits.connections_max <= account.session_count:
+                session.close(ops.CLOSED_MAX_ACCOUNT_CONNECTIONS, ops.ERROR_MAX_ACCOUNT_CONNECTIONS)
+                return False
+            session.account.sessions.pop(session.cid, None)
+            account.sessions[session.cid] = session
+            account.total_connections += 1
+        permissions = None if identity.permissions is None else compiled(identity.permissions)
+        session.enter(account, identity.user, permissions, broker.options, connected or session.is_connected)
+        return True
+
+    # ---------------------------------------------------------------- reload
+
+    def recheck(self, session: Session) -> None:
+        """The users have changed: pass the gate again with what CONNECT said, and keep only what is still allowed."""
+        if session.must_authenticate:
+            return
+        if not session.is_connected and self.auth_required(session):
+            session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
+            return
+        self._ask(session, lambda identity: self._reenter(session, identity))
+
+    def _reenter(self, session: Session, identity: Identity) -> None:
+        if identity.account != session.account.name:
+            session.close(ops.CLOSED_AUTHENTICATION_FAILURE)
+            return
+        if not self._join(session, identity, connected=session.is_connected):
+            return
+        for info in session.recheck_subscriptions():
+            using = f' using queue "{info.queue}"' if info.queue else ""
+            session.send_error(f'Permissions Violation for Subscription to "{info.subject}"{using} (sid "{info.sid}")')
+            self._broker.log.notice(f'Removed sub "{info.subject}" (sid "{info.sid}") for User "{session.user}" - '
+                                    "not authorized")  # fmt: skip
+
+    def redacted(self, argument: bytes) -> str:
+        """A CONNECT for the log, without its secrets."""
+        return _SECRETS.sub(r'\1"[REDACTED]"', printable(argument))

@@ -1,0 +1,393 @@
+"""The server without sockets: connections, accounts, liveness and limits.
+
+Owns every open session and every account. It takes bytes and times through sessions and `tick`, and gives effects back
+through `end_turn` (sessions with output, a verdict or an end) and `take_deferred` (passwords to check elsewhere). It
+does no I/O and reads no clock but the one passed in, so a whole server runs inside a test.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
+from tradewind.broker.admission import Admission
+from tradewind.broker.contracts import (
+    BrokerLog,
+    BrokerOptions,
+    ClosedSession,
+    Observer,
+    RemoteAddress,
+    Totals,
+    closed_session,
+    label,
+    printable,
+)
+from tradewind.broker.deadlines import Deadlines
+from tradewind.broker.identity import Deferred, Gate, Identity, Rejection
+from tradewind.broker.info import ServerInfo
+from tradewind.broker.router import Router
+from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
+from tradewind.clock import Clock
+from tradewind.wire import ops
+from tradewind.wire.parser import KIND_NAMES
+
+GLOBAL_ACCOUNT = "$G"
+SECOND_NS = 1_000_000_000
+FIRST_PING_NS = 2 * SECOND_NS
+RTT_INTERVAL_NS = 3600 * SECOND_NS
+STALL_NS = 5_000_000
+SYSTEM_ACCOUNT_DEFAULT = "$SYS"
+
+
+class Broker:
+    """One server. `gates` maps a listener kind ("STANDARD", "WEBSOCKET") to its gate."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        gates: dict[str, Gate],
+        accounts: dict[str, AccountLimits],
+        *,
+        server_id: str,
+        clock: Clock,
+        log: BrokerLog,
+        seed: int,
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.log = log
+        self.server_id = server_id
+        self.server_name = options.server_name or server_id
+        self.start_ns = clock.wall_ns()
+        self.config_load_ns = self.start_ns
+        self.lame_duck = False
+        self.sessions: dict[int, Session] = {}
+        self.closed: deque[ClosedSession] = deque(maxlen=options.max_closed_clients)
+        self.deadlines = Deadlines()
+        self.observers: list[Observer] = []
+        self._random = random.Random(seed)  # noqa: S311 - spreads pings, keeps no secret
+        self._seed = seed & (2**64 - 1)
+        self.router = Router(self._seed)
+        self.totals = Totals(self.router)
+        self.accounts: dict[str, Account] = {}
+        self._set_accounts(accounts)
+        self.info = ServerInfo(server_id, self.server_name, headers=not options.no_header_support)
+        self.admission = Admission(self, gates)
+        self._next_cid = 1
+
+    def _set_accounts(self, accounts: dict[str, AccountLimits]) -> None:
+        """Make the accounts that are new and update the limits of the others; members keep their account."""
+        for name in (GLOBAL_ACCOUNT, *accounts):
+            limits = accounts.get(name, AccountLimits())
+            if name in self.accounts:
+                self.accounts[name].limits = limits
+            else:
+                cache = not self.options.disable_sublist_cache
+                self.accounts[name] = Account(name, self.router, self._seed, limits, cache)
+
+    # ---------------------------------------------------------------- time
+
+    def monotonic_ns(self) -> int:
+        """For deadlines."""
+        return self.clock.monotonic_ns()
+
+    def now_ns(self) -> int:
+        """For stamps."""
+        return self.clock.wall_ns()
+
+    # ---------------------------------------------------------------- connections come
+
+    def open_session(
+        self,
+        remote: RemoteAddress,
+        connection_type: str = "STANDARD",
+        *,
+        tls: Any = None,
+        send_info: bool = True,
+    ) -> Session:
+        """A connection was accepted. `send_info` is false when the listener has sent INFO in the clear before TLS.
+
+        The session may come back closed (limits): the link then only writes its output.
+        """
+        session = Session(self, self.router, self.accounts[GLOBAL_ACCOUNT], self._next_cid, self.options, self._seed)
+        self._next_cid += 1
+        session.remote_ip = remote.ip
+        session.remote_port = remote.port
+        session.connection_type = connection_type
+        session.tls = tls
+        session.trace = self.log.trace_enabled
+        session.start_ns = session.last_activity_ns = self.now_ns()
+        self.totals.total_connections += 1
+        self.admission.opened(session)
+        if send_info:
+            session.write(self.info_line(session))
+        self.sessions[session.cid] = session
+        if self._refuse_at_limits(session):
+            return session
+        self.log.debug(f"{label(session)} - Client connection created")
+        if not session.must_authenticate:
+            self.admission.enter_without_connect(session)
+        interval_ns = min(self._ping_interval_ns(session), FIRST_PING_NS)
+        jitter_ns = self._random.randrange(max(interval_ns // 5, 1))
+        if self.options.ping_interval_ns <= FIRST_PING_NS:
+            jitter_ns = 0
+        self.deadlines.add(self.monotonic_ns() + interval_ns + jitter_ns, session.cid, "ping")
+        return session
+
+    def _refuse_at_limits(self, session: Session) -> bool:
+        """Close a new connection that is one too many."""
+        over = 0 <= self.options.max_connections < len(self.sessions)
+        if over or self.admission.too_many_unauthenticated():
+            self.log.error(f"{label(session)} - {ops.ERROR_MAX_CONNECTIONS}")
+            session.close(ops.CLOSED_MAX_CONNECTIONS, ops.ERROR_MAX_CONNECTIONS)
+            return True
+        return False
+
+    def info_line(self, session: Session, **extra: Any) -> bytes:
+        """INFO as this connection should see it."""
+        account_max = session.account.limits.payload_bytes_max
+        payload_max = self.options.max_payload_bytes
+        return self.info.line(
+            session.connection_type,
+            max_payload=min(payload_max, account_max) if account_max >= 0 else payload_max,
+            auth_required=self.admission.auth_required(session),
+            nonce=session.nonce.decode(),
+            client_id=session.cid,
+            client_ip=session.remote_ip,
+            ldm=self.lame_duck,
+            **extra,
+        )
+
+    def broadcast_info(self) -> None:
+        """Tell every client that understands it what has changed."""
+        for session in self.sessions.values():
+            if session.is_connected and session.options.protocol >= 1:
+                session.write(self.info_line(session))
+
+    # ---------------------------------------------------------------- called by sessions
+
+    def connect_received(self, session: Session, argument: bytes) -> None:
+        """CONNECT arrived."""
+        self.admission.connect(session, argument)
+
+    def refuse(self, session: Session, reason: str) -> None:
+        """An operation came before CONNECT where it must not."""
+        self.admission.reject(session, reason)
+
+    def info_received(self, session: Session, argument: bytes) -> None:
+        """Clients have no business to send INFO; a valid one is ignored, as nats-server does."""
+        try:
+            msgspec.json.decode(argument)
+        except msgspec.DecodeError:
+            session.close(ops.CLOSED_PROTOCOL)
+
+    def first_pong_sent(self, session: Session) -> None:
+        """The first PING after CONNECT was answered: the client learns where it ended up."""
+        if session.options.protocol >= 1:
+            session.write(
+                self.info_line(
+                    session,
+                    connect_info=True,
+                    remote_account=session.account.name,
+                    acc_is_sys=self.is_system_account(session.account),
+                )
+            )
+
+    def pong_received(self, session: Session) -> None:
+        """An answer to one of our PINGs."""
+        session.pings_outstanding = 0
+        if session.ping_sent_ns:
+            session.rtt_ns = max(self.monotonic_ns() - session.ping_sent_ns, 1)
+            session.ping_sent_ns = 0
+
+    def publish_denied(self, session: Session, subject: bytes, is_reply: bool) -> None:  # noqa: FBT001
+        """Tell the peer, and the log, what it may not publish."""
+        name = subject.decode("utf-8", "surrogateescape")
+        kind = "Publish with Reply of" if is_reply else "Publish to"
+        session.send_error(f'Permissions Violation for {kind} "{name}"')
+        what = "Reply" if is_reply else "Subject"
+        self.log.error(f'{label(session)} - Publish Violation - {what} "{printable(subject)}"')
+
+    def subscribe_denied(self, session: Session, subject: bytes, queue: bytes, sid: bytes) -> None:
+        """Tell the peer, and the log, what it may not subscribe to."""
+        name = subject.decode("utf-8", "surrogateescape")
+        group = queue.decode("utf-8", "surrogateescape")
+        using = f' using queue "{group}"' if group else ""
+        session.send_error(f'Permissions Violation for Subscription to "{name}"{using}')
+        queue_text = f'Queue: "{printable(queue)}", ' if queue else ""
+        self.log.error(
+            f'{label(session)} - Subscription Violation - Subject "{printable(subject)}", '
+            f"{queue_text}SID {printable(sid)}"
+        )
+
+    def is_system_account(self, account: Account) -> bool:
+        """Whether this is the account of the server's own events and requests."""
+        return account is self.system_account
+
+    @property
+    def system_account(self) -> Account | None:
+        """The system account, unless it is switched off."""
+        return self.accounts.get(self.options.system_account)
+
+    def trace_operation(self, session: Session, kind: int, argument: bytes, body: bytes) -> None:
+        """Log an inbound operation, if asked for; credentials are cut out of CONNECT."""
+        name = KIND_NAMES[kind]
+        text = self.admission.redacted(argument) if name == "CONNECT" else printable(argument)
+        self.log.trace(f"{label(session)} - <<- [{name} {text}]" if text else f"{label(session)} - <<- [{name}]")
+        if body:
+            self.log.trace(f"{label(session)} - <<- MSG_PAYLOAD: [{self._shortened(body)}]")
+
+    def trace_delivery(self, session: Session, subject: bytes, sid: bytes, reply: bytes, body: bytes) -> None:
+        """Log an outbound message, if asked for."""
+        words = b" ".join(word for word in (subject, sid, reply) if word)
+        self.log.trace(f"{label(session)} - ->> [MSG {printable(words)} {len(body)}]")
+
+    def _shortened(self, body: bytes) -> str:
+        limit = self.options.max_traced_msg_len
+        return printable(body[:limit]) + "..." if 0 < limit < len(body) else printable(body)
+
+    # ---------------------------------------------------------------- connections go
+
+    def session_closing(self, session: Session) -> None:
+        """Called by the session while its subscriptions are still there."""
+        record = closed_session(session, self.now_ns())
+        self.sessions.pop(session.cid, None)
+        session.account.sessions.pop(session.cid, None)
+        self.closed.append(record)
+        self.admission.closed(session)
+        if session.close_reason in (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE):
+            self.totals.slow_consumers += 1
+            session.account.slow_consumers += 1
+        elif session.close_reason == ops.CLOSED_STALE:
+            self.totals.stale_connections += 1
+        if session.is_connected:
+            for observer in self.observers:
+                observer.on_disconnect(record)
+
+    def session_closed(self, session: Session) -> None:
+        """Called by the session when it is out of routing."""
+        self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
+
+    # ---------------------------------------------------------------- turns and timers
+
+    def end_turn(self) -> list[Session]:
+        """Everything that happened since the last turn: sessions whose link has to write, pause, resume or close."""
+        self.router.run_internal(self._service_failed)
+        touched = self.router.take_touched()
+        for session in touched:
+            if session.doom and not session.is_closed:
+                if session.doom == ops.CLOSED_SLOW_PENDING:
+                    self.log.notice(f"{label(session)} - Slow Consumer Detected: "
+                                    f"MaxPending of {self.options.max_pending_bytes} Exceeded")  # fmt: skip
+                session.close(session.doom)
+        return touched
+
+    def _service_failed(self, message: InternalMessage, error: Exception) -> None:
+        self.log.error(f"Internal error in the service for {message.subject!r}: {type(error).__name__}: {error}")
+
+    def tick(self) -> None:
+        """Do what is due."""
+        for cid, kind in self.deadlines.take_due(self.monotonic_ns()):
+            session = self.sessions.get(cid)
+            if session is not None:
+                _DUE[kind](self, session)
+
+    def _ping_interval_ns(self, session: Session) -> int:
+        return self.info.listener(session.connection_type).ping_interval_ns or self.options.ping_interval_ns
+
+    def _ping_due(self, session: Session) -> None:
+        """Ping a quiet connection, or give it up when it left too many unanswered."""
+        now_ns = self.monotonic_ns()
+        interval_ns = self._ping_interval_ns(session)
+        self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
+        quiet_ns = self.now_ns() - session.last_activity_ns
+        rtt_known = session.rtt_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
+        if quiet_ns < interval_ns and rtt_known:
+            return
+        if session.pings_outstanding + 1 > self.options.ping_max:
+            self.log.debug(f"{label(session)} - Stale Client Connection - Closing")
+            session.close(ops.CLOSED_STALE, ops.ERROR_STALE)
+            return
+        session.pings_outstanding += 1
+        session.ping_sent_ns = session.rtt_measured_ns = now_ns
+        session.write(b"PING\r\n")
+
+    def _authentication_due(self, session: Session) -> None:
+        if session.must_authenticate:
+            self.log.error(f"{label(session)} - Authentication Timeout")
+            session.close(ops.CLOSED_AUTHENTICATION_TIMEOUT, ops.ERROR_AUTHENTICATION_TIMEOUT)
+
+    def write_blocked(self, session: Session) -> None:
+        """The socket takes no more: it has until the write deadline."""
+        session.write_blocked_ns = self.monotonic_ns()
+        self.deadlines.add(session.write_blocked_ns + self.options.write_deadline_ns, session.cid, "write")
+
+    def write_resumed(self, session: Session) -> None:
+        """The socket takes bytes again."""
+        session.write_blocked_ns = 0
+
+    def _write_due(self, session: Session) -> None:
+        if session.write_blocked_ns and self.monotonic_ns() - session.write_blocked_ns >= self.options.write_deadline_ns:
+            self.log.notice(f"{label(session)} - Slow Consumer Detected: WriteDeadline of "
+                            f"{self.options.write_deadline_ns / SECOND_NS:g}s exceeded with "
+                            f"{session.pending_bytes} bytes pending")  # fmt: skip
+            session.close(ops.CLOSED_SLOW_DEADLINE)
+
+    def stalled(self, session: Session) -> None:
+        """A producer waits for a crowded receiver; only for a moment, or a stuck receiver would stop everyone."""
+        self.totals.stalled_clients += 1
+        self.deadlines.add(self.monotonic_ns() + STALL_NS, session.cid, "stall")
+
+    def _stall_due(self, session: Session) -> None:
+        session.unblock(BLOCKED_STALL_FLAG)
+
+    # ---------------------------------------------------------------- changes while running
+
+    def take_deferred(self) -> list[tuple[Session, Deferred]]:
+        """Password checks to run in a worker thread; answer each with `authenticated`."""
+        return self.admission.take_deferred()
+
+    def authenticated(self, session: Session, decision: Identity | Rejection) -> None:
+        """The answer of a worker thread."""
+        self.admission.decided(session, decision)
+
+    def reload(self, options: BrokerOptions, gates: dict[str, Gate], accounts: dict[str, AccountLimits],
+               *, identities_changed: bool) -> None:  # fmt: skip
+        """Take over new options; with `identities_changed` every connection has to pass the gate again."""
+        self.options = options
+        self.config_load_ns = self.now_ns()
+        self._set_accounts(accounts)
+        self.admission.gates = gates
+        for session in list(self.sessions.values()):
+            session.apply_limits(options)
+            if identities_changed:
+                self.admission.recheck(session)
+        for session in self.sessions.values():
+            session.trace = self.log.trace_enabled
+        self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
+
+    def close_all(self, reason: str, sessions: Iterable[Session] | None = None) -> None:
+        """End connections, all of them by default."""
+        for session in list(self.sessions.values()) if sessions is None else list(sessions):
+            session.close(reason)
+
+    def kick(self, cid: int) -> bool:
+        """Close one connection; false if there is none of that number."""
+        session = self.sessions.get(cid)
+        if session is None:
+            return False
+        session.close(ops.CLOSED_KICKED)
+        return True
+
+
+_DUE: dict[str, Callable[[Broker, Session], None]] = {
+    "ping": Broker._ping_due,
+    "auth": Broker._authentication_due,
+    "write": Broker._write_due,
+    "stall": Broker._stall_due,
+}

@@ -1,0 +1,85 @@
+"""CONNECT: from JSON to options, with the merging rules of nats-server.
+
+Owns the field names and defaults of CONNECT. A repeated CONNECT changes only what it names; `null` counts as absent;
+keys are compared without case; unknown keys are ignored; a wrong type is the peer's fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from tradewind.errors import ProtocolError
+
+_PROTOCOL_INT_MAX = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """What a client said of itself. The defaults hold until it says anything: a bare telnet is verbose and pedantic."""
+
+    verbose: bool = True
+    pedantic: bool = True
+    tls_required: bool = False
+    echo: bool = True
+    headers: bool = False
+    no_responders: bool = False
+    protocol: int = 0
+    user: str = ""
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    nkey: str = ""
+    signature: str = field(default="", repr=False)
+    jwt: str = field(default="", repr=False)
+    name: str = ""
+    lang: str = ""
+    version: str = ""
+    account: str = ""
+    new_account: bool = False
+
+
+# JSON name -> (field, type)
+_FIELDS: dict[str, tuple[str, type]] = {
+    "verbose": ("verbose", bool),
+    "pedantic": ("pedantic", bool),
+    "tls_required": ("tls_required", bool),
+    "echo": ("echo", bool),
+    "headers": ("headers", bool),
+    "no_responders": ("no_responders", bool),
+    "protocol": ("protocol", int),
+    "user": ("user", str),
+    "pass": ("password", str),
+    "auth_token": ("token", str),
+    "nkey": ("nkey", str),
+    "sig": ("signature", str),
+    "jwt": ("jwt", str),
+    "name": ("name", str),
+    "lang": ("lang", str),
+    "version": ("version", str),
+    "account": ("account", str),
+    "new_account": ("new_account", bool),
+}
+
+
+def parse_connect(argument: bytes, current: ConnectOptions) -> ConnectOptions:
+    """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not what it should be."""
+    try:
+        document: Any = msgspec.json.decode(argument.decode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProtocolError(f"CONNECT is not valid JSON: {error}") from None
+    if document is None:
+        return current
+    if not isinstance(document, dict):
+        raise ProtocolError("CONNECT takes a JSON object")
+    changes: dict[str, Any] = {}
+    for key, value in document.items():
+        entry = _FIELDS.get(key.lower())
+        if entry is None or value is None:
+            continue
+        name, kind = entry
+        if type(value) is not kind or (kind is int and abs(value) >= _PROTOCOL_INT_MAX):
+            raise ProtocolError(f"CONNECT field {key!r} takes a {kind.__name__}")
+        changes[name] = value
+    return replace(current, **changes)

@@ -1,0 +1,198 @@
+"""The shapes at the edges of the broker: what it is given, and what it shows of itself.
+
+Owns plain data and protocols, so that the server, the monitor and the tests agree without importing each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account, SubscriptionInfo
+    from tradewind.broker.router import Router
+    from tradewind.broker.session import Session
+
+
+class BrokerOptions(Protocol):
+    """The settings that the broker reads; `server.options.ServerOptions` has them all."""
+
+    @property
+    def server_name(self) -> str: ...  # noqa: D102
+    @property
+    def max_control_line_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def max_payload_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def max_pending_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def max_connections(self) -> int: ...  # noqa: D102
+    @property
+    def max_subscriptions(self) -> int: ...  # noqa: D102
+    @property
+    def max_subscription_tokens(self) -> int: ...  # noqa: D102
+    @property
+    def max_closed_clients(self) -> int: ...  # noqa: D102
+    @property
+    def max_traced_msg_len(self) -> int: ...  # noqa: D102
+    @property
+    def ping_interval_ns(self) -> int: ...  # noqa: D102
+    @property
+    def ping_max(self) -> int: ...  # noqa: D102
+    @property
+    def write_deadline_ns(self) -> int: ...  # noqa: D102
+    @property
+    def no_header_support(self) -> bool: ...  # noqa: D102
+    @property
+    def disable_sublist_cache(self) -> bool: ...  # noqa: D102
+    @property
+    def no_fast_producer_stall(self) -> bool: ...  # noqa: D102
+    @property
+    def system_account(self) -> str: ...  # noqa: D102
+    @property
+    def auth_timeout_ns(self) -> int: ...  # noqa: D102
+
+
+class BrokerLog(Protocol):
+    """Where the broker says what happens."""
+
+    debug_enabled: bool
+    trace_enabled: bool
+
+    def notice(self, text: str) -> None: ...  # noqa: D102
+    def warn(self, text: str) -> None: ...  # noqa: D102
+    def error(self, text: str) -> None: ...  # noqa: D102
+    def debug(self, text: str) -> None: ...  # noqa: D102
+    def trace(self, text: str) -> None: ...  # noqa: D102
+
+
+class Observer(Protocol):
+    """Told of connections that come and go; the system account's events are made from it."""
+
+    def on_connect(self, session: Session) -> None: ...  # noqa: D102
+    def on_disconnect(self, closed: ClosedSession) -> None: ...  # noqa: D102
+    def on_auth_error(self, session: Session, reason: str) -> None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAddress:
+    """The peer's address as the log and INFO show it."""
+
+    ip: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFacts:
+    """What the handshake agreed on."""
+
+    version: str
+    cipher: str
+    certificate: bytes | None = None
+
+
+@dataclass(slots=True)
+class Totals:
+    """Server-wide counters since the start; those of messages are kept by the router."""
+
+    router: Router
+    total_connections: int = 0
+    slow_consumers: int = 0
+    stale_connections: int = 0
+    stalled_clients: int = 0
+    auth_failures: int = 0
+
+    @property
+    def in_msgs(self) -> int:
+        """Messages that came in."""
+        return self.router.in_msgs
+
+    @property
+    def out_msgs(self) -> int:
+        """Messages that went out."""
+        return self.router.out_msgs
+
+    @property
+    def in_bytes(self) -> int:
+        """Bytes of the messages that came in."""
+        return self.router.in_bytes
+
+    @property
+    def out_bytes(self) -> int:
+        """Bytes of the messages that went out."""
+        return self.router.out_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedSession:
+    """A connection that has ended, as monitoring shows it; the same names as an open Session."""
+
+    cid: int
+    kind: str
+    client_type: str
+    remote_ip: str
+    remote_port: int
+    start_ns: int
+    last_activity_ns: int
+    stop_ns: int
+    reason: str
+    rtt_ns: int
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+    pending_bytes: int
+    stalls: int
+    subscription_count: int
+    name: str
+    lang: str
+    version: str
+    tls_version: str
+    tls_cipher: str
+    tls_peer_certs: tuple[bytes, ...]
+    user: str
+    account: Account
+    is_connected: bool
+    subscription_list: tuple[SubscriptionInfo, ...]
+
+    def subscriptions(self) -> list[SubscriptionInfo]:
+        """Its subscriptions at the end; only the first few are kept."""
+        return list(self.subscription_list)
+
+
+# Kept per ended connection for /connz?state=closed&subs=1.
+CLOSED_SUBSCRIPTIONS_MAX = 16
+_SAME_NAMES = tuple(
+    entry.name
+    for entry in fields(ClosedSession)
+    if entry.name not in ("stop_ns", "reason", "subscription_list")
+)
+
+
+def closed_session(session: Session, stop_ns: int) -> ClosedSession:
+    """What is left of a session that is about to go."""
+    return ClosedSession(
+        **{name: getattr(session, name) for name in _SAME_NAMES},
+        stop_ns=stop_ns,
+        reason=session.close_reason,
+        subscription_list=tuple(session.subscriptions()[:CLOSED_SUBSCRIPTIONS_MAX]),
+    )
+
+
+def label(session: Session) -> str:
+    """How a connection is named in the log."""
+    options = session.options
+    text = f"{session.remote_ip}:{session.remote_port} - cid:{session.cid}"
+    if session.is_connected:
+        version = f"v{options.version}" if options.version else ""
+        client = ":".join(part for part in (version, options.lang, options.name) if part)
+        if client:
+            text += f' - "{printable(client.encode("utf-8", "surrogateescape"))}"'
+        if session.user:
+            text += f' - "{session.account.name}/user:{session.user}"'
+    return text
+
+
+def printable(data: bytes) -> str:
+    """A peer's bytes for a log line: control characters cannot forge lines."""
+    return data.decode("utf-8", "replace").encode("unicode_escape").decode("ascii")

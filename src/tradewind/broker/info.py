@@ -1,0 +1,72 @@
+"""INFO: what the server says of itself, to everyone and to one connection.
+
+Owns the field names, their order and when they are left out. It never decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tradewind._version import __version__
+from tradewind.wire import ops
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class ListenerInfo:
+    """What differs between listeners: filled in by the server when it has bound them."""
+
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    connect_urls: tuple[str, ...] = ()
+    ping_interval_ns: int = 0  # 0: the server's
+
+
+@dataclass(slots=True)
+class ServerInfo:
+    """The part of INFO that all connections share."""
+
+    server_id: str
+    server_name: str
+    headers: bool = True
+    host: str = "0.0.0.0"
+    port: int = 0
+    jetstream: bool = False
+    domain: str = ""
+    listeners: dict[str, ListenerInfo] = field(default_factory=dict)
+
+    def listener(self, connection_type: str) -> ListenerInfo:
+        """The part of one kind of listener, made on first use."""
+        return self.listeners.setdefault(connection_type, ListenerInfo())
+
+    def line(self, connection_type: str, **extra: Any) -> bytes:
+        """The INFO line; whatever is empty, zero or false is left out, except what clients always expect."""
+        listener = self.listener(connection_type)
+        optional = {
+            "jetstream": self.jetstream,
+            "tls_required": listener.tls_required,
+            "tls_verify": listener.tls_verify,
+            "tls_available": listener.tls_available,
+            "connect_urls": listener.connect_urls,
+            "domain": self.domain,
+            **extra,
+        }
+        fields = {
+            "server_id": self.server_id,
+            "server_name": self.server_name,
+            "version": ops.NATS_VERSION,
+            "proto": ops.PROTOCOL_VERSION,
+            "go": "none",
+            "tradewind": __version__,
+            "host": self.host,
+            "port": self.port,
+            "headers": self.headers,
+            **{key: value for key, value in optional.items() if value},
+            "api_lvl": ops.JETSTREAM_API_LEVEL,
+        }
+        return b"INFO " + _encode(fields) + b" \r\n"

@@ -1,0 +1,282 @@
+"""A message -> the output buffers of its receivers. This is the loop that runs once per message.
+
+Owns the list of sessions touched in this turn and the server-wide message counters. It never writes to a socket, never
+closes a session (it marks it doomed and the broker closes it when the turn ends), and never calls a service inside a
+delivery: their messages are queued and handed over by `run_internal`, so no Python code can change the routing table
+while it is being walked.
+"""
+
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy
+from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING
+from tradewind.route.permissions cimport Permissions
+from tradewind.route.sublist cimport QueueGroup, subscription_free
+from tradewind.route.table cimport table_hash, table_remove
+from tradewind.wire.buffer cimport buffer_reserve, buffer_size, write_decimal
+
+from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
+
+cdef enum:
+    # "HMSG " + two spaces + two sizes + CRLF twice, rounded up; the strings are added.
+    FRAME_BYTES_MAX = 64
+    # An outbox of this size is handed to its link before the turn is over.
+    PRESSURE_BYTES = 1048576
+
+
+cdef class Router:
+    """One per broker."""
+
+    def __cinit__(self, seed=1):
+        self.random_state = (<uint64_t>seed) | 1
+        self.touched = []
+        self.internal = []
+        self.exhausted.items = NULL
+        self.exhausted.count = 0
+        self.exhausted.capacity = 0
+        self.read_area = <char*>malloc(READ_AREA_BYTES)
+        if self.read_area == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.exhausted.items)
+        free(self.read_area)
+
+    cdef uint32_t _random_below(self, uint32_t bound) noexcept:
+        """xorshift64: fairness between queue members is all that is asked of it."""
+        self.random_state ^= self.random_state << 13
+        self.random_state ^= self.random_state >> 7
+        self.random_state ^= self.random_state << 17
+        return <uint32_t>((self.random_state >> 32) % bound)
+
+    cdef int touch(self, SessionState* state) except -1:
+        """The session has something for its link at the end of this turn."""
+        if not state.dirty:
+            state.dirty = 1
+            self.touched.append(<object>state.session)
+        return 0
+
+    def take_touched(self):
+        """The sessions touched since the last call; each may be touched again from now on."""
+        cdef list touched = self.touched
+        self.touched = []
+        self.pressure = False
+        for session in touched:
+            session.mark_clean()
+        return touched
+
+    @property
+    def has_work(self):
+        """Whether a turn has anything to do."""
+        return bool(self.touched) or bool(self.internal)
+
+    # -------------------------------------------------------------- publish
+
+    cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF:
+        """Deliver to every match; gives the number of receivers (services included)."""
+        cdef Match* match = account.sublist.match(message.subject, message.subject_size)
+        cdef uint32_t delivered = 0, index
+        self.in_msgs += 1
+        self.in_bytes += message.total_size
+        account.in_msgs += 1
+        account.in_bytes += message.total_size
+        if match == NULL:
+            return 0
+        for index in range(match.plain.count):
+            if self._deliver(account, match.plain.items[index], message):
+                delivered += 1
+        if match.groups.count:
+            delivered += self._deliver_groups(account, match, message)
+        if self.exhausted.count:
+            self._reap(account)
+        return delivered
+
+    cdef uint32_t _deliver_groups(self, Account account, Match* match, Message* message) except? 0xFFFFFFFF:
+        """One member of each queue group, from a random one on; a member that cannot take it is passed over."""
+        cdef uint32_t index, attempt, start, delivered = 0
+        cdef QueueGroup* group
+        for index in range(match.groups.count):
+            group = &match.groups.items[index]
+            start = self._random_below(group.members.count)
+            for attempt in range(group.members.count):
+                if self._deliver(account, group.members.items[(start + attempt) % group.members.count], message):
+                    delivered += 1
+                    break
+        return delivered
+
+    cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1:
+        """Put one message into one receiver's outbox, if it may and can have it."""
+        cdef SessionState* target = <SessionState*>subscription.owner
+        if subscription.removed:
+            return False
+        if target == NULL:
+            self._deliver_internal(account, subscription, message)
+            return True
+        if target.closed or target.doom:
+            return False
+        if target == message.origin and not target.echo:
+            return False
+        if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
+                message.subject, message.subject_size):
+            return False
+        self.touch(target)
+        if not self._encode(subscription, target, message):
+            return False
+        account.out_msgs += 1
+        account.out_bytes += message.total_size
+        if target.tracks_responses and message.reply_size:
+            (<object>target.session).track_response(message.reply[:message.reply_size])
+        if self.on_trace is not None:
+            self.on_trace(<object>target.session, message.subject[:message.subject_size],
+                          subscription.sid[:subscription.sid_size], message.reply[:message.reply_size],
+                          message.body[:message.total_size])
+        return True
+
+    cdef bint _encode(self, Subscription* subscription, SessionState* target, Message* message) noexcept:
+        """Append MSG or HMSG; false, with the target doomed, when it holds too much already."""
+        cdef const char* body = message.body
+        cdef size_t total = message.total_size
+        cdef size_t header = message.header_size
+        cdef size_t pending
+        cdef char* at
+        if header and not target.headers:
+            body += header
+            total -= header
+            header = 0
+        if buffer_reserve(&target.outbox, total + message.subject_size + message.reply_size
+                          + subscription.sid_size + FRAME_BYTES_MAX) != 0:
+            target.doom = DOOM_MEMORY
+            return False
+        at = target.outbox.data + target.outbox.end
+        if header:
+            memcpy(at, b"HMSG ", 5)
+            at += 5
+        else:
+            memcpy(at, b"MSG ", 4)
+            at += 4
+        memcpy(at, message.subject, message.subject_size)
+        at += message.subject_size
+        at[0] = 32
+        memcpy(at + 1, subscription.sid, subscription.sid_size)
+        at += subscription.sid_size + 1
+        at[0] = 32
+        at += 1
+        if message.reply_size:
+            memcpy(at, message.reply, message.reply_size)
+            at += message.reply_size
+            at[0] = 32
+            at += 1
+        if header:
+            at += write_decimal(at, header)
+            at[0] = 32
+            at += 1
+        at += write_decimal(at, total)
+        at[0] = 13
+        at[1] = 10
+        if total:
+            memcpy(at + 2, body, total)
+        at += total + 2
+        at[0] = 13
+        at[1] = 10
+        target.outbox.end = at + 2 - target.outbox.data
+        target.out_msgs += 1
+        target.out_bytes += total
+        self.out_msgs += 1
+        self.out_bytes += total
+        subscription.delivered += 1
+        if subscription.delivered == subscription.delivered_max:
+            self._exhaust(subscription)
+        pending = buffer_size(&target.outbox)
+        if pending > PRESSURE_BYTES:
+            self.pressure = True
+        pending += target.link_pending
+        if pending > target.pending_max - target.pending_max // 4:
+            target.crowded = 1
+            self.crowded_count += 1
+            if pending > target.pending_max:
+                target.doom = DOOM_SLOW_PENDING
+        return True
+
+    cdef void _exhaust(self, Subscription* subscription) noexcept:
+        """Remember a subscription that just got its last message; without memory it is only silenced."""
+        cdef Subscription** items
+        subscription.removed = 1
+        if self.exhausted.count == self.exhausted.capacity:
+            items = <Subscription**>realloc(self.exhausted.items,
+                                            (self.exhausted.capacity + 16) * sizeof(Subscription*))
+            if items == NULL:
+                return
+            self.exhausted.items = items
+            self.exhausted.capacity += 16
+        self.exhausted.items[self.exhausted.count] = subscription
+        self.exhausted.count += 1
+
+    cdef void _reap(self, Account account) noexcept:
+        """Remove the exhausted subscriptions, now that no match result is in use."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        cdef SessionState* owner
+        for index in range(self.exhausted.count):
+            subscription = self.exhausted.items[index]
+            owner = <SessionState*>subscription.owner
+            table_remove(&owner.sids, table_hash(&owner.sids, subscription.sid, subscription.sid_size),
+                         subscription.sid, subscription.sid_size)
+            account.sublist.remove(subscription)
+            subscription_free(subscription)
+        self.exhausted.count = 0
+
+    # -------------------------------------------------------------- services
+
+    cdef int _deliver_internal(self, Account account, Subscription* subscription, Message* message) except -1:
+        session = None if message.origin == NULL else <object>message.origin.session
+        self.internal.append((<object>subscription.handler, InternalMessage(
+            account,
+            message.subject[:message.subject_size].decode("utf-8", "surrogateescape"),
+            message.reply[:message.reply_size].decode("utf-8", "surrogateescape"),
+            message.body[:message.header_size],
+            message.body[message.header_size:message.total_size],
+            session)))
+        if session is not None:
+            session.service_queued()
+        return 0
+
+    def run_internal(self, on_error, count_max=64):
+        """Call the services for messages queued so far, at most `count_max`; gives how many are left.
+
+        A service that fails is reported as on_error(message, exception) and disturbs nobody else.
+        """
+        cdef list batch = self.internal[:count_max]
+        del self.internal[:count_max]
+        for handler, message in batch:
+            try:
+                handler(message)
+            except Exception as error:
+                on_error(message, error)
+            if message.session is not None:
+                message.session.service_done()
+        return len(self.internal)
+
+    def publish_internal(self, Account account not None, bytes subject not None, bytes payload not None,
+                         bytes reply=b"", bytes header=b""):
+        """Publish as the server itself; gives the number of receivers."""
+        cdef Message message
+        cdef bytes body = header + payload
+        message.origin = NULL
+        message.subject = subject
+        message.subject_size = <uint32_t>len(subject)
+        message.reply = reply
+        message.reply_size = <uint32_t>len(reply)
+        message.body = body
+        message.header_size = len(header)
+        message.total_size = len(body)
+        return self.publish(account, &message)
+
+    def describe(self, Account account not None, size_t handle):
+        """A client subscription, by its address, as monitoring shows it."""
+        cdef Subscription* subscription = <Subscription*>handle
+        cdef SessionState* owner = <SessionState*>subscription.owner
+        return SubscriptionInfo(
+            subscription.subject[:subscription.subject_size].decode("utf-8", "replace"),
+            subscription.queue[:subscription.queue_size].decode("utf-8", "replace"),
+            subscription.sid[:subscription.sid_size].decode("utf-8", "replace"),
+            subscription.delivered, subscription.delivered_max,
+            (<object>owner.session).cid, account.name)

@@ -1,0 +1,75 @@
+"""State of a session; the code is in session.pyx."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport SessionState
+from tradewind.route.permissions cimport Permissions
+from tradewind.route.sublist cimport Subscription
+from tradewind.wire.buffer cimport Buffer
+from tradewind.wire.parser cimport Operation, ParserState
+
+cdef enum Blocked:
+    BLOCKED_AUTHENTICATION = 1      # a worker thread is checking a password
+    BLOCKED_STALL = 2               # a receiver is crowded: this producer waits a moment
+    BLOCKED_SERVICE = 4             # many of its requests are still with the server's services
+
+
+cdef class Session:
+    cdef SessionState state
+    cdef ParserState parser
+    cdef Buffer partial                     # bytes of an unfinished operation, or left over while blocked
+    cdef size_t offered                     # where the last buffer handed out begins (its bytes in front of it)
+    cdef uint8_t offer_kind
+    cdef object broker
+    cdef Router router
+    cdef Account _account
+    cdef Permissions _permissions
+    cdef dict responses                     # reply subject -> [answers left, deadline]; allow_responses only
+    cdef uint32_t services_pending
+    cdef bint awaiting_auth                 # only CONNECT is accepted
+    cdef bint stall_spent
+    cdef readonly uint32_t blocked
+    cdef bint verbose
+    cdef bint pedantic
+    cdef bint no_responders
+    cdef bint connected                     # a CONNECT was accepted
+    cdef bint first_pong_sent
+    cdef bint _trace
+    cdef uint32_t subscriptions_max
+    cdef uint32_t subscription_tokens_max
+    cdef bint stall_enabled
+    # Who and when: for INFO, monitoring and events
+    cdef readonly uint64_t cid
+    cdef public object link                 # the I/O side; the broker never touches it
+    cdef public str remote_ip
+    cdef public int remote_port
+    cdef public str connection_type         # STANDARD or WEBSOCKET: which listener and gate
+    cdef public object tls                  # TlsFacts, or None
+    cdef public object complete_credentials # None, or fills in what CONNECT lacks (WebSocket cookies)
+    cdef public object options              # ConnectOptions, as merged from all CONNECTs
+    cdef public str user
+    cdef public str close_reason            # empty while open
+    cdef public int64_t start_ns
+    cdef public int64_t last_activity_ns
+    cdef public int64_t rtt_ns
+    cdef public int64_t ping_sent_ns
+    cdef public int64_t rtt_measured_ns
+    cdef public int64_t write_blocked_ns
+    cdef public int pings_outstanding
+    cdef public uint64_t stalls
+    cdef public bytes nonce
+
+    cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
+    cdef int _dispatch(self, Operation* operation) except -1
+    cdef int _publish(self, Operation* operation) except -1
+    cdef int _may_publish(self, Operation* operation) except -1
+    cdef int _answer_no_responders(self, Operation* operation) except -1
+    cdef int _subscribe(self, Operation* operation) except -1
+    cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1
+    cdef int _unsubscribe(self, Operation* operation) except -1
+    cdef int _fail(self, int fault) except -1
+    cdef int _write(self, const char* data, size_t size) except -1
+    cdef void _remove(self, Subscription* subscription) noexcept
+    cdef int _response_allowed(self, const char* subject, uint32_t size) except -1
+    cdef int _keep(self, const char* data, size_t size) except -1

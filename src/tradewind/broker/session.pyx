@@ -1,0 +1,730 @@
+"""One connection, without its socket: bytes in, output buffer out.
+
+Owns the connection's protocol state, its subscriptions, its unfinished input and its outbox. It never does I/O, never
+reads a clock (times are passed in) and never decides who may enter: CONNECT goes to the broker, which asks the gate.
+
+Data flow: the link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`; complete operations
+run at once, the bytes of an unfinished one are kept. All sessions share one read area, so an idle connection holds no
+input memory. What is to be sent collects in the outbox until the link calls `take_output()` at the end of the turn.
+
+A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and `unblock` goes on.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.string cimport memcmp, memcpy, memset
+from tradewind.broker.router cimport READ_AREA_BYTES
+from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
+from tradewind.route.sublist cimport (
+    Match, subject_valid, subscription_free, subscription_new)
+from tradewind.route.table cimport (
+    table_find, table_free, table_hash, table_init, table_insert, table_remove)
+from tradewind.wire.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
+from tradewind.wire.parser cimport (
+    FAULT_ARGUMENTS, FAULT_CONTROL_LINE, FAULT_PAYLOAD, OP_CONNECT, OP_ERR, OP_HPUB, OP_INFO, OP_OK, OP_PING,
+    OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, parse_operation, parser_init)
+
+from tradewind.broker.accounts import SubscriptionInfo
+from tradewind.wire import ops
+
+cdef enum:
+    # Up to this many unfinished bytes are copied in front of the next read; more stay where they are and grow there.
+    PARTIAL_COPY_MAX = 65536
+    # What a connection may make us hold before it has shown who it is.
+    UNAUTHENTICATED_BYTES_MAX = 32768
+    SERVICES_PENDING_MAX = 128
+    RESPONSES_TRACKED_MAX = 8192
+    OUTBOX_KEEP_BYTES = 4096
+
+cdef enum OfferKind:
+    OFFER_NONE = 0
+    OFFER_AREA = 1
+    OFFER_PARTIAL = 2
+
+
+BLOCKED_AUTHENTICATION_FLAG = BLOCKED_AUTHENTICATION
+BLOCKED_STALL_FLAG = BLOCKED_STALL
+BLOCKED_SERVICE_FLAG = BLOCKED_SERVICE
+
+
+cdef bint reserved_reply(const char* reply, uint32_t size) noexcept nogil:
+    """Replies that only the server may set: a client could forge answers or acknowledgements with them."""
+    if size == 0 or (reply[0] != 95 and reply[0] != 36):
+        return False
+    return ((size > 8 and memcmp(reply, b"$JS.ACK.", 8) == 0)
+            or (size > 4 and memcmp(reply, b"_R_.", 4) == 0)
+            or (size > 5 and memcmp(reply, b"_GR_.", 5) == 0)
+            or (size > 4 and memcmp(reply, b"$GR.", 4) == 0))
+
+
+cdef bint reserved_subject(const char* subject, uint32_t size) noexcept nogil:
+    """Subjects that belong to servers among themselves."""
+    if size < 6 or (subject[0] != 95 and subject[0] != 36):
+        return False
+    return memcmp(subject, b"_GR_.", 5) == 0 or memcmp(subject, b"$NRG.", 5) == 0
+
+
+@cython.no_gc_clear     # __dealloc__ needs the account, whatever order a garbage cycle is taken apart in
+cdef class Session:
+    """Made by the broker when a link is established; dead for good once `close` was called."""
+
+    def __cinit__(self):
+        memset(&self.state, 0, sizeof(SessionState))
+        buffer_init(&self.partial)
+
+    def __init__(self, broker, Router router not None, Account account not None, uint64_t cid, limits,
+                 uint64_t seed=0):
+        self.state.session = <void*>self
+        self.state.echo = 1
+        buffer_init(&self.state.outbox)
+        table_init(&self.state.sids, seed)
+        self.broker = broker
+        self.router = router
+        self._account = account
+        self.cid = cid
+        self.verbose = True
+        self.pedantic = True
+        self.user = ""
+        self.close_reason = ""
+        self.remote_ip = ""
+        self.connection_type = "STANDARD"
+        self.nonce = b""
+        parser_init(&self.parser, limits.max_control_line_bytes, limits.max_payload_bytes)
+        self.apply_limits(limits)
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        # A session that was never closed (an aborted test) still owns its subscriptions; closed ones have none.
+        for index in range(self.state.sids.capacity):
+            if self.state.sids.slots[index].value != NULL:
+                self._account.sublist.remove(<Subscription*>self.state.sids.slots[index].value)
+                subscription_free(<Subscription*>self.state.sids.slots[index].value)
+        table_free(&self.state.sids)
+        buffer_free(&self.state.outbox)
+        buffer_free(&self.partial)
+
+    # -------------------------------------------------------------- settings, by the broker
+
+    def apply_limits(self, limits):
+        """Take over the limits of the server's options; used at the start and after a reload."""
+        cdef int64_t payload_max = limits.max_payload_bytes
+        cdef int64_t account_max = self._account.limits.payload_bytes_max
+        if 0 <= account_max < payload_max:
+            payload_max = account_max
+        self.parser.control_line_max = limits.max_control_line_bytes
+        self.parser.payload_max = payload_max
+        self.state.pending_max = limits.max_pending_bytes
+        self.subscriptions_max = limits.max_subscriptions
+        self.subscription_tokens_max = limits.max_subscription_tokens
+        self.stall_enabled = not limits.no_fast_producer_stall
+
+    def configure(self, options, headers, trace):
+        """Take over what CONNECT asked for."""
+        self.options = options
+        self.verbose = options.verbose
+        self.pedantic = options.pedantic
+        self.no_responders = options.no_responders
+        self.state.echo = options.echo
+        self.state.headers = headers
+        self.parser.headers_allowed = headers
+        self._trace = trace
+
+    def enter(self, Account account not None, user, Permissions permissions, limits, connected=True):
+        """The gate has let it in: it is a member of `account` from now on (`connected`: by a CONNECT of its own)."""
+        self._move_subscriptions(account)
+        self._account = account
+        self.user = user
+        self._permissions = permissions
+        self.state.permissions = NULL if permissions is None else <void*>permissions
+        self.state.tracks_responses = permissions is not None and permissions.tracks_responses
+        self.responses = {} if self.state.tracks_responses else None
+        self.awaiting_auth = False
+        self.connected = connected
+        self.apply_limits(limits)
+
+    def _move_subscriptions(self, Account account):
+        """Subscriptions made before the first CONNECT go along into the account."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        if account is self._account:
+            return
+        for index in range(self.state.sids.capacity):
+            subscription = <Subscription*>self.state.sids.slots[index].value
+            if subscription != NULL:
+                self._account.sublist.remove(subscription)
+                if account.sublist.insert(subscription) != 0:
+                    raise MemoryError
+
+    def require_auth(self):
+        """Nothing but CONNECT is accepted until `enter`."""
+        self.awaiting_auth = True
+
+    @property
+    def must_authenticate(self):
+        """Whether it still has to show who it is."""
+        return self.awaiting_auth
+
+    @property
+    def is_connected(self):
+        """Whether a CONNECT was accepted."""
+        return self.connected
+
+    @property
+    def account(self):
+        """The account it is a member of."""
+        return self._account
+
+    @property
+    def permissions(self):
+        """The rules it is held to, or None."""
+        return None if self._permissions is None else self._permissions.rules
+
+    @property
+    def trace(self):
+        """Whether its protocol lines are logged."""
+        return self._trace
+
+    @trace.setter
+    def trace(self, value):
+        self._trace = value
+
+    # -------------------------------------------------------------- input
+
+    def read_buffer(self):
+        """Where the next read goes; a writable view that is valid until `received`."""
+        cdef size_t kept = buffer_size(&self.partial)
+        cdef size_t room
+        if kept <= PARTIAL_COPY_MAX:
+            if kept:
+                memcpy(self.router.read_area, self.partial.data + self.partial.begin, kept)
+            self.offer_kind = OFFER_AREA
+            self.offered = kept
+            room = <size_t>READ_AREA_BYTES - kept
+            if self.awaiting_auth:
+                room = min(room, <size_t>UNAUTHENTICATED_BYTES_MAX)
+            return PyMemoryView_FromMemory(self.router.read_area + kept, room, PyBUF_WRITE)
+        # A large payload: let it grow in place, as far as the rest of it (and a little more) needs.
+        room = self.parser.need - kept if self.parser.need > kept else 0
+        room = max(room + 4096, <size_t>PARTIAL_COPY_MAX)
+        if buffer_reserve(&self.partial, room) != 0:
+            raise MemoryError
+        self.offer_kind = OFFER_PARTIAL
+        self.offered = kept
+        return PyMemoryView_FromMemory(self.partial.data + self.partial.end, room, PyBUF_WRITE)
+
+    def received(self, size_t size, int64_t now_ns):
+        """`size` bytes are in the view that `read_buffer` gave: run what is complete."""
+        cdef size_t consumed = 0
+        cdef size_t total = self.offered + size
+        cdef int kind = self.offer_kind
+        self.offer_kind = OFFER_NONE
+        self.last_activity_ns = now_ns
+        self.stall_spent = False
+        if self.state.closed or kind == OFFER_NONE:
+            return
+        if kind == OFFER_PARTIAL:
+            self.partial.end += size
+            self._run_partial()
+            return
+        buffer_clear(&self.partial)
+        self._run(self.router.read_area, total, &consumed)
+        self._keep(self.router.read_area + consumed, total - consumed)
+
+    def feed(self, bytes data not None, int64_t now_ns):
+        """The same for bytes that come from elsewhere than a socket (WebSocket frames, tests)."""
+        cdef size_t consumed = 0
+        cdef const char* start = data
+        cdef size_t size = len(data)
+        self.last_activity_ns = now_ns
+        self.stall_spent = False
+        if self.state.closed:
+            return
+        if buffer_size(&self.partial) or self.blocked:
+            if buffer_append(&self.partial, start, size) != 0:
+                raise MemoryError
+            self._run_partial()
+            return
+        self._run(start, size, &consumed)
+        self._keep(start + consumed, size - consumed)
+
+    def _run_partial(self):
+        """Run from the kept bytes themselves, and drop what was consumed."""
+        cdef size_t consumed = 0
+        self._run(self.partial.data + self.partial.begin, buffer_size(&self.partial), &consumed)
+        if self.state.closed:
+            buffer_free(&self.partial)
+            return
+        self.partial.begin += consumed
+        if buffer_size(&self.partial) == 0:
+            buffer_free(&self.partial)
+
+    cdef int _keep(self, const char* data, size_t size) except -1:
+        """Keep the bytes of an unfinished operation; `partial` is empty when this is called."""
+        if size == 0 or self.state.closed:
+            buffer_free(&self.partial)
+            return 0
+        if buffer_append(&self.partial, data, size) != 0:
+            raise MemoryError
+        return 0
+
+    @property
+    def input_pending_bytes(self):
+        """Bytes kept of unfinished or blocked input."""
+        return buffer_size(&self.partial)
+
+    def block(self, uint32_t flag):
+        """Stop running operations; the link stops reading when it sees `blocked`."""
+        self.blocked |= flag
+        self.router.touch(&self.state)
+
+    def unblock(self, uint32_t flag):
+        """Go on with the kept bytes, unless something else still blocks."""
+        if not self.blocked & flag:
+            return
+        self.blocked &= ~flag
+        if flag == BLOCKED_STALL:
+            self.stall_spent = True
+        self.router.touch(&self.state)
+        if not self.blocked and not self.state.closed and buffer_size(&self.partial):
+            self._run_partial()
+
+    def service_queued(self):
+        """One of its messages went to a service of the server."""
+        self.services_pending += 1
+        if self.services_pending >= SERVICES_PENDING_MAX:
+            self.block(BLOCKED_SERVICE)
+
+    def service_done(self):
+        """A service has dealt with one of its messages."""
+        self.services_pending -= 1
+        if self.services_pending <= SERVICES_PENDING_MAX // 2:
+            self.unblock(BLOCKED_SERVICE)
+
+    # -------------------------------------------------------------- operations
+
+    cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1:
+        """Run every complete operation; `consumed` is how far it came."""
+        cdef Operation operation
+        cdef int status
+        cdef uint64_t crowded = self.router.crowded_count
+        cdef size_t position = 0
+        while not self.state.closed and not self.blocked and position < size:
+            if self.awaiting_auth and (data[position] | 0x20) != 99:
+                self.broker.refuse(self, "an operation came before CONNECT")
+                break
+            status = parse_operation(&self.parser, data + position, size - position, &operation)
+            if status == PARSE_DONE:
+                position += operation.consumed
+                self._dispatch(&operation)
+                if self.router.crowded_count != crowded and self.stall_enabled and not self.stall_spent:
+                    self.stalls += 1
+                    self.block(BLOCKED_STALL)
+                    self.broker.stalled(self)
+            elif status == PARSE_MORE:
+                position += operation.consumed
+                break
+            else:
+                self._fail(operation.fault)
+        consumed[0] = position
+        return 0
+
+    cdef int _dispatch(self, Operation* operation) except -1:
+        if self._trace:
+            self.broker.trace_operation(self, operation.kind, operation.argument[:operation.argument_size]
+                                        if operation.kind != OP_PING and operation.kind != OP_PONG
+                                        and operation.kind != OP_OK else b"",
+                                        operation.body[:operation.total_size]
+                                        if operation.kind == OP_PUB or operation.kind == OP_HPUB else b"")
+        if operation.kind == OP_PUB or operation.kind == OP_HPUB:
+            return self._publish(operation)
+        if operation.kind == OP_PING:
+            self._write(b"PONG\r\n", 6)
+            if self.connected and not self.first_pong_sent:
+                self.first_pong_sent = True
+                self.broker.first_pong_sent(self)
+        elif operation.kind == OP_PONG:
+            self.broker.pong_received(self)
+        elif operation.kind == OP_SUB:
+            return self._subscribe(operation)
+        elif operation.kind == OP_UNSUB:
+            return self._unsubscribe(operation)
+        elif operation.kind == OP_CONNECT:
+            self.broker.connect_received(self, operation.argument[:operation.argument_size])
+        elif operation.kind == OP_INFO:
+            self.broker.info_received(self, operation.argument[:operation.argument_size])
+        elif operation.kind == OP_ERR:
+            self.close(ops.CLOSED_PARSE_ERROR)
+        return 0
+
+    cdef int _fail(self, int fault) except -1:
+        """The peer broke the grammar."""
+        if fault == FAULT_ARGUMENTS:
+            self.close(ops.CLOSED_PROTOCOL)
+        elif fault == FAULT_CONTROL_LINE:
+            self.close(ops.CLOSED_MAX_CONTROL_LINE, ops.ERROR_MAX_CONTROL_LINE)
+        elif fault == FAULT_PAYLOAD:
+            self.close(ops.CLOSED_MAX_PAYLOAD, ops.ERROR_MAX_PAYLOAD)
+        else:
+            self.close(ops.CLOSED_PROTOCOL, ops.ERROR_UNKNOWN_OPERATION)
+        return 0
+
+    cdef int _publish(self, Operation* operation) except -1:
+        cdef Message message
+        self.state.in_msgs += 1
+        self.state.in_bytes += operation.total_size
+        if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
+            self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
+        if self.state.permissions != NULL or reserved_subject(operation.subject, operation.subject_size):
+            if not self._may_publish(operation):
+                return 0
+        if operation.reply_size and reserved_reply(operation.reply, operation.reply_size):
+            self.broker.publish_denied(self, operation.reply[:operation.reply_size], True)
+            return 0
+        if self.verbose:
+            self._write(b"+OK\r\n", 5)
+        message.origin = &self.state
+        message.subject = operation.subject
+        message.subject_size = operation.subject_size
+        message.reply = operation.reply
+        message.reply_size = operation.reply_size
+        message.body = operation.body
+        message.header_size = operation.header_size
+        message.total_size = operation.total_size
+        if self.router.publish(self._account, &message) == 0 and operation.reply_size and self.no_responders:
+            self._answer_no_responders(operation)
+        return 0
+
+    cdef int _may_publish(self, Operation* operation) except -1:
+        """Rare path: the user has rules, or the subject is one of the servers' own."""
+        cdef bint allowed = True
+        if reserved_subject(operation.subject, operation.subject_size):
+            allowed = operation.subject[0] == 36 and self.broker.is_system_account(self._account)
+        if allowed and self._permissions is not None:
+            allowed = (self._permissions.publish_allowed(operation.subject, operation.subject_size)
+                       or (self.state.tracks_responses
+                           and self._response_allowed(operation.subject, operation.subject_size)))
+        if not allowed:
+            self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
+        return allowed
+
+    cdef int _answer_no_responders(self, Operation* operation) except -1:
+        """Nobody got it: tell the publisher through its own subscription to the reply, if it has one."""
+        cdef Match* match = self._account.sublist.match(operation.reply, operation.reply_size)
+        cdef uint32_t index
+        cdef Subscription* subscription
+        cdef char size_text[20]
+        cdef size_t size = 32 + <size_t>operation.subject_size
+        if match == NULL:
+            return 0
+        for index in range(match.plain.count):
+            subscription = match.plain.items[index]
+            if subscription.owner == <void*>&self.state:
+                digits = size_text[:write_decimal(size_text, size)]
+                subject = operation.subject[:operation.subject_size]
+                line = b"HMSG %b %b %b %b\r\nNATS/1.0 503\r\nNats-Subject: %b\r\n\r\n\r\n" % (
+                    operation.reply[:operation.reply_size], subscription.sid[:subscription.sid_size],
+                    digits, digits, subject)
+                self._write(line, len(line))
+                return 0
+        return 0
+
+    cdef int _subscribe(self, Operation* operation) except -1:
+        cdef Subscription* subscription
+        cdef uint32_t hash_value
+        cdef bint filtered = False
+        if not self._may_subscribe(operation, &filtered):
+            return 0
+        hash_value = table_hash(&self.state.sids, operation.sid, operation.sid_size)
+        if table_find(&self.state.sids, hash_value, operation.sid, operation.sid_size) == NULL:
+            if not subject_valid(operation.subject, operation.subject_size, False):
+                self.send_error(ops.ERROR_INVALID_SUBJECT)
+                return 0
+            subscription = subscription_new(operation.subject, operation.subject_size, operation.queue,
+                                            operation.queue_size, operation.sid, operation.sid_size)
+            if subscription == NULL:
+                raise MemoryError
+            subscription.owner = &self.state
+            subscription.filtered = filtered
+            if table_insert(&self.state.sids, hash_value, subscription.sid, subscription.sid_size,
+                            subscription) != 0:
+                subscription_free(subscription)
+                raise MemoryError
+            if self._account.sublist.insert(subscription) != 0:
+                table_remove(&self.state.sids, hash_value, subscription.sid, subscription.sid_size)
+                subscription_free(subscription)
+                raise MemoryError
+        if self.verbose:
+            self._write(b"+OK\r\n", 5)
+        return 0
+
+    cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1:
+        """Permissions and limits, in nats-server's order; the peer is told why not."""
+        cdef uint32_t tokens, index
+        cdef int64_t account_max = self._account.limits.subscriptions_max
+        cdef bint allowed = not (operation.queue_size == 5 and memcmp(operation.queue, b"_sys_", 5) == 0)
+        if allowed and self._permissions is not None:
+            allowed, filtered[0] = self._permissions.may_subscribe(
+                operation.subject[:operation.subject_size].decode("utf-8", "surrogateescape"),
+                operation.queue[:operation.queue_size].decode("utf-8", "surrogateescape"))
+        if not allowed:
+            self.broker.subscribe_denied(self, operation.subject[:operation.subject_size],
+                                         operation.queue[:operation.queue_size],
+                                         operation.sid[:operation.sid_size])
+            return False
+        if self.subscription_tokens_max:
+            tokens = 1
+            for index in range(operation.subject_size):
+                if operation.subject[index] == 46:
+                    tokens += 1
+            if tokens > self.subscription_tokens_max:
+                self.send_error('Permissions Violation for Subscription to "%s", too many tokens'
+                                % operation.subject[:operation.subject_size].decode("utf-8", "replace"))
+                return False
+        if (self.subscriptions_max and self.state.sids.count >= self.subscriptions_max) or (
+                account_max >= 0 and self._account.subscription_count >= account_max):
+            self.send_error(ops.ERROR_MAX_SUBSCRIPTIONS)
+            return False
+        return True
+
+    cdef int _unsubscribe(self, Operation* operation) except -1:
+        cdef uint32_t hash_value = table_hash(&self.state.sids, operation.sid, operation.sid_size)
+        cdef Subscription* subscription = <Subscription*>table_find(
+            &self.state.sids, hash_value, operation.sid, operation.sid_size)
+        if subscription != NULL:
+            if operation.count_max > subscription.delivered:
+                subscription.delivered_max = operation.count_max
+            else:
+                self._remove(subscription)
+        if self.verbose:
+            self._write(b"+OK\r\n", 5)
+        return 0
+
+    cdef void _remove(self, Subscription* subscription) noexcept:
+        table_remove(&self.state.sids, table_hash(&self.state.sids, subscription.sid, subscription.sid_size),
+                     subscription.sid, subscription.sid_size)
+        self._account.sublist.remove(subscription)
+        subscription_free(subscription)
+
+    def drop_subscriptions(self):
+        """Remove all of them: a repeated CONNECT, or the end."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        for index in range(self.state.sids.capacity):
+            subscription = <Subscription*>self.state.sids.slots[index].value
+            if subscription != NULL:
+                self._account.sublist.remove(subscription)
+                subscription_free(subscription)
+        table_free(&self.state.sids)
+
+    def recheck_subscriptions(self):
+        """After the permissions changed: remove what is no longer allowed and give those as SubscriptionInfo."""
+        removed = []
+        for info in self.subscriptions():
+            allowed, filtered = (True, False) if self._permissions is None else \
+                self._permissions.may_subscribe(info.subject, info.queue)
+            self._refilter(info.sid.encode("utf-8", "surrogateescape"), allowed, filtered)
+            if not allowed:
+                removed.append(info)
+        return removed
+
+    def _refilter(self, bytes sid, bint allowed, bint filtered):
+        cdef Subscription* subscription = <Subscription*>table_find(
+            &self.state.sids, table_hash(&self.state.sids, sid, len(sid)), sid, <uint32_t>len(sid))
+        if subscription == NULL:
+            return
+        if allowed:
+            subscription.filtered = filtered
+        else:
+            self._remove(subscription)
+
+    # -------------------------------------------------------------- allow_responses
+
+    def track_response(self, bytes reply not None):
+        """A message with a reply was delivered: answers to it are allowed for a while."""
+        rule = self._permissions.rules.responses
+        now_ns = self.broker.monotonic_ns()
+        if len(self.responses) >= RESPONSES_TRACKED_MAX:
+            self.responses = {subject: entry for subject, entry in self.responses.items()
+                              if entry[1] < 0 or entry[1] > now_ns}
+            if len(self.responses) >= RESPONSES_TRACKED_MAX:
+                self.responses.pop(next(iter(self.responses)))
+        deadline = now_ns + rule.expires_ns if rule.expires_ns >= 0 else -1
+        self.responses[reply] = [rule.count_max, deadline]
+
+    cdef int _response_allowed(self, const char* subject, uint32_t size) except -1:
+        cdef bytes reply = subject[:size]
+        entry = self.responses.get(reply)
+        if entry is None:
+            return False
+        if 0 <= entry[1] <= self.broker.monotonic_ns():
+            del self.responses[reply]
+            return False
+        if entry[0] > 0:
+            entry[0] -= 1
+            if entry[0] == 0:
+                del self.responses[reply]
+        return True
+
+    # -------------------------------------------------------------- output
+
+    cdef int _write(self, const char* data, size_t size) except -1:
+        if buffer_append(&self.state.outbox, data, size) != 0:
+            raise MemoryError
+        self.router.touch(&self.state)
+        return 0
+
+    def write(self, bytes data not None):
+        """Queue protocol bytes for the peer."""
+        if not self.state.closed:
+            self._write(data, len(data))
+
+    def send_error(self, str text not None):
+        """Queue an -ERR line; the connection stays open."""
+        cdef bytes line = b"-ERR '%b'\r\n" % text.encode("utf-8", "surrogateescape")
+        self.write(line)
+
+    def take_output(self):
+        """All that is queued, as one bytes object; b"" if nothing."""
+        cdef size_t size = buffer_size(&self.state.outbox)
+        cdef bytes data
+        if size == 0:
+            return b""
+        data = PyBytes_FromStringAndSize(self.state.outbox.data + self.state.outbox.begin, size)
+        # Busy connections keep their buffer, idle ones must not cost memory.
+        if size <= OUTBOX_KEEP_BYTES or self.state.outbox.capacity > 16 * size:
+            buffer_free(&self.state.outbox)
+        else:
+            buffer_clear(&self.state.outbox)
+        return data
+
+    def mark_clean(self):
+        """The router has handed this session over to the end of the turn."""
+        self.state.dirty = 0
+
+    def link_pending(self, size_t size):
+        """The link still holds this many bytes that the socket did not take."""
+        self.state.link_pending = size
+        if size + buffer_size(&self.state.outbox) <= self.state.pending_max // 2:
+            self.state.crowded = 0
+
+    @property
+    def has_output(self):
+        """Whether `take_output` would give anything."""
+        return buffer_size(&self.state.outbox) > 0
+
+    @property
+    def pending_bytes(self):
+        """Output that has not reached the socket."""
+        return buffer_size(&self.state.outbox) + self.state.link_pending
+
+    @property
+    def doom(self):
+        """The close reason that routing found for this session, or an empty string."""
+        if self.state.doom == DOOM_NONE:
+            return ""
+        return ops.CLOSED_SLOW_PENDING if self.state.doom == DOOM_SLOW_PENDING else ops.CLOSED_WRITE_ERROR
+
+    # -------------------------------------------------------------- the end
+
+    @property
+    def is_closed(self):
+        """Whether `close` was called."""
+        return bool(self.state.closed)
+
+    def close(self, str reason not None, str error=""):
+        """Leave routing at once, for good; `error` is queued as the last line. The link closes after the output."""
+        if self.state.closed:
+            return
+        if error:
+            self.send_error(error)
+        self.state.closed = 1
+        self.close_reason = reason
+        self.broker.session_closing(self)
+        self.drop_subscriptions()
+        self.router.touch(&self.state)
+        self.broker.session_closed(self)
+
+    # -------------------------------------------------------------- for monitoring
+
+    @property
+    def kind(self):
+        """What sort of peer it is; this server has clients only."""
+        return "Client"
+
+    @property
+    def client_type(self):
+        """How it is connected."""
+        return "websocket" if self.connection_type == "WEBSOCKET" else "nats"
+
+    @property
+    def name(self):
+        """The name that CONNECT gave."""
+        return self.options.name
+
+    @property
+    def lang(self):
+        """The client library's language."""
+        return self.options.lang
+
+    @property
+    def version(self):
+        """The client library's version."""
+        return self.options.version
+
+    @property
+    def tls_version(self):
+        """Empty without TLS."""
+        return self.tls.version if self.tls is not None else ""
+
+    @property
+    def tls_cipher(self):
+        """Empty without TLS."""
+        return self.tls.cipher if self.tls is not None else ""
+
+    @property
+    def tls_peer_certs(self):
+        """The certificates that the peer showed, DER."""
+        return (self.tls.certificate,) if self.tls is not None and self.tls.certificate else ()
+
+    @property
+    def in_msgs(self):
+        """Messages published by the peer."""
+        return self.state.in_msgs
+
+    @property
+    def in_bytes(self):
+        """Bytes of those, headers included."""
+        return self.state.in_bytes
+
+    @property
+    def out_msgs(self):
+        """Messages delivered to the peer."""
+        return self.state.out_msgs
+
+    @property
+    def out_bytes(self):
+        """Bytes of those, headers included."""
+        return self.state.out_bytes
+
+    @property
+    def subscription_count(self):
+        """Number of open subscriptions."""
+        return self.state.sids.count
+
+    def subscriptions(self):
+        """All subscriptions, as SubscriptionInfo."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        result = []
+        for index in range(self.state.sids.capacity):
+            subscription = <Subscription*>self.state.sids.slots[index].value
+            if subscription != NULL:
+                result.append(SubscriptionInfo(
+                    subscription.subject[:subscription.subject_size].decode("utf-8", "surrogateescape"),
+                    subscription.queue[:subscription.queue_size].decode("utf-8", "surrogateescape"),
+                    subscription.sid[:subscription.sid_size].decode("utf-8", "surrogateescape"),
+                    subscription.delivered, subscription.delivered_max, self.cid, self._account.name))
+        return result

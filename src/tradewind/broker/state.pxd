@@ -1,0 +1,39 @@
+"""The C side of one connection: what routing touches for every message. Owned and explained by session.pyx."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from tradewind.route.table cimport Table
+from tradewind.wire.buffer cimport Buffer
+
+cdef enum DoomReason:
+    DOOM_NONE = 0
+    DOOM_SLOW_PENDING = 1       # more output than max_pending
+    DOOM_MEMORY = 2             # no memory for its output
+
+ctypedef struct SessionState:
+    void* session               # the Session object, borrowed: it outlives every use of this struct
+    void* permissions           # its Permissions, borrowed; NULL: none
+    Buffer outbox               # encoded and not yet taken by the link
+    size_t link_pending         # taken by the link, not yet written to the socket
+    size_t pending_max
+    Table sids                  # sid -> Subscription*
+    uint64_t in_msgs
+    uint64_t in_bytes
+    uint64_t out_msgs
+    uint64_t out_bytes
+    uint32_t doom               # why it must be closed at the end of the turn
+    uint8_t closed              # out of routing for good
+    uint8_t echo
+    uint8_t headers
+    uint8_t tracks_responses
+    uint8_t dirty               # in the router's list for this turn
+    uint8_t crowded             # over three quarters of pending_max: producers are slowed down
+
+ctypedef struct Message:
+    SessionState* origin        # NULL: from the server itself
+    const char* subject
+    const char* reply
+    const char* body            # header block, then payload
+    uint32_t subject_size
+    uint32_t reply_size
+    size_t header_size
+    size_t total_size

@@ -1,0 +1,207 @@
+"""Nkeys: Ed25519 keys written as short base32 text whose first letter tells what they are for.
+
+Owns the text form and the signatures; it never stores a key and never decides who may do what.
+
+    public key   base32( prefix(1)  key(32)   crc16(2, little endian) )   56 characters, "U..."
+    seed         base32( prefix(2)  seed(32)  crc16(2, little endian) )   58 characters, "SU..."
+
+The first base32 letter carries five bits, so a prefix byte is the letter's number shifted left by
+three. A seed has two letters: S, then the kind of key; its second letter spreads over both prefix
+bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Callable
+
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
+
+from tradewind.errors import TradewindError
+
+SERVER = "N"
+CLUSTER = "C"
+OPERATOR = "O"
+ACCOUNT = "A"
+USER = "U"
+CURVE = "X"
+SEED = "S"
+KINDS = {
+    SERVER: "server",
+    CLUSTER: "cluster",
+    OPERATOR: "operator",
+    ACCOUNT: "account",
+    USER: "user",
+    CURVE: "curve",
+}
+
+KEY_BYTES = 32
+SIGNATURE_BYTES = 64
+PUBLIC_LENGTH = 56
+SEED_LENGTH = 58
+SIGNATURE_TEXT_LENGTH_MAX = 88  # 64 bytes of base64 with padding
+
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_BASE32 = re.compile(r"[A-Z2-7]+\Z")
+_SEED_PREFIX = _ALPHABET.index(SEED) << 3
+_CRC_BYTES = 2
+
+
+class NkeyError(TradewindError):
+    """A text is not the nkey that it should be. It is never repeated here: it may be a seed."""
+
+
+class KeyPair:
+    """A private key with its kind, for clients, tools and tests; prints as its public key."""
+
+    __slots__ = ("_signing_key", "kind")
+
+    def __init__(self, kind: str, raw_seed: bytes) -> None:
+        _check_kind(kind)
+        if kind == CURVE:
+            raise NkeyError(
+                "a curve key encrypts and cannot sign: use a user, account or operator key"
+            )
+        if len(raw_seed) != KEY_BYTES:
+            raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+        self.kind = kind
+        self._signing_key = SigningKey(raw_seed)
+
+    @classmethod
+    def create(cls, kind: str, entropy: Callable[[int], bytes] = os.urandom) -> KeyPair:
+        """A new key from `entropy`."""
+        return cls(kind, entropy(KEY_BYTES))
+
+    @classmethod
+    def from_seed(cls, text: str) -> KeyPair:
+        """The key of a seed text such as "SU..."."""
+        return cls(*decode_seed(text))
+
+    @property
+    def public(self) -> str:
+        """The public key as text."""
+        return encode_public(self.kind, bytes(self._signing_key.verify_key))
+
+    @property
+    def seed(self) -> str:
+        """The seed as text; whoever has it is this key."""
+        return encode_seed(self.kind, bytes(self._signing_key))
+
+    def sign(self, message: bytes) -> bytes:
+        """The 64 byte signature of `message`."""
+        return self._signing_key.sign(message).signature
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self.public})"
+
+
+def create_server_id(entropy: Callable[[int], bytes] = os.urandom) -> str:
+    """A fresh server id: the public half of a server key whose private half nobody needs."""
+    return KeyPair.create(SERVER, entropy).public
+
+
+def encode_public(kind: str, key: bytes) -> str:
+    """The text of a public key."""
+    _check_kind(kind)
+    if len(key) != KEY_BYTES:
+        raise NkeyError(f"a public key has {KEY_BYTES} bytes, not {len(key)}")
+    return _encode(bytes([_ALPHABET.index(kind) << 3]) + key)
+
+
+def decode_public(text: str, kind: str = "") -> tuple[str, bytes]:
+    """The kind letter and the 32 bytes of a public key; with `kind`, any other is refused."""
+    # The length comes first: nothing below ever sees a short or an endless text.
+    if len(text) != PUBLIC_LENGTH:
+        raise NkeyError(f"a public nkey has {PUBLIC_LENGTH} characters, not {len(text)}")
+    payload = _decode(text)
+    found = text[0]
+    if payload[0] != _ALPHABET.index(found) << 3 or found not in KINDS:
+        raise NkeyError(
+            f"a public nkey starts with one of {', '.join(KINDS)} followed by a letter from A to D"
+        )
+    if kind and found != kind:
+        raise NkeyError(f"its kind is {KINDS[found]} ({found}...), not {KINDS[kind]} ({kind}...)")
+    return found, payload[1:]
+
+
+def is_public(text: str, kind: str = "") -> bool:
+    """Whether `text` is a valid public key (of `kind`, when given)."""
+    try:
+        decode_public(text, kind)
+    except NkeyError:
+        return False
+    return True
+
+
+def encode_seed(kind: str, raw_seed: bytes) -> str:
+    """The text of a seed."""
+    _check_kind(kind)
+    if len(raw_seed) != KEY_BYTES:
+        raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+    prefix = _ALPHABET.index(kind) << 3
+    return _encode(bytes([_SEED_PREFIX | prefix >> 5, (prefix & 31) << 3]) + raw_seed)
+
+
+def decode_seed(text: str) -> tuple[str, bytes]:
+    """The kind letter and the 32 seed bytes of a seed text."""
+    if len(text) != SEED_LENGTH:
+        raise NkeyError(f"an nkey seed has {SEED_LENGTH} characters, not {len(text)}")
+    payload = _decode(text)
+    if text[0] != SEED:
+        raise NkeyError("an nkey seed starts with S")
+    kind = _ALPHABET[((payload[0] & 7) << 5 | payload[1] >> 3) >> 3]
+    if kind not in KINDS or text != encode_seed(kind, payload[2:]):
+        raise NkeyError(f"the second letter of an nkey seed is one of {', '.join(KINDS)}")
+    return kind, payload[2:]
+
+
+def decode_signature(text: str) -> bytes | None:
+    """The 64 bytes of a signature in base64 (URL or standard alphabet, padded or not), or None."""
+    if len(text) > SIGNATURE_TEXT_LENGTH_MAX:
+        return None
+    standard = text.replace("-", "+").replace("_", "/").rstrip("=")
+    try:
+        raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except ValueError:  # binascii.Error is one; the other is text outside ASCII
+        return None
+    return raw if len(raw) == SIGNATURE_BYTES else None
+
+
+def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether `signature` over `message` was made by the holder of `public_key` (32 raw bytes)."""
+    if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        VerifyKey(public_key).verify(message, signature)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in KINDS:
+        raise NkeyError(f"an nkey is one of {', '.join(KINDS)}")
+
+
+def _encode(payload: bytes) -> str:
+    checked = payload + _checksum(payload)
+    return base64.b32encode(checked).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    if not _BASE32.match(text):
+        raise NkeyError("an nkey has only the letters A to Z and the digits 2 to 7")
+    raw = base64.b32decode(text + "=" * (-len(text) % 8))
+    payload, checksum = raw[:-_CRC_BYTES], raw[-_CRC_BYTES:]
+    if checksum != _checksum(payload):
+        raise NkeyError("the nkey's checksum is wrong: a character was changed or lost")
+    return payload
+
+
+def _checksum(payload: bytes) -> bytes:
+    """CRC-16/XMODEM, little endian."""
+    return binascii.crc_hqx(payload, 0).to_bytes(_CRC_BYTES, "little")

@@ -1,0 +1,91 @@
+"""Allow and deny rules, compiled for one user.
+
+Owns the decision for one subject. Publish and delivery checks run once per message on the concrete subject and use
+the trie; subscribe checks run once per SUB, compare two patterns and are plain Python. Deny always wins, also where a
+narrower allow names the same queue (nats-server had to fix that twice).
+"""
+
+from tradewind.subjects import collide, is_literal, is_subset
+
+
+cdef Sublist subject_set(entries):
+    """A trie of the entries; None for no list at all."""
+    cdef Sublist result
+    if entries is None:
+        return None
+    result = Sublist()
+    for entry in entries:
+        result.add(entry.encode())
+    return result
+
+
+cdef list split_entries(entries):
+    """"subject" or "subject queue" -> (subject, queue) pairs."""
+    result = []
+    for entry in entries:
+        parts = entry.split()
+        result.append((parts[0], parts[1] if len(parts) > 1 else ""))
+    return result
+
+
+cdef class Permissions:
+    """Compiled from `route.rules.PermissionRules`; immutable, so sessions of one user may share it."""
+
+    def __init__(self, rules):
+        self.rules = rules
+        self.publish_allow = subject_set(rules.publish_allow)
+        self.publish_deny = subject_set(rules.publish_deny) if rules.publish_deny else None
+        self.subscribe_allow_entries = (
+            None if rules.subscribe_allow is None else split_entries(rules.subscribe_allow))
+        self.subscribe_deny_entries = split_entries(rules.subscribe_deny)
+        plain = [subject for subject, queue in self.subscribe_deny_entries if not queue]
+        self.subscribe_deny = subject_set(plain) if plain else None
+        self.tracks_responses = rules.responses is not None
+
+    cdef bint publish_allowed(self, const char* subject, uint32_t size) noexcept nogil:
+        if self.publish_deny is not None and self.publish_deny.matches_any(subject, size):
+            return False
+        return self.publish_allow is None or self.publish_allow.matches_any(subject, size)
+
+    cdef bint delivery_allowed(self, const char* subject, uint32_t size) noexcept nogil:
+        """For a subscription wider than a deny rule: may this concrete subject be delivered?"""
+        return self.subscribe_deny is None or not self.subscribe_deny.matches_any(subject, size)
+
+    def may_publish(self, bytes subject not None):
+        """Whether a message may be published to a subject (tracked responses aside)."""
+        return self.publish_allowed(subject, <uint32_t>len(subject))
+
+    def may_deliver(self, bytes subject not None):
+        """Whether a message on a concrete subject may reach a subscription that is wider than a deny rule."""
+        return self.delivery_allowed(subject, <uint32_t>len(subject))
+
+    def may_subscribe(self, str subject not None, str queue not None=""):
+        """(allowed, filtered): `filtered` means that a deny rule covers a part of the subscription only."""
+        if self.subscribe_allow_entries is not None and not self._subscribe_is_allowed(subject, queue):
+            return False, False
+        filtered = False
+        wildcard = not is_literal(subject)
+        for denied, denied_queue in self.subscribe_deny_entries:
+            if denied_queue:
+                if queue and is_subset(subject, denied) and is_subset(queue, denied_queue):
+                    return False, False
+            elif is_subset(subject, denied):
+                return False, False
+            elif wildcard and collide(subject, denied):
+                filtered = True
+        return True, filtered
+
+    def _subscribe_is_allowed(self, subject, queue):
+        """A queue subscription needs an entry without queue, or with a matching one where any names a queue."""
+        plain = False
+        queue_named = False
+        for allowed, allowed_queue in self.subscribe_allow_entries:
+            if not is_subset(subject, allowed):
+                continue
+            if not allowed_queue:
+                plain = True
+            elif queue:
+                queue_named = True
+                if is_subset(queue, allowed_queue):
+                    return True
+        return plain and not queue_named

@@ -1,0 +1,626 @@
+"""Subject -> subscribers: a trie of tokens with a cache for literal subjects.
+
+Owns the trie nodes and the cache; never owns a Subscription (whoever made it frees it, after `remove`). It knows
+nothing of sessions, permissions or delivery.
+
+Invariants
+- a node is in the trie only while it, or a node below it, holds a subscription (empty nodes are pruned);
+- `subscription.position` is its index in the plain list of its node, or in the member list of its queue group;
+- a cache entry is used only while its generation equals `generation`: a wildcard that comes or goes bumps it, a
+  literal invalidates the one entry that it can concern. So an inbox that comes and goes costs the cache nothing.
+- a Match returned by `match` is valid until the next insert, remove or match.
+
+Queue groups of equal name that match through different patterns count as one group, as in nats-server.
+"""
+
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+from tradewind.route.table cimport (
+    hash_bytes, table_find, table_free, table_hash, table_init, table_insert, table_remove)
+
+cdef enum:
+    DOT = 46
+    STAR = 42
+    TAIL = 62
+    CACHE_SLOTS_FIRST = 64
+
+
+# ------------------------------------------------------------------ subscriptions and arrays
+
+cdef Subscription* subscription_new(const char* subject, uint32_t subject_size, const char* queue,
+                                    uint32_t queue_size, const char* sid, uint32_t sid_size) noexcept nogil:
+    """A zeroed subscription with copies of its three strings in one heap block; NULL without memory."""
+    cdef size_t size = sizeof(Subscription) + subject_size + <size_t>queue_size + sid_size
+    cdef char* block = <char*>malloc(size)
+    cdef Subscription* subscription = <Subscription*>block
+    if block == NULL:
+        return NULL
+    memset(block, 0, sizeof(Subscription))
+    subscription.subject = block + sizeof(Subscription)
+    subscription.queue = subscription.subject + subject_size
+    subscription.sid = subscription.queue + queue_size
+    subscription.subject_size = subject_size
+    subscription.queue_size = queue_size
+    subscription.sid_size = sid_size
+    memcpy(subscription.subject, subject, subject_size)
+    if queue_size:
+        memcpy(subscription.queue, queue, queue_size)
+    if sid_size:
+        memcpy(subscription.sid, sid, sid_size)
+    return subscription
+
+
+cdef void subscription_free(Subscription* subscription) noexcept nogil:
+    free(subscription)
+
+
+cdef int array_push(SubscriptionArray* array, Subscription* subscription) noexcept nogil:
+    cdef uint32_t capacity
+    cdef Subscription** items
+    if array.count == array.capacity:
+        capacity = array.capacity * 2 if array.capacity else 2
+        items = <Subscription**>realloc(array.items, capacity * sizeof(Subscription*))
+        if items == NULL:
+            return -1
+        array.items = items
+        array.capacity = capacity
+    array.items[array.count] = subscription
+    array.count += 1
+    return 0
+
+
+cdef int array_extend(SubscriptionArray* array, const SubscriptionArray* more) noexcept nogil:
+    cdef uint32_t index
+    for index in range(more.count):
+        if array_push(array, more.items[index]) != 0:
+            return -1
+    return 0
+
+
+cdef void array_swap_remove(SubscriptionArray* array, uint32_t position) noexcept nogil:
+    """Order within a node means nothing, so the last one takes the free place."""
+    array.count -= 1
+    if position != array.count:
+        array.items[position] = array.items[array.count]
+        array.items[position].position = position
+    if array.count == 0:
+        free(array.items)
+        array.items = NULL
+        array.capacity = 0
+
+
+cdef QueueGroup* groups_find(GroupArray* groups, uint32_t count, const char* queue,
+                             uint32_t queue_size) noexcept nogil:
+    cdef uint32_t index
+    cdef Subscription* first
+    for index in range(count):
+        first = groups.items[index].members.items[0]
+        if first.queue_size == queue_size and memcmp(first.queue, queue, queue_size) == 0:
+            return &groups.items[index]
+    return NULL
+
+
+cdef QueueGroup* groups_push(GroupArray* groups) noexcept nogil:
+    """One more group with no members; the memory of a formerly used one is kept."""
+    cdef uint32_t capacity
+    cdef QueueGroup* items
+    if groups.count == groups.capacity:
+        capacity = groups.capacity * 2 if groups.capacity else 1
+        items = <QueueGroup*>realloc(groups.items, capacity * sizeof(QueueGroup))
+        if items == NULL:
+            return NULL
+        memset(&items[groups.capacity], 0, (capacity - groups.capacity) * sizeof(QueueGroup))
+        groups.items = items
+        groups.capacity = capacity
+    groups.count += 1
+    groups.items[groups.count - 1].members.count = 0
+    return &groups.items[groups.count - 1]
+
+
+cdef void groups_free(GroupArray* groups) noexcept nogil:
+    cdef uint32_t index
+    for index in range(groups.capacity):
+        free(groups.items[index].members.items)
+    free(groups.items)
+    groups.items = NULL
+    groups.count = 0
+    groups.capacity = 0
+
+
+cdef void match_free(Match* match) noexcept nogil:
+    free(match.plain.items)
+    match.plain.items = NULL
+    match.plain.count = 0
+    match.plain.capacity = 0
+    groups_free(&match.groups)
+
+
+cdef int match_add_node(Match* match, Node* node) noexcept nogil:
+    """Add all subscriptions of one node; queue groups merge by name."""
+    cdef uint32_t index
+    cdef QueueGroup* source
+    cdef QueueGroup* target
+    if node.plain.count and array_extend(&match.plain, &node.plain) != 0:
+        return -1
+    for index in range(node.groups.count):
+        source = &node.groups.items[index]
+        target = groups_find(&match.groups, match.groups.count, source.members.items[0].queue,
+                             source.members.items[0].queue_size)
+        if target == NULL:
+            target = groups_push(&match.groups)
+            if target == NULL:
+                return -1
+        if array_extend(&target.members, &source.members) != 0:
+            if target.members.count == 0:
+                match.groups.count -= 1
+            return -1
+    return 0
+
+
+# ------------------------------------------------------------------ subjects
+
+cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil:
+    """No empty token, no white space, '>' only as the last token; `literal` also refuses wildcards."""
+    cdef uint32_t index, start = 0
+    cdef char byte
+    if size == 0:
+        return False
+    for index in range(size + 1):
+        if index == size or subject[index] == DOT:
+            if index == start:
+                return False
+            if index == start + 1:
+                byte = subject[start]
+                if byte == TAIL and (literal or index != size):
+                    return False
+                if byte == STAR and literal:
+                    return False
+            start = index + 1
+        else:
+            byte = subject[index]
+            if byte == 32 or byte == 9 or byte == 10 or byte == 13 or byte == 12:
+                return False
+    return True
+
+
+cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil:
+    """Whether no token is a wildcard (a '*' inside a longer token is an ordinary byte)."""
+    cdef uint32_t index
+    for index in range(size):
+        if subject[index] == STAR or subject[index] == TAIL:
+            if (index == 0 or subject[index - 1] == DOT) and \
+                    (index + 1 == size or subject[index + 1] == DOT):
+                return False
+    return True
+
+
+cdef bint subject_matches(const char* subject, uint32_t subject_size, const char* pattern,
+                          uint32_t pattern_size) noexcept nogil:
+    """Whether a literal subject is matched by one pattern."""
+    cdef uint32_t at = 0, place = 0, end, stop
+    while True:
+        end = at
+        while end < subject_size and subject[end] != DOT:
+            end += 1
+        stop = place
+        while stop < pattern_size and pattern[stop] != DOT:
+            stop += 1
+        if stop == place + 1 and pattern[place] == TAIL and stop == pattern_size:
+            return end > at
+        if not (stop == place + 1 and pattern[place] == STAR):
+            if end - at != stop - place or memcmp(subject + at, pattern + place, end - at) != 0:
+                return False
+        if end == subject_size or stop == pattern_size:
+            return end == subject_size and stop == pattern_size
+        at = end + 1
+        place = stop + 1
+
+
+cdef inline uint32_t token_end(const char* subject, uint32_t start, uint32_t size) noexcept nogil:
+    while start < size and subject[start] != DOT:
+        start += 1
+    return start
+
+
+# ------------------------------------------------------------------ nodes
+
+cdef Node* node_new(Node* parent, const char* token, uint32_t token_size, uint64_t seed) noexcept nogil:
+    cdef Node* node = <Node*>calloc(1, sizeof(Node) + token_size)
+    if node == NULL:
+        return NULL
+    table_init(&node.children, seed)
+    node.parent = parent
+    node.token_size = token_size
+    memcpy(&node.token[0], token, token_size)
+    return node
+
+
+cdef void node_free(Node* node) noexcept nogil:
+    free(node.plain.items)
+    groups_free(&node.groups)
+    table_free(&node.children)
+    free(node)
+
+
+cdef bint node_is_empty(const Node* node) noexcept nogil:
+    return (node.plain.count == 0 and node.groups.count == 0 and node.children.count == 0
+            and node.star == NULL and node.tail == NULL)
+
+
+cdef void tree_free(Node* node) noexcept nogil:
+    """Free a whole tree without recursion: depth comes from the peer."""
+    cdef Node* stop = node.parent
+    cdef Node* next_node
+    cdef uint32_t index
+    while node != stop:
+        next_node = NULL
+        if node.star != NULL:
+            next_node = node.star
+            node.star = NULL
+        elif node.tail != NULL:
+            next_node = node.tail
+            node.tail = NULL
+        elif node.children.count:
+            for index in range(node.children.capacity):
+                if node.children.slots[index].value != NULL:
+                    next_node = <Node*>node.children.slots[index].value
+                    node.children.slots[index].value = NULL
+                    node.children.count -= 1
+                    break
+        if next_node == NULL:
+            next_node = node.parent
+            node_free(node)
+        node = next_node
+
+
+cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint create) noexcept nogil:
+    """The child of `node` for one token, made if asked for; NULL if absent or without memory."""
+    cdef Node** place = NULL
+    cdef Node* child
+    cdef uint32_t hash_value
+    if size == 1 and token[0] == STAR:
+        place = &node.star
+    elif size == 1 and token[0] == TAIL:
+        place = &node.tail
+    if place != NULL:
+        if place[0] == NULL and create:
+            place[0] = node_new(node, token, size, node.children.seed)
+        return place[0]
+    hash_value = table_hash(&node.children, token, size)
+    child = <Node*>table_find(&node.children, hash_value, token, size)
+    if child == NULL and create:
+        child = node_new(node, token, size, node.children.seed)
+        if child != NULL and table_insert(&node.children, hash_value, &child.token[0], size, child) != 0:
+            node_free(child)
+            child = NULL
+    return child
+
+
+cdef int collect(Node* node, const char* subject, uint32_t start, uint32_t size, Match* match) noexcept nogil:
+    """Add everything below `node` that matches the tokens from `start`; -1 without memory."""
+    cdef uint32_t end = token_end(subject, start, size)
+    cdef Node* child
+    if node.tail != NULL and match_add_node(match, node.tail) != 0:
+        return -1
+    child = NULL
+    if node.children.count:
+        child = <Node*>table_find(&node.children, table_hash(&node.children, subject + start, end - start),
+                                  subject + start, end - start)
+    if end == size:
+        if child != NULL and match_add_node(match, child) != 0:
+            return -1
+        if node.star != NULL and match_add_node(match, node.star) != 0:
+            return -1
+        return 0
+    if child != NULL and collect(child, subject, end + 1, size, match) != 0:
+        return -1
+    if node.star != NULL and collect(node.star, subject, end + 1, size, match) != 0:
+        return -1
+    return 0
+
+
+cdef bint any_below(Node* node, const char* subject, uint32_t start, uint32_t size) noexcept nogil:
+    """Whether at least one subscription below `node` matches; stops at the first."""
+    cdef uint32_t end = token_end(subject, start, size)
+    cdef Node* child = NULL
+    if node.tail != NULL:
+        return True
+    if node.children.count:
+        child = <Node*>table_find(&node.children, table_hash(&node.children, subject + start, end - start),
+                                  subject + start, end - start)
+    if end == size:
+        if child != NULL and (child.plain.count or child.groups.count):
+            return True
+        return (node.star != NULL
+                and (node.star.plain.count != 0 or node.star.groups.count != 0))
+    if child != NULL and any_below(child, subject, end + 1, size):
+        return True
+    return node.star != NULL and any_below(node.star, subject, end + 1, size)
+
+
+cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
+    """A published subject is not validated; one with an empty token matches nothing, not even '>'."""
+    cdef uint32_t index
+    if size == 0 or subject[0] == DOT or subject[size - 1] == DOT:
+        return True
+    for index in range(1, size):
+        if subject[index] == DOT and subject[index - 1] == DOT:
+            return True
+    return False
+
+
+cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
+    """Inboxes and ack subjects are used once: caching them would only push useful entries out."""
+    if size > 7 and subject[0] == 95 and memcmp(subject, b"_INBOX.", 7) == 0:
+        return True
+    return size > 8 and subject[0] == 36 and memcmp(subject, b"$JS.ACK.", 8) == 0
+
+
+# ------------------------------------------------------------------ the class
+
+cdef class Sublist:
+    """All subscriptions of one subject space. The Python methods are for tests, monitoring and the control plane."""
+
+    def __cinit__(self, uint64_t seed=0, bint cache=True):
+        self.seed = seed
+        self.generation = 1
+        self.cache_enabled = cache
+        memset(&self.scratch, 0, sizeof(Match))
+        self.root = node_new(NULL, b"", 0, seed)
+        if self.root == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        if self.root != NULL:
+            tree_free(self.root)
+        for index in range(self.cache_slots):
+            free(self.cache[index].subject)
+            match_free(&self.cache[index].match)
+        free(self.cache)
+        match_free(&self.scratch)
+
+    cdef int insert(self, Subscription* subscription) noexcept nogil:
+        """Put it into the trie; its subject must be valid. -1 without memory (nothing is changed then)."""
+        cdef Node* node = self.root
+        cdef Node* child
+        cdef uint32_t start = 0, end
+        cdef QueueGroup* group
+        cdef SubscriptionArray* array
+        while True:
+            end = token_end(subscription.subject, start, subscription.subject_size)
+            child = node_descend(node, subscription.subject + start, end - start, True)
+            if child == NULL:
+                self._prune(node)
+                return -1
+            node = child
+            if end == subscription.subject_size:
+                break
+            start = end + 1
+        array = &node.plain
+        if subscription.queue_size:
+            group = groups_find(&node.groups, node.groups.count, subscription.queue, subscription.queue_size)
+            if group == NULL:
+                group = groups_push(&node.groups)
+                if group == NULL:
+                    self._prune(node)
+                    return -1
+            array = &group.members
+        subscription.position = array.count
+        if array_push(array, subscription) != 0:
+            if subscription.queue_size and array.count == 0:
+                node.groups.count -= 1
+            self._prune(node)
+            return -1
+        self.count += 1
+        self.inserts += 1
+        self._invalidate(subscription.subject, subscription.subject_size)
+        return 0
+
+    cdef void remove(self, Subscription* subscription) noexcept nogil:
+        """Take a subscription out that `insert` took in."""
+        cdef Node* node = self.root
+        cdef uint32_t start = 0, end, index
+        cdef QueueGroup* group
+        cdef QueueGroup spare
+        while True:
+            end = token_end(subscription.subject, start, subscription.subject_size)
+            node = node_descend(node, subscription.subject + start, end - start, False)
+            if node == NULL:
+                return
+            if end == subscription.subject_size:
+                break
+            start = end + 1
+        if subscription.queue_size:
+            group = groups_find(&node.groups, node.groups.count, subscription.queue, subscription.queue_size)
+            if group == NULL:
+                return
+            array_swap_remove(&group.members, subscription.position)
+            if group.members.count == 0:
+                index = <uint32_t>(group - node.groups.items)
+                node.groups.count -= 1
+                spare = node.groups.items[index]
+                node.groups.items[index] = node.groups.items[node.groups.count]
+                node.groups.items[node.groups.count] = spare
+        else:
+            array_swap_remove(&node.plain, subscription.position)
+        self.count -= 1
+        self.removes += 1
+        self._invalidate(subscription.subject, subscription.subject_size)
+        self._prune(node)
+
+    cdef void _prune(self, Node* node) noexcept nogil:
+        """Free `node` and its ancestors as far as they hold nothing."""
+        cdef Node* parent
+        while node != self.root and node_is_empty(node):
+            parent = node.parent
+            if parent.star == node:
+                parent.star = NULL
+            elif parent.tail == node:
+                parent.tail = NULL
+            else:
+                table_remove(&parent.children, table_hash(&parent.children, &node.token[0], node.token_size),
+                             &node.token[0], node.token_size)
+            node_free(node)
+            node = parent
+
+    cdef void _invalidate(self, const char* subject, uint32_t size) noexcept nogil:
+        cdef uint64_t hash_value
+        cdef CacheEntry* entry
+        if self.cache_slots == 0:
+            return
+        if not subject_is_literal(subject, size):
+            self.generation += 1
+            return
+        hash_value = hash_bytes(self.seed, subject, size)
+        entry = &self.cache[hash_value & (self.cache_slots - 1)]
+        if entry.hash == hash_value and entry.subject_size == size:
+            entry.generation = 0
+
+    cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil:
+        """All subscribers of a subject; NULL only without memory. See the module's invariants for its life time."""
+        cdef uint64_t hash_value
+        cdef CacheEntry* entry
+        self.matches += 1
+        if not self.cache_enabled or never_repeats(subject, size):
+            return self._lookup(subject, size)
+        if self.cache_slots == 0 or (self.cache_evictions > self.cache_slots
+                                     and self.cache_slots < SUB_CACHE_SLOTS_MAX):
+            self._grow_cache()
+            if self.cache_slots == 0:
+                return self._lookup(subject, size)
+        hash_value = hash_bytes(self.seed, subject, size)
+        entry = &self.cache[hash_value & (self.cache_slots - 1)]
+        if entry.generation == self.generation:
+            if entry.hash == hash_value and entry.subject_size == size \
+                    and memcmp(entry.subject, subject, size) == 0:
+                self.cache_hits += 1
+                return &entry.match
+            self.cache_evictions += 1
+        entry.generation = 0
+        if size > entry.subject_capacity:
+            free(entry.subject)
+            entry.subject = <char*>malloc(size)
+            entry.subject_capacity = size if entry.subject != NULL else 0
+            if entry.subject == NULL:
+                return self._lookup(subject, size)
+        memcpy(entry.subject, subject, size)
+        entry.subject_size = size
+        entry.hash = hash_value
+        entry.match.plain.count = 0
+        entry.match.groups.count = 0
+        if not has_empty_token(subject, size) and \
+                collect(self.root, subject, 0, size, &entry.match) != 0:
+            return NULL
+        entry.generation = self.generation
+        return &entry.match
+
+    cdef Match* _lookup(self, const char* subject, uint32_t size) noexcept nogil:
+        self.scratch.plain.count = 0
+        self.scratch.groups.count = 0
+        if not has_empty_token(subject, size) and \
+                collect(self.root, subject, 0, size, &self.scratch) != 0:
+            return NULL
+        return &self.scratch
+
+    cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil:
+        return not has_empty_token(subject, size) and any_below(self.root, subject, 0, size)
+
+    cdef void _grow_cache(self) noexcept nogil:
+        """Start small and double while distinct subjects push each other out; old entries are dropped."""
+        cdef uint32_t slots = self.cache_slots * 2 if self.cache_slots else CACHE_SLOTS_FIRST
+        cdef CacheEntry* cache = <CacheEntry*>calloc(slots, sizeof(CacheEntry))
+        cdef uint32_t index
+        self.cache_evictions = 0
+        if cache == NULL:
+            return
+        for index in range(self.cache_slots):
+            free(self.cache[index].subject)
+            match_free(&self.cache[index].match)
+        free(self.cache)
+        self.cache = cache
+        self.cache_slots = slots
+
+    # -------------------------------------------------------------- for Python callers
+
+    def add(self, bytes subject, bytes queue=b"", bytes sid=b""):
+        """Insert a subscription and give a handle to it for `discard`; ValueError for an invalid subject."""
+        cdef Subscription* subscription
+        if not subject_valid(subject, <uint32_t>len(subject), False):
+            raise ValueError(f"invalid subject {subject!r}")
+        subscription = subscription_new(subject, <uint32_t>len(subject), queue, <uint32_t>len(queue), sid,
+                                        <uint32_t>len(sid))
+        if subscription == NULL or self.insert(subscription) != 0:
+            subscription_free(subscription)
+            raise MemoryError
+        return <size_t>subscription
+
+    def discard(self, size_t handle):
+        """Remove and free a subscription made by `add`."""
+        cdef Subscription* subscription = <Subscription*>handle
+        self.remove(subscription)
+        subscription_free(subscription)
+
+    def find(self, bytes subject):
+        """(plain handles, {queue: handles}) of the subscriptions that match a literal subject."""
+        cdef Match* match = self.match(subject, <uint32_t>len(subject))
+        cdef QueueGroup* group
+        cdef uint32_t index, member
+        if match == NULL:
+            raise MemoryError
+        plain = [<size_t>match.plain.items[index] for index in range(match.plain.count)]
+        groups = {}
+        for index in range(match.groups.count):
+            group = &match.groups.items[index]
+            name = group.members.items[0].queue[:group.members.items[0].queue_size]
+            groups[name] = [<size_t>group.members.items[member] for member in range(group.members.count)]
+        return plain, groups
+
+    def has_interest(self, bytes subject):
+        """Whether anything matches a literal subject."""
+        return self.matches_any(subject, <uint32_t>len(subject))
+
+    def node_count(self):
+        """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it before."""
+        cdef size_t total = 0
+        cdef Node* node
+        cdef uint32_t index
+        stack = [<size_t>self.root]
+        while stack:
+            node = <Node*><size_t>stack.pop()
+            total += 1
+            if node.star != NULL:
+                stack.append(<size_t>node.star)
+            if node.tail != NULL:
+                stack.append(<size_t>node.tail)
+            for index in range(node.children.capacity):
+                if node.children.slots[index].value != NULL:
+                    stack.append(<size_t>node.children.slots[index].value)
+        return total - 1
+
+    def cache_stats(self):
+        """(valid entries, largest fan-out, sum of fan-outs) over the cache."""
+        cdef uint32_t index, group, entries = 0
+        cdef uint64_t fanout, largest = 0, total = 0
+        cdef CacheEntry* entry
+        for index in range(self.cache_slots):
+            entry = &self.cache[index]
+            if entry.generation != self.generation:
+                continue
+            fanout = entry.match.plain.count
+            for group in range(entry.match.groups.count):
+                fanout += entry.match.groups.items[group].members.count
+            entries += 1
+            total += fanout
+            largest = max(largest, fanout)
+        return entries, largest, total
+
+
+def is_valid_subject(bytes subject not None, bint literal=False):
+    """Whether a subject may be subscribed to (`literal`: published to in pedantic mode)."""
+    return subject_valid(subject, <uint32_t>len(subject), literal)
+
+
+def subject_match(bytes subject not None, bytes pattern not None):
+    """Whether one pattern matches a literal subject."""
+    return subject_matches(subject, <uint32_t>len(subject), pattern, <uint32_t>len(pattern))

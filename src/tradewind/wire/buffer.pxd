@@ -1,0 +1,89 @@
+"""A growing byte buffer in C, and decimal numbers: the two things every encoder here needs.
+
+Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. Never shrinks by itself and
+never raises: a failed allocation is reported as -1 and leaves the buffer as it was.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+ctypedef struct Buffer:
+    char* data          # NULL while capacity is 0
+    size_t begin        # first byte not yet taken; begin <= end <= capacity
+    size_t end
+    size_t capacity
+
+
+cdef inline void buffer_init(Buffer* buffer) noexcept nogil:
+    buffer.data = NULL
+    buffer.begin = 0
+    buffer.end = 0
+    buffer.capacity = 0
+
+
+cdef inline void buffer_free(Buffer* buffer) noexcept nogil:
+    free(buffer.data)
+    buffer_init(buffer)
+
+
+cdef inline size_t buffer_size(const Buffer* buffer) noexcept nogil:
+    return buffer.end - buffer.begin
+
+
+cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
+    """Room for `extra` more bytes after `end`; 0, or -1 when there is no memory for them."""
+    cdef size_t size = buffer.end - buffer.begin
+    cdef size_t capacity
+    cdef char* data
+    if extra <= buffer.capacity - buffer.end:
+        return 0
+    if buffer.begin > 0:
+        if size > 0:
+            memmove(buffer.data, buffer.data + buffer.begin, size)
+        buffer.begin = 0
+        buffer.end = size
+        if extra <= buffer.capacity - size:
+            return 0
+    if extra > (<size_t>1 << 62):
+        return -1
+    capacity = buffer.capacity if buffer.capacity >= 256 else 256
+    while capacity - size < extra:
+        capacity *= 2
+    data = <char*>realloc(buffer.data, capacity)
+    if data == NULL:
+        return -1
+    buffer.data = data
+    buffer.capacity = capacity
+    return 0
+
+
+cdef inline int buffer_append(Buffer* buffer, const char* data, size_t size) noexcept nogil:
+    """Copy `size` bytes to the end; 0, or -1 when there is no memory."""
+    if size == 0:
+        return 0
+    if buffer_reserve(buffer, size) != 0:
+        return -1
+    memcpy(buffer.data + buffer.end, data, size)
+    buffer.end += size
+    return 0
+
+
+cdef inline void buffer_clear(Buffer* buffer) noexcept nogil:
+    buffer.begin = 0
+    buffer.end = 0
+
+
+cdef inline int write_decimal(char* target, uint64_t value) noexcept nogil:
+    """Write `value` in decimal at `target` (up to 20 bytes) and give the number of digits."""
+    cdef char digits[20]
+    cdef int position = 20
+    if value == 0:
+        target[0] = 48
+        return 1
+    while value:
+        position -= 1
+        digits[position] = <char>(48 + value % 10)
+        value //= 10
+    memcpy(target, &digits[position], 20 - position)
+    return 20 - position

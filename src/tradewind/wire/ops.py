@@ -1,0 +1,66 @@
+"""The client protocol, drawn once: operations, limits and the exact texts of its errors.
+
+```
+client -> server                                    server -> client
+CONNECT {json}                                      INFO {json}
+PUB  <subject> [reply] <#bytes>      + payload      MSG  <subject> <sid> [reply] <#bytes>       + payload
+HPUB <subject> [reply] <#hdr> <#all> + payload      HMSG <subject> <sid> [reply] <#hdr> <#all>  + payload
+SUB  <subject> [queue] <sid>                        +OK                 (verbose only)
+UNSUB <sid> [max]                                   -ERR '<text>'
+PING / PONG                                         PING / PONG
+```
+Each line ends with CRLF (LF alone is accepted), each payload with CRLF. Verbs are case-insensitive, arguments are
+separated by spaces and tabs. Sizes have at most nine digits. A header block counts into #all and starts with
+`NATS/1.0`; the server never looks into it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_VERSION: Final = 1
+# The version that INFO reports: clients switch features on by it, so it names the server we are compatible with.
+NATS_VERSION: Final = "2.15.1"
+JETSTREAM_API_LEVEL: Final = 5
+
+# -ERR texts, exactly as clients compare them.
+ERROR_UNKNOWN_OPERATION: Final = "Unknown Protocol Operation"
+ERROR_AUTHORIZATION: Final = "Authorization Violation"
+ERROR_AUTHENTICATION_TIMEOUT: Final = "Authentication Timeout"
+ERROR_AUTHENTICATION_EXPIRED: Final = "User Authentication Expired"
+ERROR_MAX_CONNECTIONS: Final = "maximum connections exceeded"
+ERROR_MAX_ACCOUNT_CONNECTIONS: Final = "maximum account active connections exceeded"
+ERROR_MAX_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
+ERROR_MAX_PAYLOAD: Final = "Maximum Payload Violation"
+ERROR_MAX_CONTROL_LINE: Final = "maximum control line exceeded"
+ERROR_INVALID_PUBLISH_SUBJECT: Final = "Invalid Publish Subject"
+ERROR_INVALID_SUBJECT: Final = "Invalid Subject"
+ERROR_CLIENT_PROTOCOL: Final = "invalid client protocol"
+ERROR_NO_RESPONDERS_HEADERS: Final = "no responders requires headers support"
+ERROR_STALE: Final = "Stale Connection"
+ERROR_SECURE_REQUIRED: Final = "Secure Connection - TLS Required"
+
+# Why a connection ended, as monitoring shows it.
+CLOSED_BY_CLIENT: Final = "Client Closed"
+CLOSED_AUTHENTICATION_TIMEOUT: Final = "Authentication Timeout"
+CLOSED_AUTHENTICATION_FAILURE: Final = "Authentication Failure"
+CLOSED_TLS_HANDSHAKE: Final = "TLS Handshake Failure"
+CLOSED_SLOW_PENDING: Final = "Slow Consumer (Pending Bytes)"
+CLOSED_SLOW_DEADLINE: Final = "Slow Consumer (Write Deadline)"
+CLOSED_WRITE_ERROR: Final = "Write Error"
+CLOSED_READ_ERROR: Final = "Read Error"
+CLOSED_PARSE_ERROR: Final = "Parse Error"
+CLOSED_STALE: Final = "Stale Connection"
+CLOSED_PROTOCOL: Final = "Protocol Violation"
+CLOSED_BAD_PROTOCOL_VERSION: Final = "Bad Client Protocol Version"
+CLOSED_MAX_CONNECTIONS: Final = "Maximum Connections Exceeded"
+CLOSED_MAX_ACCOUNT_CONNECTIONS: Final = "Maximum Account Connections Exceeded"
+CLOSED_MAX_PAYLOAD: Final = "Maximum Message Payload Exceeded"
+CLOSED_MAX_CONTROL_LINE: Final = "Maximum Control Line Exceeded"
+CLOSED_MAX_SUBSCRIPTIONS: Final = "Maximum Subscriptions Exceeded"
+CLOSED_SERVER_SHUTDOWN: Final = "Server Shutdown"
+CLOSED_AUTHENTICATION_EXPIRED: Final = "Authentication Expired"
+CLOSED_MISSING_ACCOUNT: Final = "Missing Account"
+CLOSED_REVOKED: Final = "Credentials Revoked"
+CLOSED_NO_RESPONDERS_HEADERS: Final = "No Responders Requires Headers"
+CLOSED_KICKED: Final = "Kicked"

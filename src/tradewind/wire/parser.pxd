@@ -1,0 +1,59 @@
+"""What one operation is made of; the parser itself is in parser.pyx."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum OperationKind:
+    OP_NONE = 0
+    OP_PUB = 1
+    OP_HPUB = 2
+    OP_PING = 3
+    OP_PONG = 4
+    OP_SUB = 5
+    OP_UNSUB = 6
+    OP_CONNECT = 7
+    OP_INFO = 8
+    OP_OK = 9
+    OP_ERR = 10
+
+cdef enum ParseStatus:
+    PARSE_MORE = 0          # not enough bytes; `consumed` may still be > 0 (ignored bytes)
+    PARSE_DONE = 1
+    PARSE_FAULT = 2
+
+cdef enum Fault:
+    FAULT_NONE = 0
+    FAULT_UNKNOWN = 1       # answered with -ERR 'Unknown Protocol Operation'
+    FAULT_ARGUMENTS = 2     # a known verb with wrong arguments: closed without a word
+    FAULT_CONTROL_LINE = 3
+    FAULT_PAYLOAD = 4
+
+ctypedef struct Operation:
+    int kind
+    int fault
+    size_t consumed
+    const char* argument        # the whole argument part of the line
+    size_t argument_size
+    const char* subject         # pointers into the parsed bytes; NULL/0 where the operation has none
+    const char* reply
+    const char* queue
+    const char* sid
+    const char* body
+    uint32_t subject_size
+    uint32_t reply_size
+    uint32_t queue_size
+    uint32_t sid_size
+    size_t header_size
+    size_t total_size
+    int64_t count_max           # UNSUB; 0: none
+
+ctypedef struct ParserState:
+    size_t control_line_max
+    size_t payload_max
+    size_t scanned              # bytes of the unfinished line that hold no LF
+    size_t need                 # bytes that an unfinished PUB needs in all; 0: unknown
+    uint8_t skipping            # kind whose rest of line is being ignored (PING, PONG, +OK)
+    uint8_t headers_allowed
+
+
+cdef void parser_init(ParserState* state, size_t control_line_max, size_t payload_max) noexcept nogil
+cdef int parse_operation(ParserState* state, const char* data, size_t size, Operation* operation) noexcept nogil

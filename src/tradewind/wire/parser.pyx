@@ -1,0 +1,342 @@
+"""Bytes -> operations of a client, over one contiguous run of bytes.
+
+Owns the grammar and its limits; never owns bytes (an Operation points into the caller's buffer), never decides what an
+operation means. The caller keeps unconsumed bytes and calls again with more behind them. Work per byte is constant for
+any chunking: `scanned` and `need` remember how far an unfinished operation was looked at.
+
+The reactions are nats-server's: an unknown verb is a fault at its first wrong byte, PING and PONG ignore the rest of
+their line however long, everything else has a bounded line, and a payload that is too large is refused when its size
+is read, before a single byte of it is kept.
+"""
+
+from libc.string cimport memchr, memset
+
+from tradewind.errors import ProtocolError
+
+cdef enum:
+    LF = 10
+    CR = 13
+    SPACE = 32
+    TAB = 9
+    DIGITS_MAX = 9
+    # White space in front of the arguments is not part of the line limit, but it has to end some time.
+    PADDING_MAX = 1024
+
+
+cdef void parser_init(ParserState* state, size_t control_line_max, size_t payload_max) noexcept nogil:
+    memset(state, 0, sizeof(ParserState))
+    state.control_line_max = control_line_max
+    state.payload_max = payload_max
+
+
+cdef inline int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size, size_t start) noexcept nogil:
+    """PARSE_DONE if data[start:verb_size] is the rest of the verb, PARSE_MORE if it may become so, else PARSE_FAULT."""
+    cdef size_t index = start
+    while index < verb_size:
+        if index == size:
+            return PARSE_MORE
+        if (data[index] | 0x20) != verb[index]:
+            return PARSE_FAULT
+        index += 1
+    return PARSE_DONE
+
+
+cdef int parse_verb(const char* data, size_t size, int* kind, size_t* verb_size) noexcept nogil:
+    """Recognise the verb at data[0]; `verb_size` is where its arguments begin."""
+    cdef int status = PARSE_FAULT
+    cdef char first = data[0] | 0x20
+    cdef char second
+    if data[0] == 43:                                   # '+'
+        kind[0] = OP_OK
+        verb_size[0] = 3
+        return verb_rest(data, size, b"+ok", 3, 1)
+    if data[0] == 45:                                   # '-'
+        kind[0] = OP_ERR
+        verb_size[0] = 4
+        return verb_rest(data, size, b"-err", 4, 1)
+    if first == 112:                                    # p
+        if size == 1:
+            return PARSE_MORE
+        second = data[1] | 0x20
+        if second == 117:
+            kind[0] = OP_PUB
+            verb_size[0] = 3
+            return verb_rest(data, size, b"pub", 3, 2)
+        verb_size[0] = 4
+        if second == 105:
+            kind[0] = OP_PING
+            return verb_rest(data, size, b"ping", 4, 2)
+        kind[0] = OP_PONG
+        return verb_rest(data, size, b"pong", 4, 1)
+    if first == 104:
+        kind[0] = OP_HPUB
+        verb_size[0] = 4
+        return verb_rest(data, size, b"hpub", 4, 1)
+    if first == 115:
+        kind[0] = OP_SUB
+        verb_size[0] = 3
+        return verb_rest(data, size, b"sub", 3, 1)
+    if first == 117:
+        kind[0] = OP_UNSUB
+        verb_size[0] = 5
+        return verb_rest(data, size, b"unsub", 5, 1)
+    if first == 99:
+        kind[0] = OP_CONNECT
+        verb_size[0] = 7
+        return verb_rest(data, size, b"connect", 7, 1)
+    if first == 105:
+        kind[0] = OP_INFO
+        verb_size[0] = 4
+        return verb_rest(data, size, b"info", 4, 1)
+    return status
+
+
+cdef inline int fault(Operation* operation, int reason) noexcept nogil:
+    operation.fault = reason
+    return PARSE_FAULT
+
+
+cdef int skip_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
+                   Operation* operation) noexcept nogil:
+    """PING, PONG and +OK: everything up to the LF is ignored and need not be kept."""
+    cdef const char* newline = NULL
+    if size > start:
+        newline = <const char*>memchr(data + start, LF, size - start)
+    operation.kind = kind
+    if newline == NULL:
+        state.skipping = <uint8_t>kind
+        operation.consumed = size
+        return PARSE_MORE
+    state.skipping = 0
+    operation.consumed = newline + 1 - data
+    return PARSE_DONE
+
+
+cdef inline int64_t parse_size(const char* data, uint32_t size) noexcept nogil:
+    """At most nine decimal digits; -1 for anything else."""
+    cdef int64_t value = 0
+    cdef uint32_t index
+    if size == 0 or size > DIGITS_MAX:
+        return -1
+    for index in range(size):
+        if data[index] < 48 or data[index] > 57:
+            return -1
+        value = value * 10 + (data[index] - 48)
+    return value
+
+
+cdef inline int split(const char* data, size_t size, bint split_at_cr, const char** tokens,
+                      uint32_t* sizes, int token_max) noexcept nogil:
+    """Tokens between spaces and tabs; token_max + 1 when there are too many."""
+    cdef size_t index = 0, start
+    cdef int count = 0
+    cdef char byte
+    while index < size:
+        byte = data[index]
+        if byte == SPACE or byte == TAB or (split_at_cr and byte == CR):
+            index += 1
+            continue
+        start = index
+        while index < size:
+            byte = data[index]
+            if byte == SPACE or byte == TAB or (split_at_cr and byte == CR):
+                break
+            index += 1
+        if count == token_max:
+            return token_max + 1
+        tokens[count] = data + start
+        sizes[count] = <uint32_t>(index - start)
+        count += 1
+    return count
+
+
+cdef int parse_publish(ParserState* state, const char* data, size_t size, size_t line_size,
+                       Operation* operation) noexcept nogil:
+    """The arguments and the payload of PUB and HPUB; `line_size` includes the LF."""
+    cdef const char* tokens[4]
+    cdef uint32_t sizes[4]
+    cdef int count, expected = 3 if operation.kind == OP_PUB else 4
+    cdef int64_t total, header = 0
+    cdef size_t end
+    count = split(operation.argument, operation.argument_size, False, tokens, sizes, expected)
+    if count < expected - 1 or count > expected:
+        return fault(operation, FAULT_ARGUMENTS)
+    if operation.kind == OP_HPUB and not state.headers_allowed:
+        return fault(operation, FAULT_ARGUMENTS)
+    total = parse_size(tokens[count - 1], sizes[count - 1])
+    if operation.kind == OP_HPUB:
+        header = parse_size(tokens[count - 2], sizes[count - 2])
+    if total < 0 or header < 0 or header > total:
+        return fault(operation, FAULT_ARGUMENTS)
+    if <size_t>total > state.payload_max:
+        return fault(operation, FAULT_PAYLOAD)
+    end = line_size + <size_t>total
+    if size > end and data[end] != CR:
+        return fault(operation, FAULT_UNKNOWN)
+    if size < end + 2:
+        state.need = end + 2
+        return PARSE_MORE
+    if data[end + 1] != LF:
+        return fault(operation, FAULT_UNKNOWN)
+    operation.subject = tokens[0]
+    operation.subject_size = sizes[0]
+    operation.reply = tokens[1]
+    operation.reply_size = sizes[1] if count == expected else 0
+    operation.header_size = <size_t>header
+    operation.total_size = <size_t>total
+    operation.body = data + line_size
+    operation.consumed = end + 2
+    return PARSE_DONE
+
+
+cdef int parse_arguments(Operation* operation) noexcept nogil:
+    """The arguments of SUB and UNSUB; the others keep theirs whole."""
+    cdef const char* tokens[3]
+    cdef uint32_t sizes[3]
+    cdef int count
+    cdef int64_t limit
+    if operation.kind == OP_SUB:
+        count = split(operation.argument, operation.argument_size, True, tokens, sizes, 3)
+        if count < 2 or count > 3:
+            return fault(operation, FAULT_ARGUMENTS)
+        operation.subject = tokens[0]
+        operation.subject_size = sizes[0]
+        operation.queue = tokens[1]
+        operation.queue_size = sizes[1] if count == 3 else 0
+        operation.sid = tokens[count - 1]
+        operation.sid_size = sizes[count - 1]
+    elif operation.kind == OP_UNSUB:
+        count = split(operation.argument, operation.argument_size, True, tokens, sizes, 2)
+        if count < 1 or count > 2:
+            return fault(operation, FAULT_ARGUMENTS)
+        operation.sid = tokens[0]
+        operation.sid_size = sizes[0]
+        limit = parse_size(tokens[1], sizes[1]) if count == 2 else 0
+        operation.count_max = limit if limit > 0 else 0
+    return PARSE_DONE
+
+
+cdef int parse_operation(ParserState* state, const char* data, size_t size, Operation* operation) noexcept nogil:
+    """Parse the operation that starts at data[0]; see ParseStatus. `operation` is valid only for PARSE_DONE."""
+    cdef size_t start = 0, line_size
+    cdef int kind = OP_NONE, status
+    cdef const char* newline
+    operation.consumed = 0
+    operation.fault = FAULT_NONE
+    if size == 0:
+        return PARSE_MORE
+    if state.skipping:
+        return skip_line(state, data, size, 0, state.skipping, operation)
+    if state.need > size + 1:
+        return PARSE_MORE
+    status = parse_verb(data, size, &kind, &start)
+    if status == PARSE_MORE:
+        return PARSE_MORE
+    if status == PARSE_FAULT:
+        return fault(operation, FAULT_UNKNOWN)
+    if kind == OP_PING or kind == OP_PONG or kind == OP_OK:
+        return skip_line(state, data, size, start, kind, operation)
+    if start == size:
+        return PARSE_MORE
+    if kind != OP_CONNECT and data[start] != SPACE and data[start] != TAB:
+        return fault(operation, FAULT_UNKNOWN)
+    while start < size and (data[start] == SPACE or data[start] == TAB):
+        start += 1
+    if start > state.control_line_max + PADDING_MAX:
+        return fault(operation, FAULT_CONTROL_LINE)
+    if state.scanned < start:
+        state.scanned = start
+    newline = NULL
+    if size > state.scanned:
+        newline = <const char*>memchr(data + state.scanned, LF, size - state.scanned)
+    line_size = size if newline == NULL else <size_t>(newline - data)
+    operation.argument = data + start
+    operation.argument_size = line_size - start
+    if operation.argument_size and operation.argument[operation.argument_size - 1] == CR:
+        operation.argument_size -= 1
+    if operation.argument_size > state.control_line_max:
+        return fault(operation, FAULT_CONTROL_LINE)
+    if newline == NULL:
+        state.scanned = size
+        return PARSE_MORE
+    operation.kind = kind
+    if kind == OP_PUB or kind == OP_HPUB:
+        # The LF is found again when the payload is complete; `need` keeps that from happening more than once or twice.
+        state.scanned = line_size
+        status = parse_publish(state, data, size, line_size + 1, operation)
+    else:
+        status = parse_arguments(operation)
+        operation.consumed = line_size + 1
+    if status == PARSE_DONE:
+        state.scanned = 0
+        state.need = 0
+    return status
+
+
+# ---------------------------------------------------------------------- for Python callers
+
+FAULT_NAMES = {FAULT_UNKNOWN: "unknown", FAULT_ARGUMENTS: "arguments", FAULT_CONTROL_LINE: "control line",
+               FAULT_PAYLOAD: "payload"}
+KIND_NAMES = {OP_PUB: "PUB", OP_HPUB: "HPUB", OP_PING: "PING", OP_PONG: "PONG", OP_SUB: "SUB",
+              OP_UNSUB: "UNSUB", OP_CONNECT: "CONNECT", OP_INFO: "INFO", OP_OK: "+OK", OP_ERR: "-ERR"}
+
+
+cdef tuple describe(const Operation* operation):
+    """The operation as Python values: (verb, arguments ...)."""
+    cdef str name = KIND_NAMES[operation.kind]
+    if operation.kind == OP_PUB or operation.kind == OP_HPUB:
+        return (name, operation.subject[:operation.subject_size], operation.reply[:operation.reply_size],
+                operation.body[:operation.header_size],
+                operation.body[operation.header_size:operation.total_size])
+    if operation.kind == OP_SUB:
+        return (name, operation.subject[:operation.subject_size], operation.queue[:operation.queue_size],
+                operation.sid[:operation.sid_size])
+    if operation.kind == OP_UNSUB:
+        return name, operation.sid[:operation.sid_size], operation.count_max
+    if operation.kind == OP_CONNECT or operation.kind == OP_INFO or operation.kind == OP_ERR:
+        return name, operation.argument[:operation.argument_size]
+    return (name,)
+
+
+cdef class Parser:
+    """The parser with a buffer of its own: feed it any chunks and get tuples. Sessions use the C function instead."""
+
+    cdef ParserState state
+    cdef bytearray pending
+    cdef readonly str fault
+
+    def __init__(self, size_t control_line_max=4096, size_t payload_max=1048576, bint headers=True):
+        parser_init(&self.state, control_line_max, payload_max)
+        self.state.headers_allowed = headers
+        self.pending = bytearray()
+
+    @property
+    def pending_bytes(self):
+        """How many bytes of an unfinished operation are kept."""
+        return len(self.pending)
+
+    def feed(self, bytes data not None):
+        """All operations that are complete now; ProtocolError, with `fault` set, at the first byte that is wrong.
+
+        The operations in front of the wrong byte are lost to this caller, so it is for tests and tools.
+        """
+        cdef Operation operation
+        cdef int status = PARSE_DONE
+        cdef size_t position = 0
+        cdef const char* start
+        cdef bytes whole
+        self.pending += data
+        whole = bytes(self.pending)
+        start = whole
+        result = []
+        while True:
+            status = parse_operation(&self.state, start + position, len(whole) - position, &operation)
+            position += operation.consumed if status != PARSE_FAULT else 0
+            if status != PARSE_DONE:
+                break
+            result.append(describe(&operation))
+        self.pending = bytearray(whole[position:])
+        if status == PARSE_FAULT:
+            self.fault = FAULT_NAMES[operation.fault]
+            raise ProtocolError(f"{self.fault} at byte {position} of the last chunk", self.fault)
+        return result
