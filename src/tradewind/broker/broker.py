@@ -79,6 +79,10 @@ class Broker:
         self.info = ServerInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
         self._next_cid = 1
+        self._set_trace()
+
+    def _set_trace(self) -> None:
+        self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
 
     def _set_accounts(self, accounts: dict[str, AccountLimits]) -> None:
         """Make the accounts that are new and update the limits of the others; members keep their account."""
@@ -159,8 +163,7 @@ class Broker:
             nonce=session.nonce.decode(),
             client_id=session.cid,
             client_ip=session.remote_ip,
-            ldm=self.lame_duck,
-            **extra,
+            **({"ldm": self.lame_duck} | extra),
         )
 
     def broadcast_info(self) -> None:
@@ -325,18 +328,28 @@ class Broker:
     def write_blocked(self, session: Session) -> None:
         """The socket takes no more: it has until the write deadline."""
         session.write_blocked_ns = self.monotonic_ns()
-        self.deadlines.add(session.write_blocked_ns + self.options.write_deadline_ns, session.cid, "write")
+        if not session.write_deadline_armed:
+            session.write_deadline_armed = True
+            self.deadlines.add(session.write_blocked_ns + self.options.write_deadline_ns, session.cid, "write")
 
     def write_resumed(self, session: Session) -> None:
         """The socket takes bytes again."""
         session.write_blocked_ns = 0
 
     def _write_due(self, session: Session) -> None:
-        if session.write_blocked_ns and self.monotonic_ns() - session.write_blocked_ns >= self.options.write_deadline_ns:
-            self.log.notice(f"{label(session)} - Slow Consumer Detected: WriteDeadline of "
-                            f"{self.options.write_deadline_ns / SECOND_NS:g}s exceeded with "
-                            f"{session.pending_bytes} bytes pending")  # fmt: skip
-            session.close(ops.CLOSED_SLOW_DEADLINE)
+        session.write_deadline_armed = False
+        if not session.write_blocked_ns:
+            return
+        due_ns = session.write_blocked_ns + self.options.write_deadline_ns
+        if self.monotonic_ns() < due_ns:
+            session.write_deadline_armed = True
+            self.deadlines.add(due_ns, session.cid, "write")
+            return
+        self.log.notice(
+            f"{label(session)} - Slow Consumer Detected: WriteDeadline of "
+            f"{self.options.write_deadline_ns / SECOND_NS:g}s exceeded with {session.pending_bytes} bytes pending"
+        )
+        session.close(ops.CLOSED_SLOW_DEADLINE)
 
     def stalled(self, session: Session) -> None:
         """A producer waits for a crowded receiver; only for a moment, or a stuck receiver would stop everyone."""
@@ -369,12 +382,20 @@ class Broker:
                 self.admission.recheck(session)
         for session in self.sessions.values():
             session.trace = self.log.trace_enabled
-        self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
+        self._set_trace()
 
     def close_all(self, reason: str, sessions: Iterable[Session] | None = None) -> None:
         """End connections, all of them by default."""
         for session in list(self.sessions.values()) if sessions is None else list(sessions):
             session.close(reason)
+
+    def announce_lame_duck(self, cid: int) -> bool:
+        """Ask one client to move elsewhere; false if there is none of that number."""
+        session = self.sessions.get(cid)
+        if session is None:
+            return False
+        session.write(self.info_line(session, ldm=True))
+        return True
 
     def kick(self, cid: int) -> bool:
         """Close one connection; false if there is none of that number."""

@@ -14,7 +14,7 @@ cdef class Router:
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
     cdef uint64_t random_state
     cdef char* read_area                # shared by all sessions: a read is parsed before the next one begins
-    cdef bint pressure                  # some outbox grew large: end the turn early
+    cdef bint _pressure                 # some outbox grew large: end the turn early
     cdef public object on_trace         # None, or called as on_trace(session, "->>", line) for every delivery
     cdef readonly uint64_t crowded_count   # deliveries to a crowded session so far: producers watch it
     cdef readonly uint64_t in_msgs

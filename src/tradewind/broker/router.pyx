@@ -55,11 +55,16 @@ cdef class Router:
             self.touched.append(<object>state.session)
         return 0
 
+    @property
+    def pressure(self):
+        """Whether some outbox has grown so large that the turn should end now."""
+        return bool(self._pressure)
+
     def take_touched(self):
         """The sessions touched since the last call; each may be touched again from now on."""
         cdef list touched = self.touched
         self.touched = []
-        self.pressure = False
+        self._pressure = False
         for session in touched:
             session.mark_clean()
         return touched
@@ -187,7 +192,7 @@ cdef class Router:
             self._exhaust(subscription)
         pending = buffer_size(&target.outbox)
         if pending > PRESSURE_BYTES:
-            self.pressure = True
+            self._pressure = True
         pending += target.link_pending
         if pending > target.pending_max - target.pending_max // 4:
             target.crowded = 1

@@ -56,6 +56,7 @@ cdef class Session:
     cdef public int64_t ping_sent_ns
     cdef public int64_t rtt_measured_ns
     cdef public int64_t write_blocked_ns
+    cdef public bint write_deadline_armed
     cdef public int pings_outstanding
     cdef public uint64_t stalls
     cdef public bytes nonce

@@ -600,6 +600,10 @@ cdef class Session:
             buffer_clear(&self.state.outbox)
         return data
 
+    def touch(self):
+        """Have the link look at this session at the end of the turn."""
+        self.router.touch(&self.state)
+
     def mark_clean(self):
         """The router has handed this session over to the end of the turn."""
         self.state.dirty = 0

@@ -1,0 +1,3 @@
+"""What the server says about itself: monitoring pages, Prometheus metrics, system account services
+and events.
+"""

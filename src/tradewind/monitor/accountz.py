@@ -1,0 +1,90 @@
+"""Builds /accountz and /accstatz: the accounts, and what each has sent and received. It keeps
+nothing.
+"""
+
+from __future__ import annotations
+
+from tradewind.monitor.documents import (
+    AccountDetail,
+    AccountStat,
+    AccountStatz,
+    AccountTraffic,
+    Accountz,
+)
+from tradewind.monitor.formats import present, timestamp
+from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
+from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.subsz import merged_stats
+from tradewind.monitor.views import AccountView, BrokerView
+
+
+def account_detail(broker: BrokerView, name: str) -> AccountDetail:
+    """One account; raises PageError when there is none of that name."""
+    account = broker.accounts.get(name)
+    if account is None:
+        raise PageError(f"Account {quoted(name)[1:-1]} does not exist")
+    configured = broker.options.accounts.get(name)
+    return AccountDetail(
+        account_name=name,
+        update_time=timestamp(broker.config_load_ns),
+        is_system=present(account is broker.system_account),
+        expired=False,
+        complete=True,
+        jetstream_enabled=configured is not None and configured.jetstream,
+        leafnode_connections=0,
+        client_connections=account.session_count,
+        subscriptions=account.subscription_count,
+        name_tag=name,
+        sublist_stats=merged_stats([account]),
+    )
+
+
+def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) -> Accountz:
+    """All names, or with `account` the detail of one; raises PageError when there is none of that
+    name.
+    """
+    system = broker.system_account
+    page = Accountz(
+        server_id=broker.server_id,
+        now=timestamp(now_ns),
+        system_account=present(system.name if system is not None else ""),
+    )
+    if options.account:
+        page.account_detail = account_detail(broker, options.account)
+    else:
+        page.accounts = list(broker.accounts)
+    return page
+
+
+def account_stat(account: AccountView) -> AccountStat:
+    """Counters of one account. `total_conns` is across a cluster, so here it is the same as
+    `conns`.
+    """
+    return AccountStat(
+        acc=account.name,
+        name=account.name,
+        conns=account.session_count,
+        leafnodes=0,
+        total_conns=account.session_count,
+        num_subscriptions=account.subscription_count,
+        sent=AccountTraffic(msgs=account.out_msgs, bytes=account.out_bytes),
+        received=AccountTraffic(msgs=account.in_msgs, bytes=account.in_bytes),
+        slow_consumers=account.slow_consumers,
+    )
+
+
+def build_accstatz(broker: BrokerView, options: AccountStatzOptions, now_ns: int) -> AccountStatz:
+    """The accounts with connections, or with `include_unused` all; `accounts` narrows either to
+    these names.
+    """
+    wanted = set(options.accounts)
+    return AccountStatz(
+        server_id=broker.server_id,
+        now=timestamp(now_ns),
+        account_statz=[
+            account_stat(account)
+            for account in broker.accounts.values()
+            if (options.include_unused or account.session_count)
+            and (not wanted or account.name in wanted)
+        ],
+    )

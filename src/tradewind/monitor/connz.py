@@ -1,0 +1,215 @@
+"""Builds /connz: chooses, sorts and cuts connections, then describes only the page that was asked
+for.
+
+Owns the meaning of the page's options. It copies figures out of the broker and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from tradewind.monitor import certificates
+from tradewind.monitor.documents import Connection, Connz, SubscriptionDetail
+from tradewind.monitor.formats import go_duration, present, rounded_rtt_ns, timestamp, uptime
+from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
+from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.subjects import covers
+from tradewind.monitor.views import (
+    BrokerView,
+    ClosedSessionView,
+    ConnectionView,
+    SessionView,
+    SubscriptionView,
+)
+from tradewind.server.options import GLOBAL_ACCOUNT
+
+AnyConnection: TypeAlias = SessionView | ClosedSessionView
+SortKey: TypeAlias = Callable[[AnyConnection, int], int | str]
+
+# Lists of subscriptions can dwarf the connections that hold them: a page ends early once it lists
+# this many.
+SUBSCRIPTIONS_LISTED_MAX = 50_000
+
+
+def _stop_ns(connection: ConnectionView, now_ns: int) -> int:
+    stop_ns: int = getattr(connection, "stop_ns", now_ns)
+    return stop_ns
+
+
+def _reason(connection: ConnectionView) -> str:
+    reason: str = getattr(connection, "reason", "")
+    return reason
+
+
+# What is compared, at the time of the page. Ties keep the order of connection ids.
+SORTS: dict[str, SortKey] = {
+    "cid": lambda c, _: c.cid,
+    "start": lambda c, _: c.start_ns,
+    "subs": lambda c, _: c.subscription_count,
+    "pending": lambda c, _: c.pending_bytes,
+    "msgs_to": lambda c, _: c.out_msgs,
+    "msgs_from": lambda c, _: c.in_msgs,
+    "bytes_to": lambda c, _: c.out_bytes,
+    "bytes_from": lambda c, _: c.in_bytes,
+    "last": lambda c, _: c.last_activity_ns,
+    "idle": lambda c, now_ns: _stop_ns(c, now_ns) - c.last_activity_ns,
+    "uptime": lambda c, now_ns: _stop_ns(c, now_ns) - c.start_ns,
+    "stop": lambda c, now_ns: _stop_ns(c, now_ns),
+    "reason": lambda c, _: _reason(c),
+    "rtt": lambda c, _: c.rtt_ns,
+}
+# All others show the largest first.
+_SORTS_ASCENDING = ("cid", "start", "uptime", "reason")
+_SORTS_OF_CLOSED = ("stop", "reason")
+
+
+def subscription_detail(
+    subscription: SubscriptionView, *, with_account: bool
+) -> SubscriptionDetail:
+    """One subscription as /connz and /subsz list it."""
+    detail = SubscriptionDetail(
+        subject=subscription.subject,
+        qgroup=present(subscription.queue),
+        sid=subscription.sid,
+        msgs=subscription.msgs,
+        max=present(subscription.max_msgs),
+        cid=subscription.cid,
+    )
+    if with_account:
+        detail.account = detail.account_tag = subscription.account
+    return detail
+
+
+def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> Connection:
+    end_ns = _stop_ns(connection, now_ns)
+    document = Connection(
+        cid=connection.cid,
+        kind=connection.kind,
+        type=connection.client_type,
+        ip=connection.remote_ip,
+        port=connection.remote_port,
+        start=timestamp(connection.start_ns),
+        last_activity=timestamp(connection.last_activity_ns),
+        stop=present(timestamp(end_ns) if end_ns != now_ns else ""),
+        reason=present(_reason(connection)),
+        rtt=go_duration(rounded_rtt_ns(connection.rtt_ns)),
+        uptime=uptime(end_ns - connection.start_ns),
+        idle=uptime(end_ns - connection.last_activity_ns),
+        pending_bytes=connection.pending_bytes,
+        in_msgs=connection.in_msgs,
+        out_msgs=connection.out_msgs,
+        in_bytes=connection.in_bytes,
+        out_bytes=connection.out_bytes,
+        stalls=present(connection.stalls),
+        subscriptions=connection.subscription_count,
+        name=present(connection.name),
+        lang=present(connection.lang),
+        version=present(connection.version),
+        tls_version=present(connection.tls_version),
+        tls_cipher_suite=present(connection.tls_cipher),
+    )
+    if options.auth:
+        _add_identity(document, connection)
+    return document
+
+
+def _add_identity(document: Connection, connection: ConnectionView) -> None:
+    peers = [certificates.describe_peer(der) for der in connection.tls_peer_certs]
+    document.tls_peer_certs = present([peer for peer in peers if peer is not None])
+    document.authorized_user = present(connection.user)
+    account = connection.account
+    if account is not None:
+        document.account = present(account.name if account.name != GLOBAL_ACCOUNT else "")
+        document.name_tag = account.name
+
+
+def _add_subscriptions(
+    document: Connection, connection: ConnectionView, options: ConnzOptions
+) -> int:
+    """Gives how many were listed."""
+    subscriptions = connection.subscriptions()
+    if options.subscriptions_detail:
+        details = [subscription_detail(s, with_account=False) for s in subscriptions]
+        document.subscriptions_list_detail = present(details)
+    else:
+        document.subscriptions_list = present([s.subject for s in subscriptions])
+    return len(subscriptions)
+
+
+def _validate(options: ConnzOptions) -> None:
+    if options.sort and options.sort not in SORTS:
+        raise PageError(f"invalid sorting option: {quoted(options.sort)[1:-1]}")
+    if options.sort in _SORTS_OF_CLOSED and options.state != STATE_CLOSED:
+        raise PageError(f"sort by {options.sort} only valid on closed connections")
+    if options.filter_subject and not options.acc:
+        raise PageError("filter by subject only valid with account filtering")
+    if options.state not in (STATE_OPEN, STATE_CLOSED, STATE_ANY):
+        raise PageError(f"invalid state {options.state}: 0 is open, 1 closed, 2 any")
+
+
+def _candidates(broker: BrokerView, options: ConnzOptions) -> list[AnyConnection]:
+    """All connections in the asked state and account; their number is the page's `total`."""
+    chosen: list[AnyConnection] = []
+    if options.state != STATE_CLOSED:
+        chosen.extend(broker.sessions.values())
+    if options.state != STATE_OPEN:
+        chosen.extend(broker.closed)
+    if options.acc:
+        chosen = [c for c in chosen if c.account is not None and c.account.name == options.acc]
+    return chosen
+
+
+def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> list[AnyConnection]:
+    if options.cid:
+        return [c for c in chosen if c.cid == options.cid][:1]
+    if options.mqtt_client:
+        return []
+    if options.user:
+        chosen = [c for c in chosen if c.user == options.user]
+    if options.filter_subject:
+        wanted = options.filter_subject
+        chosen = [c for c in chosen if any(covers(wanted, s.subject) for s in c.subscriptions())]
+    return chosen
+
+
+def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Connz:
+    """The page; raises PageError for options that contradict each other."""
+    options = paged(options)
+    _validate(options)
+    if options.acc and options.acc not in broker.accounts:
+        return Connz(
+            server_id="",
+            now=timestamp(now_ns),
+            num_connections=0,
+            total=0,
+            offset=options.offset,
+            limit=options.limit,
+            connections=None,
+        )
+    if options.cid:
+        options.offset, options.limit = 0, 1
+    candidates = _candidates(broker, options)
+    chosen = _filtered(candidates, options)
+    chosen.sort(key=lambda c: c.cid)
+    if options.sort not in ("", "cid"):
+        key = SORTS[options.sort]
+        chosen.sort(key=lambda c: key(c, now_ns), reverse=options.sort not in _SORTS_ASCENDING)
+    connections: list[Connection] = []
+    listed = 0
+    for connection in chosen[options.offset : options.offset + options.limit]:
+        document = _describe(connection, options, now_ns)
+        if options.subscriptions or options.subscriptions_detail:
+            listed += _add_subscriptions(document, connection, options)
+        connections.append(document)
+        if listed >= SUBSCRIPTIONS_LISTED_MAX:
+            break
+    return Connz(
+        server_id=broker.server_id,
+        now=timestamp(now_ns),
+        num_connections=len(connections),
+        total=len(candidates),
+        offset=options.offset,
+        limit=options.limit,
+        connections=connections,
+    )

@@ -1,0 +1,369 @@
+"""The documents of the monitoring pages, field by field in the official server's order.
+
+Owns names, order and types. A field whose type allows UNSET is left out when empty (Go's
+`omitempty`); all others are always there. The builders are in the module named after each page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """Base of all pages; fields are given by name."""
+
+
+class PerKind(Document):
+    """A count for each kind of connection; only clients exist on a single server."""
+
+    clients: int = 0
+    routes: int = 0
+    gateways: int = 0
+    leafs: int = 0
+
+
+class DiskWait(Document):
+    """How often work waited for the disk, and for how long (nanoseconds)."""
+
+    waiters: int = 0
+    waits: int = 0
+    wait_time: int = 0
+    max_wait_time: int = 0
+
+
+class WebsocketSettings(Document):
+    """The websocket listener in /varz; an empty object when there is none."""
+
+    host: str | UnsetType = UNSET
+    port: int | UnsetType = UNSET
+    advertise: str | UnsetType = UNSET
+    no_auth_user: str | UnsetType = UNSET
+    jwt_cookie: str | UnsetType = UNSET
+    handshake_timeout: int | UnsetType = UNSET
+    auth_timeout: float | UnsetType = UNSET
+    no_tls: bool | UnsetType = UNSET
+    same_origin: bool | UnsetType = UNSET
+    allowed_origins: list[str] | UnsetType = UNSET
+    compression: bool | UnsetType = UNSET
+    tls_cert_not_after: str | UnsetType = UNSET
+
+
+class Varz(Document):
+    """/varz: the server in general. `version` is the protocol's, ours is `tradewind_version`."""
+
+    server_id: str
+    server_name: str
+    version: str
+    tradewind_version: str
+    proto: int
+    go: str
+    host: str
+    port: int
+    auth_required: bool | UnsetType
+    tls_required: bool | UnsetType
+    tls_verify: bool | UnsetType
+    max_connections: int
+    max_subscriptions: int | UnsetType
+    ping_interval: int
+    ping_max: int
+    http_host: str
+    http_port: int
+    http_base_path: str
+    https_port: int
+    auth_timeout: float
+    max_control_line: int
+    max_payload: int
+    max_pending: int
+    cluster: dict[str, Any]
+    gateway: dict[str, Any]
+    leaf: dict[str, Any]
+    mqtt: dict[str, Any]
+    websocket: WebsocketSettings
+    jetstream: Any
+    tls_timeout: float
+    write_deadline: int
+    start: str
+    now: str
+    uptime: str
+    mem: int
+    cores: int
+    gomaxprocs: int
+    cpu: float
+    connections: int
+    total_connections: int
+    routes: int
+    remotes: int
+    leafnodes: int
+    in_msgs: int
+    in_bytes: int
+    in_client_msgs: int
+    in_client_bytes: int
+    out_msgs: int
+    out_bytes: int
+    out_client_msgs: int
+    out_client_bytes: int
+    slow_consumers: int
+    stale_connections: int
+    stalled_clients: int
+    subscriptions: int
+    http_req_stats: dict[str, int]
+    config_load_time: str
+    config_digest: str
+    tags: list[str] | UnsetType
+    metadata: dict[str, str] | UnsetType
+    system_account: str | UnsetType
+    slow_consumer_stats: PerKind
+    stale_connection_stats: PerKind
+    disk_io_wait_stats: DiskWait
+    tls_cert_not_after: str | UnsetType
+
+
+class SubscriptionDetail(Document, kw_only=True):
+    """One subscription; the account is named only where subscriptions of several can be listed."""
+
+    account: str | UnsetType = UNSET
+    account_tag: str | UnsetType = UNSET
+    subject: str
+    qgroup: str | UnsetType = UNSET
+    sid: str
+    msgs: int
+    max: int | UnsetType = UNSET
+    cid: int
+
+
+class PeerCertificate(msgspec.Struct, kw_only=True, frozen=True):
+    """A certificate that a client showed."""
+
+    subject: str
+    spki_sha256: str
+    cert_sha256: str
+
+
+class Connection(Document):
+    """One connection in /connz."""
+
+    cid: int
+    kind: str
+    type: str
+    ip: str
+    port: int
+    start: str
+    last_activity: str
+    stop: str | UnsetType
+    reason: str | UnsetType
+    rtt: str
+    uptime: str
+    idle: str
+    pending_bytes: int
+    in_msgs: int
+    out_msgs: int
+    in_bytes: int
+    out_bytes: int
+    stalls: int | UnsetType
+    subscriptions: int
+    name: str | UnsetType
+    lang: str | UnsetType
+    version: str | UnsetType
+    tls_version: str | UnsetType
+    tls_cipher_suite: str | UnsetType
+    tls_peer_certs: list[PeerCertificate] | UnsetType = UNSET
+    authorized_user: str | UnsetType = UNSET
+    account: str | UnsetType = UNSET
+    subscriptions_list: list[str] | UnsetType = UNSET
+    subscriptions_list_detail: list[SubscriptionDetail] | UnsetType = UNSET
+    name_tag: str | UnsetType = UNSET
+
+
+class Connz(Document):
+    """/connz: a page of the connections; `total` counts what the page was cut from."""
+
+    server_id: str
+    now: str
+    num_connections: int
+    total: int
+    offset: int
+    limit: int
+    connections: list[Connection] | None
+
+
+class SublistStats(Document):
+    """Figures of a routing table."""
+
+    num_subscriptions: int = 0
+    num_cache: int = 0
+    num_inserts: int = 0
+    num_removes: int = 0
+    num_matches: int = 0
+    cache_hit_rate: float = 0
+    max_fanout: int = 0
+    avg_fanout: float = 0
+
+
+class Subsz(Document):
+    """/subsz: the routing tables, and on request a page of their subscriptions."""
+
+    server_id: str
+    now: str
+    num_subscriptions: int
+    num_cache: int
+    num_inserts: int
+    num_removes: int
+    num_matches: int
+    cache_hit_rate: float
+    max_fanout: int
+    avg_fanout: float
+    total: int
+    offset: int
+    limit: int
+    subscriptions_list: list[SubscriptionDetail] | UnsetType
+
+
+class AccountDetail(Document):
+    """One account in /accountz."""
+
+    account_name: str
+    update_time: str
+    is_system: bool | UnsetType
+    expired: bool
+    complete: bool
+    jetstream_enabled: bool
+    leafnode_connections: int
+    client_connections: int
+    subscriptions: int
+    name_tag: str
+    sublist_stats: SublistStats
+
+
+class Accountz(Document):
+    """/accountz: all account names, or one account."""
+
+    server_id: str
+    now: str
+    system_account: str | UnsetType
+    accounts: list[str] | UnsetType = UNSET
+    account_detail: AccountDetail | UnsetType = UNSET
+
+
+class Traffic(Document):
+    """Messages and bytes."""
+
+    msgs: int = 0
+    bytes: int = 0
+
+
+class AccountTraffic(Traffic):
+    """Messages and bytes of an account; the shares of other servers are always none here."""
+
+    gateways: Traffic = msgspec.field(default_factory=Traffic)
+    routes: Traffic = msgspec.field(default_factory=Traffic)
+    leafs: Traffic = msgspec.field(default_factory=Traffic)
+
+
+class AccountStat(Document):
+    """Counters of one account."""
+
+    acc: str
+    name: str
+    conns: int
+    leafnodes: int
+    total_conns: int
+    num_subscriptions: int
+    sent: AccountTraffic
+    received: AccountTraffic
+    slow_consumers: int
+
+
+class AccountStatz(Document):
+    """/accstatz: counters per account."""
+
+    server_id: str
+    now: str
+    account_statz: list[AccountStat]
+
+
+class Routez(Document):
+    """/routez: no routes on a single server."""
+
+    server_id: str
+    server_name: str
+    now: str
+    num_routes: int = 0
+    routes: list[Any] = msgspec.field(default_factory=list)
+
+
+class Leafz(Document):
+    """/leafz: no leaf nodes on a single server."""
+
+    server_id: str
+    now: str
+    leafnodes: int = 0
+    leafs: list[Any] = msgspec.field(default_factory=list)
+
+
+class Gatewayz(Document):
+    """/gatewayz: no gateways on a single server."""
+
+    server_id: str
+    now: str
+    outbound_gateways: dict[str, Any] = msgspec.field(default_factory=dict)
+    inbound_gateways: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class JetStreamApiStats(Document):
+    """Requests to the JetStream API."""
+
+    level: int = 0
+    total: int = 0
+    errors: int = 0
+
+
+class JetStreamLimits(Document):
+    """What JetStream may use, in /jsz."""
+
+    max_memory: int = 0
+    max_storage: int = 0
+
+
+class JszDisabled(Document, kw_only=True):
+    """/jsz of a server without JetStream: everything zero and `disabled`."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    accounts: int = 0
+    ha_assets: int = 0
+    api: JetStreamApiStats = msgspec.field(default_factory=JetStreamApiStats)
+    server_id: str
+    now: str
+    disabled: bool = True
+    config: JetStreamLimits = msgspec.field(default_factory=JetStreamLimits)
+    streams: int = 0
+    consumers: int = 0
+    messages: int = 0
+    bytes: int = 0
+    total: int = 0
+
+
+class HealthError(Document, kw_only=True):
+    """One thing that is wrong, in a detailed health report."""
+
+    type: str
+    account: str | UnsetType = UNSET
+    stream: str | UnsetType = UNSET
+    consumer: str | UnsetType = UNSET
+    error: str
+
+
+class Health(Document):
+    """/healthz. `status_code` is set only in replies of the system account: over HTTP it is the
+    status line.
+    """
+
+    status: str
+    status_code: int | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    errors: list[HealthError] | UnsetType = UNSET

@@ -1,0 +1,103 @@
+"""How values look in monitoring documents: Go's durations, RFC 3339 times, and JSON as the official
+server writes it.
+
+Owns text forms only. `UNSET` fields are left out of a document, which is how Go's `omitempty` is
+said here: the builder decides field by field with `present`, because msgspec's own `omit_defaults`
+is one switch for a whole type.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+MICROSECOND_NS = 1_000
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+HOUR_NS = 60 * MINUTE_NS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODER = msgspec.json.Encoder()
+_T = TypeVar("_T")
+
+
+def present(value: _T) -> _T | UnsetType:
+    """The value, or UNSET when it is empty, zero or False."""
+    return value or UNSET
+
+
+def number(value: float) -> float | int:
+    """A whole float as an int, so that it is written `2` and not `2.0`."""
+    return int(value) if value == int(value) else value
+
+
+def _trimmed(whole: int, fraction: int, digits: int) -> str:
+    """`whole.fraction` with `digits` fractional digits, without trailing zeros."""
+    text = f"{fraction:0{digits}d}".rstrip("0")
+    return f"{whole}.{text}" if text else str(whole)
+
+
+def go_duration(duration_ns: int) -> str:
+    """A duration as Go prints it: `0s`, `845µs`, `5.40354ms`, `1m2.5s`, `26h0m1s`."""
+    if duration_ns == 0:
+        return "0s"
+    sign, left = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
+    if left < MICROSECOND_NS:
+        return f"{sign}{left}ns"
+    if left < MILLISECOND_NS:
+        return f"{sign}{_trimmed(left // MICROSECOND_NS, left % MICROSECOND_NS, 3)}µs"
+    if left < SECOND_NS:
+        return f"{sign}{_trimmed(left // MILLISECOND_NS, left % MILLISECOND_NS, 6)}ms"
+    hours, left = divmod(left, HOUR_NS)
+    minutes, left = divmod(left, MINUTE_NS)
+    seconds = _trimmed(left // SECOND_NS, left % SECOND_NS, 9)
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}s"
+    return f"{sign}{minutes}m{seconds}s" if minutes else f"{sign}{seconds}s"
+
+
+def uptime(duration_ns: int) -> str:
+    """Whole seconds in the units that matter: `18s`, `1m2s`, `3d0h0m1s`, `1y0d5h0m0s`."""
+    minutes, seconds = divmod(max(duration_ns, 0) // SECOND_NS, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    years, days = divmod(days, 365)
+    if years:
+        return f"{years}y{days}d{hours}h{minutes}m{seconds}s"
+    if days:
+        return f"{days}d{hours}h{minutes}m{seconds}s"
+    if hours:
+        return f"{hours}h{minutes}m{seconds}s"
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
+
+
+def rounded_rtt_ns(rtt_ns: int) -> int:
+    """Below a millisecond a round trip is shown in whole microseconds."""
+    return rtt_ns - rtt_ns % MICROSECOND_NS if MICROSECOND_NS < rtt_ns < MILLISECOND_NS else rtt_ns
+
+
+def timestamp(time_ns: int) -> str:
+    """RFC 3339 in UTC with as many of nine fractional digits as the time has."""
+    seconds, fraction = divmod(time_ns, SECOND_NS)
+    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    digits = f"{fraction:09d}".rstrip("0")
+    return f"{text}.{digits}Z" if digits else f"{text}Z"
+
+
+def _html_safe(document: bytes) -> bytes:
+    """Escape the characters that start markup; in JSON they only occur inside strings."""
+    return document.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+
+
+def compact_json(document: Any) -> bytes:
+    """One line, as in replies and events of the system account."""
+    return _html_safe(_ENCODER.encode(document))
+
+
+def indented_json(document: Any) -> bytes:
+    """Two spaces per level, as the HTTP pages are."""
+    return _html_safe(msgspec.json.format(_ENCODER.encode(document), indent=2))

@@ -1,0 +1,79 @@
+"""Is the server well? A list of checks, each added by the part that can tell, and the report of
+/healthz.
+
+Owns the registry and the report's form. It decides nothing about any part: a check that finds a
+problem returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tradewind.monitor.documents import Health, HealthError
+from tradewind.monitor.formats import present
+from tradewind.monitor.options import HealthzOptions
+
+OK = 200
+BAD_REQUEST = 400
+UNAVAILABLE = 503
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """One thing that is wrong: `status` 503 unavailable, 404 not found, 400 a wrong question."""
+
+    text: str
+    status: int = UNAVAILABLE
+    type: str = "UNKNOWN"
+    account: str = ""
+    stream: str = ""
+    consumer: str = ""
+
+
+HealthCheck = Callable[[HealthzOptions], list[HealthProblem]]
+
+
+def _question_problems(options: HealthzOptions) -> list[HealthProblem]:
+    if options.stream and not options.account:
+        text = '"account" must not be empty when checking stream health'
+    elif options.consumer and not options.stream:
+        text = '"stream" must not be empty when checking consumer health'
+    else:
+        return []
+    return [HealthProblem(text, BAD_REQUEST, "BAD_REQUEST")]
+
+
+class HealthRegistry:
+    """The checks of this server, asked in the order they were added."""
+
+    def __init__(self) -> None:
+        self._checks: list[HealthCheck] = []
+
+    def add(self, check: HealthCheck) -> None:
+        """Have `check` asked from now on; it must be quick and must not raise."""
+        self._checks.append(check)
+
+    def report(self, options: HealthzOptions) -> tuple[int, Health]:
+        """The HTTP status and the document; without `details` only the first problem is told."""
+        problems = _question_problems(options)
+        if not problems:
+            problems = [problem for check in self._checks for problem in check(options)]
+        if not problems:
+            return OK, Health(status="ok")
+        status = max(problem.status for problem in problems)
+        word = "unavailable" if status == UNAVAILABLE else "error"
+        if not options.details:
+            first = next(problem for problem in problems if problem.status == status)
+            return status, Health(status=word, error=first.text)
+        errors = [
+            HealthError(
+                type=problem.type,
+                account=present(problem.account),
+                stream=present(problem.stream),
+                consumer=present(problem.consumer),
+                error=problem.text,
+            )
+            for problem in problems
+        ]
+        return status, Health(status=word, errors=errors)

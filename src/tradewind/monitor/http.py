@@ -1,0 +1,183 @@
+"""Serves the monitoring pages from the server's own event loop.
+
+Owns the listening socket and the bounds on what a visitor may hold: header size, number of
+connections, and the time for one request and its answer. It installs no signal handlers and writes
+no access log; what a page says is `pages`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tradewind.errors import ServerStartError
+from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.pages import build_application
+
+LOOPBACK = "127.0.0.1"
+HEADER_BYTES_MAX = 16 * 1024
+CONNECTIONS_MAX = 256
+KEEP_ALIVE_SECONDS = 5
+# From the end of one answer (or the connect) to the end of the next: also ends visitors that drip
+# or do not read.
+REQUEST_SECONDS = 30.0
+STOP_SECONDS = 2
+_BACKLOG = 128
+
+
+class _BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with a limit on the time for each request together with its answer."""
+
+    request_seconds = REQUEST_SECONDS
+    _deadline: asyncio.TimerHandle | None = None
+
+    def _restart_deadline(self) -> None:
+        self._stop_deadline()
+        self._deadline = self.loop.call_later(self.request_seconds, self.transport.abort)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A visitor came."""
+        super().connection_made(transport)
+        self._restart_deadline()
+
+    def on_response_complete(self) -> None:
+        """An answer was written."""
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._restart_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The visitor left."""
+        self._stop_deadline()
+        super().connection_lost(exc)
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """uvicorn as a guest: the signals belong to the host, and so does the end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopping = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave them alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell `ready` once connections are accepted."""
+        await super().startup(sockets)
+        self.ready.set_result(None)
+
+    async def main_loop(self) -> None:
+        """Wake once a second for the Date header, instead of ten times."""
+        while not self._stopping.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
+
+    def ask_to_stop(self) -> None:
+        """Have `serve` return soon."""
+        self.should_exit = True
+        self._stopping.set()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, max(port, 0), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ServerStartError(
+            f"cannot listen on monitoring address {host}:{port}: {error}"
+        ) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ServerStartError(
+            f"cannot listen on monitoring address {host}:{port}: {error}"
+        ) from error
+    return listener
+
+
+class MonitorServer:
+    """The monitoring listener. `host` empty means loopback only, `port` -1 or 0 any free one."""
+
+    def __init__(
+        self,
+        view: MonitorView,
+        host: str,
+        port: int,
+        ssl_context: ssl.SSLContext | None = None,
+        base_path: str = "",
+    ) -> None:
+        self._view = view
+        self._host = host or LOOPBACK
+        self._port = port
+        self._ssl_context = ssl_context
+        self._base_path = base_path
+        self._server: _EmbeddedServer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Begin to serve; gives the bound port. Raises ServerStartError when the address cannot be
+        had.
+        """
+        listener = _bind(self._host, self._port)
+        port: int = listener.getsockname()[1]
+        server = _EmbeddedServer(self._config())
+        task = asyncio.create_task(server.serve([listener]), name="monitor")
+        await asyncio.wait({task, server.ready}, return_when=asyncio.FIRST_COMPLETED)
+        if not server.ready.done():
+            listener.close()
+            await task
+        self._server, self._task = server, task
+        return port
+
+    async def stop(self) -> None:
+        """Close the listener and all connections; safe to call when never started."""
+        server, task = self._server, self._task
+        self._server = self._task = None
+        if server is not None and task is not None:
+            server.ask_to_stop()
+            await task
+
+    def _config(self) -> uvicorn.Config:
+        settings: dict[str, Any] = {}
+        context = self._ssl_context
+        if context is not None:
+            settings["ssl_context_factory"] = lambda *_: context
+        return uvicorn.Config(
+            build_application(self._view, self._base_path),
+            http=_BoundedProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+            **settings,
+        )

@@ -1,0 +1,209 @@
+"""The HTTP pages as an ASGI application: one small function per page, all reading from a
+MonitorView.
+
+Owns paths, status codes and content types. It opens no socket (`http` does) and holds no state but
+the view's request counts. Pages are for people and scrapers on a trusted network, so there is no
+login; they never show a secret.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tradewind._version import __version__
+from tradewind.monitor import prometheus
+from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.formats import compact_json, indented_json
+from tradewind.monitor.options import (
+    AccountStatzOptions,
+    AccountzOptions,
+    connz_from_query,
+    health_from_query,
+    jsz_from_query,
+    subsz_from_query,
+)
+from tradewind.monitor.parameters import PageError, boolean
+
+_LOG = logging.getLogger("tradewind.monitor")
+
+Query = Mapping[str, str]
+Page = Callable[[MonitorView, Query], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+# The official server answers any method the same way.
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_CORS = {"Access-Control-Allow-Origin": "*"}
+_PLAIN = "text/plain; charset=utf-8"
+# label, path: the links of the index
+_INDEX = (
+    ("General", "/varz"),
+    ("JetStream", "/jsz"),
+    ("Connections", "/connz"),
+    ("Accounts", "/accountz"),
+    ("Account statistics", "/accstatz"),
+    ("Subscriptions", "/subsz"),
+    ("Routes", "/routez"),
+    ("Leaf nodes", "/leafz"),
+    ("Gateways", "/gatewayz"),
+    ("Health", "/healthz"),
+    ("Metrics", "/metrics"),
+)
+
+
+def _json(document: Any) -> Response:
+    return Response(indented_json(document), headers=_CORS, media_type="application/json")
+
+
+def _text(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(text, status_code=status, headers=headers, media_type=_PLAIN)
+
+
+def _not_found() -> Response:
+    return _text("404 page not found\n", 404, {"X-Content-Type-Options": "nosniff"})
+
+
+def _varz(view: MonitorView, _query: Query) -> Response:
+    return _json(view.varz())
+
+
+def _connz(view: MonitorView, query: Query) -> Response:
+    return _json(view.connz(connz_from_query(query)))
+
+
+def _subsz(view: MonitorView, query: Query) -> Response:
+    return _json(view.subsz(subsz_from_query(query)))
+
+
+def _accountz(view: MonitorView, query: Query) -> Response:
+    return _json(view.accountz(AccountzOptions(account=query.get("acc", ""))))
+
+
+def _accstatz(view: MonitorView, query: Query) -> Response:
+    return _json(view.accstatz(AccountStatzOptions(include_unused=boolean(query, "unused"))))
+
+
+def _routez(view: MonitorView, query: Query) -> Response:
+    if query.get("subs", "").lower() != "detail":
+        boolean(query, "subs")
+    return _json(view.routez())
+
+
+def _leafz(view: MonitorView, query: Query) -> Response:
+    boolean(query, "subs")
+    return _json(view.leafz())
+
+
+def _gatewayz(view: MonitorView, query: Query) -> Response:
+    boolean(query, "accs")
+    return _json(view.gatewayz())
+
+
+def _jsz(view: MonitorView, query: Query) -> Response:
+    return _json(view.jsz(jsz_from_query(query)))
+
+
+def _healthz(view: MonitorView, query: Query) -> Response:
+    status, report = view.healthz(health_from_query(query))
+    body = compact_json(report)
+    return Response(body, status_code=status, headers=_CORS, media_type="application/json")
+
+
+def _raftz(_view: MonitorView, _query: Query) -> Response:
+    return _text("No Raft nodes registered", 404)
+
+
+def _ipqueuesz(_view: MonitorView, _query: Query) -> Response:
+    return _json({})
+
+
+def _metrics(view: MonitorView, _query: Query) -> Response:
+    return Response(view.metrics(), media_type=prometheus.CONTENT_TYPE)
+
+
+# Each is counted in /varz under the first of its paths; the official server does not count the last
+# group.
+_COUNTED: tuple[tuple[tuple[str, ...], Page], ...] = (
+    (("/varz",), _varz),
+    (("/connz",), _connz),
+    (("/subsz", "/subscriptionsz"), _subsz),
+    (("/accountz",), _accountz),
+    (("/accstatz",), _accstatz),
+    (("/routez",), _routez),
+    (("/leafz",), _leafz),
+    (("/gatewayz",), _gatewayz),
+    (("/jsz",), _jsz),
+    (("/healthz",), _healthz),
+    (("/metrics",), _metrics),
+)
+_UNCOUNTED: tuple[tuple[str, Page], ...] = (("/raftz", _raftz), ("/ipqueuesz", _ipqueuesz))
+
+
+def _index_page(base_path: str) -> Page:
+    """Links are relative, so that they work behind a proxy that adds a path of its own."""
+    # The page itself is at the base path without a final slash, so its last part is repeated in the
+    # links.
+    prefix = "." + ("/" + base_path.rsplit("/", 1)[-1] if base_path else "")
+    links = "\n".join(
+        f'<li><a href="{html.escape(prefix + path)}">{label}</a> <code>{path}</code></li>'
+        for label, path in _INDEX
+    )
+
+    def page(view: MonitorView, _query: Query) -> Response:
+        name = html.escape(view.broker.server_name)
+        text = (
+            '<!DOCTYPE html>\n<html lang="en">\n'
+            '<head><meta charset="utf-8"><title>Tradewind</title></head>\n'
+            f"<body>\n<h1>Tradewind {__version__}</h1>\n<p>{name}</p>\n"
+            f"<ul>\n{links}\n</ul>\n</body>\n</html>\n"
+        )
+        return Response(text, media_type="text/html; charset=utf-8")
+
+    return page
+
+
+def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        if counted_as:
+            view.request_counts[counted_as] += 1
+        try:
+            return page(view, request.query_params)
+        except PageError as error:
+            return _text(str(error), error.status)
+        except Exception:
+            _LOG.exception("monitoring page %s failed", request.url.path)
+            return _text("internal error, see the server's log", 500)
+
+    return endpoint
+
+
+async def _unknown(_request: Request, _error: Exception) -> Response:
+    return _not_found()
+
+
+def normal_base_path(text: str) -> str:
+    """`/nats` for any of `nats`, `/nats`, `/nats/`; empty for `/` and nothing."""
+    parts = [part for part in text.split("/") if part]
+    return "".join(f"/{part}" for part in parts)
+
+
+def build_application(view: MonitorView, base_path: str = "") -> Starlette:
+    """All pages below `base_path`; everything else is a 404 in plain text."""
+    base = normal_base_path(base_path)
+    routes = [Route(base or "/", _endpoint(view, _index_page(base), "/"), methods=_METHODS)]
+    for paths, page in _COUNTED:
+        endpoint = _endpoint(view, page, paths[0])
+        routes += [Route(base + path, endpoint, methods=_METHODS) for path in paths]
+    routes += [
+        Route(base + path, _endpoint(view, page), methods=_METHODS) for path, page in _UNCOUNTED
+    ]
+    application = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
+    application.router.redirect_slashes = False
+    return application

@@ -1,0 +1,84 @@
+"""Reads the query parameters of monitoring pages, with the official server's texts for wrong ones.
+
+Owns decoding only; what a value means is up to the page. A parameter that is absent or empty has
+its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from tradewind.errors import TradewindError
+
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+_FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
+_INTEGER_MAX = 2**63 - 1
+_UNSIGNED_MAX = 2**64 - 1
+# Longer values are cut in the error text: it is a mirror for whatever a client sent.
+_ECHO_LENGTH_MAX = 64
+
+
+class PageError(TradewindError):
+    """The page cannot be built as asked; `status` is the HTTP status, the text is shown to the
+    client.
+    """
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        self.status = status
+        super().__init__(text)
+
+
+def quoted(text: str) -> str:
+    """A client's value in double quotes, cut to a bounded length, safe to show."""
+    shown = text if len(text) <= _ECHO_LENGTH_MAX else text[:_ECHO_LENGTH_MAX] + "..."
+    escaped = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'
+
+
+def _fail(
+    kind: str, name: str, parser: str, text: str, problem: str = "invalid syntax"
+) -> NoReturn:
+    raise PageError(
+        f"Error decoding {kind} for '{name}': strconv.{parser}: parsing {quoted(text)}: {problem}"
+    )
+
+
+def boolean(query: Mapping[str, str], name: str) -> bool:
+    """A flag; absent is false."""
+    text = query.get(name, "")
+    if text in _TRUE:
+        return True
+    if text and text not in _FALSE:
+        _fail("boolean", name, "ParseBool", text)
+    return False
+
+
+def _is_decimal(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def integer(query: Mapping[str, str], name: str) -> int:
+    """A signed number; absent is 0."""
+    text = query.get(name, "")
+    if not text:
+        return 0
+    digits = text[1:] if text[0] in "+-" else text
+    if not _is_decimal(digits):
+        _fail("int", name, "Atoi", text)
+    # The length is checked first: turning a very long number into an int takes quadratic time.
+    if len(digits) > 19 or int(digits) > _INTEGER_MAX:
+        _fail("int", name, "Atoi", text, "value out of range")
+    return -int(digits) if text[0] == "-" else int(digits)
+
+
+def unsigned(query: Mapping[str, str], name: str) -> int:
+    """A number that is not negative; absent is 0."""
+    text = query.get(name, "")
+    if not text:
+        return 0
+    if not _is_decimal(text):
+        _fail("uint64", name, "ParseUint", text)
+    if len(text) > 20 or int(text) > _UNSIGNED_MAX:
+        _fail("uint64", name, "ParseUint", text, "value out of range")
+    return int(text)

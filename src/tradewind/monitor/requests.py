@@ -1,0 +1,245 @@
+"""The requests that the system account understands: bodies, answers, and what builds each answer.
+
+Owns the documents of requests and replies and the table of endpoints. It subscribes to nothing and
+publishes nothing; that is `system`.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tradewind.monitor.accountz import account_detail
+from tradewind.monitor.events import ServerInfo
+from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.formats import present
+from tradewind.monitor.options import (
+    AccountStatzOptions,
+    AccountzOptions,
+    ConnzOptions,
+    HealthzOptions,
+    JszOptions,
+    Options,
+    SubszOptions,
+)
+from tradewind.monitor.parameters import PageError
+from tradewind.monitor.subjects import covers, is_literal
+from tradewind.monitor.views import AccountView
+from tradewind.route.rules import PermissionRules
+
+BAD_REQUEST = 400
+FAILED = 500
+_SCAN_PAGE = 4096
+_COMPRESSION_LEVEL = 1
+_PING = "PING"
+
+
+class RequestError(msgspec.Struct):
+    """Why a request was not answered with data."""
+
+    code: int
+    description: str
+
+
+class Reply(msgspec.Struct, kw_only=True):
+    """The envelope of almost every answer."""
+
+    server: ServerInfo
+    data: Any = UNSET
+    error: RequestError | UnsetType = UNSET
+
+
+class ServerId(msgspec.Struct, kw_only=True):
+    """The answer to IDZ, which has no envelope."""
+
+    name: str
+    host: str
+    id: str
+
+
+class SubjectRules(msgspec.Struct, kw_only=True):
+    """Allowed and denied subjects."""
+
+    allow: list[str] | UnsetType = UNSET
+    deny: list[str] | UnsetType = UNSET
+
+
+class ResponseRules(msgspec.Struct, kw_only=True):
+    """How many answers may be published without a permission of their own, and for how long
+    (nanoseconds).
+    """
+
+    max: int
+    ttl: int
+
+
+class UserPermissions(msgspec.Struct, kw_only=True):
+    """What a user may do."""
+
+    publish: SubjectRules
+    subscribe: SubjectRules
+    responses: ResponseRules | UnsetType = UNSET
+
+
+class UserInfo(msgspec.Struct, kw_only=True):
+    """Who the asking client is."""
+
+    user: str
+    account: str
+    account_name: str | UnsetType = UNSET
+    permissions: UserPermissions | UnsetType = UNSET
+
+
+class ClientRequest(msgspec.Struct):
+    """The body of KICK and LDM."""
+
+    cid: int = 0
+
+
+class CountRequest(msgspec.Struct):
+    """The body of NSUBS."""
+
+    acc: str = ""
+    subject: str = ""
+
+
+class Endpoint(NamedTuple):
+    """One kind of request: the type of its body, and what makes the answer's data.
+
+    `build` also gets the name of the account that is asked about, empty when it is the whole
+    server.
+    """
+
+    options: type[Options]
+    build: Callable[[MonitorView, Any, str], Any]
+
+
+class NoReplyError(Exception):
+    """This request is answered by silence."""
+
+
+def _health(view: MonitorView, options: HealthzOptions, _name: str) -> Any:
+    status, report = view.healthz(options)
+    report.status_code = status
+    return report
+
+
+SERVER_ENDPOINTS: dict[str, Endpoint] = {
+    "VARZ": Endpoint(Options, lambda view, _options, _name: view.varz()),
+    "CONNZ": Endpoint(ConnzOptions, lambda view, options, _name: view.connz(options)),
+    "SUBSZ": Endpoint(SubszOptions, lambda view, options, _name: view.subsz(options)),
+    "ROUTEZ": Endpoint(Options, lambda view, _options, _name: view.routez()),
+    "GATEWAYZ": Endpoint(Options, lambda view, _options, _name: view.gatewayz()),
+    "LEAFZ": Endpoint(Options, lambda view, _options, _name: view.leafz()),
+    "ACCOUNTZ": Endpoint(AccountzOptions, lambda view, options, _name: view.accountz(options)),
+    "JSZ": Endpoint(JszOptions, lambda view, options, _name: view.jsz(options)),
+    "HEALTHZ": Endpoint(HealthzOptions, _health),
+}
+
+
+def _account_connz(view: MonitorView, options: ConnzOptions, name: str) -> Any:
+    options.acc = name
+    return view.connz(options)
+
+
+def _account_subsz(view: MonitorView, options: SubszOptions, name: str) -> Any:
+    options.account = name
+    return view.subsz(options)
+
+
+def _account_jsz(view: MonitorView, options: JszOptions, name: str) -> Any:
+    if view.jetstream is None:
+        raise PageError("jetstream not enabled")
+    options.account = name
+    return view.jsz(options)
+
+
+def _account_statz(view: MonitorView, options: AccountStatzOptions, name: str) -> Any:
+    """Of one account, or with the name PING of all; silent when there is nothing to tell."""
+    if name != _PING:
+        options.accounts = [name]
+    page = view.accstatz(options)
+    if not page.account_statz:
+        raise NoReplyError
+    return page
+
+
+ACCOUNT_ENDPOINTS: dict[str, Endpoint] = {
+    "CONNZ": Endpoint(ConnzOptions, _account_connz),
+    "SUBSZ": Endpoint(SubszOptions, _account_subsz),
+    "LEAFZ": Endpoint(Options, lambda view, _options, _name: view.leafz()),
+    "JSZ": Endpoint(JszOptions, _account_jsz),
+    "INFO": Endpoint(Options, lambda view, _options, name: account_detail(view.broker, name)),
+    "STATZ": Endpoint(AccountStatzOptions, _account_statz),
+}
+# What every account may ask about itself: subject -> endpoint.
+OWN_ENDPOINTS = {
+    "$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
+}
+_DECODERS: dict[type[Options], msgspec.json.Decoder[Any]] = {
+    endpoint.options: msgspec.json.Decoder(endpoint.options)
+    for endpoint in (*SERVER_ENDPOINTS.values(), *ACCOUNT_ENDPOINTS.values())
+}
+
+
+def decode_options(payload: bytes, kind: type[Options]) -> Any:
+    """The body of a request; an empty one asks for nothing special. Raises msgspec.DecodeError."""
+    body = payload.strip()
+    return _DECODERS[kind].decode(body) if body not in (b"", b"null") else kind()
+
+
+def user_permissions(rules: PermissionRules) -> UserPermissions:
+    """A user's rules as USER.INFO shows them."""
+    responses: ResponseRules | UnsetType = UNSET
+    if rules.responses is not None:
+        responses = ResponseRules(max=rules.responses.count_max, ttl=rules.responses.expires_ns)
+    return UserPermissions(
+        publish=SubjectRules(
+            allow=present(list(rules.publish_allow or ())), deny=present(list(rules.publish_deny))
+        ),
+        subscribe=SubjectRules(
+            allow=present(list(rules.subscribe_allow or ())),
+            deny=present(list(rules.subscribe_deny)),
+        ),
+        responses=responses,
+    )
+
+
+def accepted_encoding(header: bytes) -> str:
+    """The value of Accept-Encoding in a header block, lower case; empty when there is none."""
+    for line in header.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == b"accept-encoding":
+            return value.strip().lower().decode("ascii", "replace")
+    return ""
+
+
+def encoded(body: bytes, encoding: str) -> tuple[bytes, bytes]:
+    """The header block and the body. Only gzip is spoken; for anything else the answer says it is
+    not encoded.
+    """
+    if not encoding:
+        return b"", body
+    if encoding == "gzip":
+        body = gzip.compress(body, _COMPRESSION_LEVEL, mtime=0)
+        return b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n", body
+    return b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", body
+
+
+def count_subscribers(account: AccountView, subject: str, queue: str = "") -> int:
+    """How many client subscriptions a subject reaches; a wildcard counts the subscriptions that it
+    covers.
+    """
+    if is_literal(subject):
+        return sum(queue in ("", s.queue) for s in account.matching(subject))
+    count = 0
+    for offset in range(0, account.subscription_count, _SCAN_PAGE):
+        page = account.all_subscriptions(offset, _SCAN_PAGE)
+        count += sum(queue in ("", s.queue) and covers(subject, s.subject) for s in page)
+    return count

@@ -1,0 +1,161 @@
+"""Builds /varz: the server in general, its settings and its totals. It keeps nothing and shows no
+secret.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tradewind._version import __version__
+from tradewind.monitor import certificates
+from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettings
+from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
+from tradewind.monitor.usage import Usage
+from tradewind.monitor.views import BrokerView
+from tradewind.server.options import ServerOptions, TlsOptions
+from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
+
+_AUTH_TIMEOUT_NS = 2 * SECOND_NS
+_TLS_TIMEOUT_NS = 2 * SECOND_NS
+
+
+@dataclass(slots=True)
+class Listening:
+    """Where clients really connect: configured ports may be -1. Filled in by whoever opens the
+    listeners.
+    """
+
+    host: str = ""
+    port: int = 0
+    websocket_port: int = 0
+
+
+def auth_required(options: ServerOptions) -> bool:
+    """Whether a client must show who it is."""
+    rules = options.authorization
+    guarded = bool(
+        rules.user or rules.token or rules.users or any(a.users for a in options.accounts.values())
+    )
+    return guarded and not options.no_auth_user
+
+
+def auth_timeout_seconds(options: ServerOptions) -> float:
+    """How long a client may take to show who it is; with TLS it has a second more than for the
+    handshake.
+    """
+    if options.authorization.timeout_ns:
+        return number(options.authorization.timeout_ns / SECOND_NS)
+    if options.tls is not None:
+        return number((options.tls.timeout_ns + SECOND_NS) / SECOND_NS)
+    return number(_AUTH_TIMEOUT_NS / SECOND_NS)
+
+
+def _certificate_end(tls: TlsOptions | None) -> str:
+    return certificates.expiry_of_file(tls.cert_file) if tls is not None and tls.cert_file else ""
+
+
+def _websocket_settings(options: ServerOptions, listening: Listening) -> WebsocketSettings:
+    websocket = options.websocket
+    if websocket is None:
+        return WebsocketSettings()
+    return WebsocketSettings(
+        host=websocket.host,
+        port=listening.websocket_port or websocket.port,
+        advertise=present(websocket.advertise),
+        no_auth_user=present(websocket.no_auth_user),
+        jwt_cookie=present(websocket.jwt_cookie),
+        handshake_timeout=present(websocket.handshake_timeout_ns),
+        no_tls=present(websocket.no_tls),
+        same_origin=present(websocket.same_origin),
+        allowed_origins=present(list(websocket.allowed_origins)),
+        compression=present(websocket.compression),
+        tls_cert_not_after=present(_certificate_end(websocket.tls)),
+    )
+
+
+def subscription_total(broker: BrokerView) -> int:
+    """All subscriptions of clients."""
+    return sum(account.subscription_count for account in broker.accounts.values())
+
+
+def build_varz(
+    broker: BrokerView,
+    listening: Listening,
+    usage: Usage,
+    request_counts: Mapping[str, int],
+    jetstream: Any,
+    now_ns: int,
+) -> Varz:
+    """The page; `jetstream` is the document of that part, an empty object when it is off."""
+    options, totals, tls = broker.options, broker.totals, broker.options.tls
+    system = broker.system_account
+    return Varz(
+        server_id=broker.server_id,
+        server_name=broker.server_name,
+        version=NATS_VERSION,
+        tradewind_version=__version__,
+        proto=PROTOCOL_VERSION,
+        go=f"python{platform.python_version()}",
+        host=listening.host or options.host,
+        port=listening.port or options.port,
+        auth_required=present(auth_required(options)),
+        tls_required=present(tls is not None and not options.allow_non_tls),
+        tls_verify=present(tls is not None and (tls.verify or tls.verify_and_map)),
+        max_connections=options.max_connections,
+        max_subscriptions=present(options.max_subscriptions),
+        ping_interval=options.ping_interval_ns,
+        ping_max=options.ping_max,
+        http_host=options.http_host,
+        http_port=options.http_port,
+        http_base_path=options.http_base_path,
+        https_port=options.https_port,
+        auth_timeout=auth_timeout_seconds(options),
+        max_control_line=options.max_control_line_bytes,
+        max_payload=options.max_payload_bytes,
+        max_pending=options.max_pending_bytes,
+        cluster={},
+        gateway={},
+        leaf={},
+        mqtt={},
+        websocket=_websocket_settings(options, listening),
+        jetstream=jetstream,
+        tls_timeout=number((tls.timeout_ns if tls is not None else _TLS_TIMEOUT_NS) / SECOND_NS),
+        write_deadline=options.write_deadline_ns,
+        start=timestamp(broker.start_ns),
+        now=timestamp(now_ns),
+        uptime=uptime(now_ns - broker.start_ns),
+        mem=usage.memory_bytes,
+        cores=usage.cores,
+        gomaxprocs=usage.cores_usable,
+        cpu=number(usage.cpu_percent),
+        connections=len(broker.sessions),
+        total_connections=totals.total_connections,
+        routes=0,
+        remotes=0,
+        leafnodes=0,
+        in_msgs=totals.in_msgs,
+        in_bytes=totals.in_bytes,
+        in_client_msgs=totals.in_msgs,
+        in_client_bytes=totals.in_bytes,
+        out_msgs=totals.out_msgs,
+        out_bytes=totals.out_bytes,
+        out_client_msgs=totals.out_msgs,
+        out_client_bytes=totals.out_bytes,
+        slow_consumers=totals.slow_consumers,
+        stale_connections=totals.stale_connections,
+        stalled_clients=totals.stalled_clients,
+        subscriptions=subscription_total(broker),
+        http_req_stats=dict(sorted(request_counts.items())),
+        config_load_time=timestamp(broker.config_load_ns),
+        config_digest=options.config_digest,
+        tags=present(list(options.server_tags)),
+        metadata=present(dict(options.server_metadata)),
+        system_account=present(system.name if system is not None else ""),
+        slow_consumer_stats=PerKind(clients=totals.slow_consumers),
+        stale_connection_stats=PerKind(clients=totals.stale_connections),
+        disk_io_wait_stats=DiskWait(),
+        tls_cert_not_after=present(_certificate_end(tls)),
+    )

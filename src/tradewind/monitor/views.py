@@ -1,0 +1,234 @@
+"""What monitoring needs to see of the broker, as Protocols.
+
+Owns no behaviour: these are the only names by which this package touches the broker, so a test can
+stand in for it with plain objects, and the broker can change anything that is not named here. All
+times are wall clock nanoseconds.
+"""
+
+# A property here only names what its class describes, so each has no text of its own:
+# ruff: noqa: D102
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from tradewind.route.rules import PermissionRules
+from tradewind.server.options import ServerOptions
+
+
+class SubscriptionView(Protocol):
+    """One subscription of a client; `queue` is empty for a plain one, `max_msgs` 0 for one without
+    an end.
+    """
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def sid(self) -> str: ...
+    @property
+    def msgs(self) -> int: ...
+    @property
+    def max_msgs(self) -> int: ...
+    @property
+    def cid(self) -> int: ...
+    @property
+    def account(self) -> str: ...
+
+
+class MessageView(Protocol):
+    """A message to one of the server's own services; `session` is the client that published it, if
+    one did.
+    """
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def reply(self) -> str: ...
+    @property
+    def header(self) -> bytes: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def session(self) -> Any: ...
+
+
+class AccountView(Protocol):
+    """One account: its members, counters, routing table, and the way to serve and publish inside
+    it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def session_count(self) -> int: ...
+    @property
+    def subscription_count(self) -> int: ...
+    @property
+    def in_msgs(self) -> int: ...
+    @property
+    def out_msgs(self) -> int: ...
+    @property
+    def in_bytes(self) -> int: ...
+    @property
+    def out_bytes(self) -> int: ...
+    @property
+    def slow_consumers(self) -> int: ...
+
+    def sublist_stats(self) -> Mapping[str, Any]:
+        """num_subscriptions, num_cache, num_inserts, num_removes, num_matches, cache_hit_rate,
+        max_, avg_fanout.
+        """
+
+    def matching(self, subject: str) -> list[SubscriptionView]:
+        """The client subscriptions that a message on this subject would reach."""
+
+    def all_subscriptions(self, offset: int, limit: int) -> list[SubscriptionView]:
+        """A page of the client subscriptions."""
+
+    def has_interest(self, subject: str) -> bool:
+        """Whether anybody would receive a message on this subject."""
+
+    def subscribe(self, subject: str, handler: Callable[[Any], None], queue: str = "") -> Any:
+        """Have `handler` called with each message; gives the token for `unsubscribe`."""
+
+    def unsubscribe(self, token: Any) -> None:
+        """Undo `subscribe`."""
+
+    def publish(self, subject: str, payload: bytes, reply: str = "", header: bytes = b"") -> int:
+        """Publish as the server; gives the number of deliveries."""
+
+
+class ConnectionView(Protocol):
+    """What an open and a closed connection have in common. `account` is None before a login
+    succeeded.
+    """
+
+    @property
+    def cid(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def client_type(self) -> str: ...
+    @property
+    def remote_ip(self) -> str: ...
+    @property
+    def remote_port(self) -> int: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def last_activity_ns(self) -> int: ...
+    @property
+    def rtt_ns(self) -> int: ...
+    @property
+    def in_msgs(self) -> int: ...
+    @property
+    def out_msgs(self) -> int: ...
+    @property
+    def in_bytes(self) -> int: ...
+    @property
+    def out_bytes(self) -> int: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def stalls(self) -> int: ...
+    @property
+    def subscription_count(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def lang(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def tls_version(self) -> str: ...
+    @property
+    def tls_cipher(self) -> str: ...
+    @property
+    def tls_peer_certs(self) -> Sequence[bytes]:
+        """The certificates that the peer showed, DER, leaf first; empty without any."""
+
+    @property
+    def user(self) -> str: ...
+    @property
+    def account(self) -> AccountView | None: ...
+
+    def subscriptions(self) -> list[SubscriptionView]:
+        """All subscriptions of this connection."""
+
+
+class SessionView(ConnectionView, Protocol):
+    """An open connection."""
+
+    @property
+    def permissions(self) -> PermissionRules | None:
+        """The rules it is held to, as configured; None when it may do everything."""
+
+
+class ClosedSessionView(ConnectionView, Protocol):
+    """A connection that has ended: the same figures, frozen."""
+
+    @property
+    def stop_ns(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def is_connected(self) -> bool:
+        """Whether it had logged in."""
+
+
+class TotalsView(Protocol):
+    """Counters since the server started."""
+
+    @property
+    def in_msgs(self) -> int: ...
+    @property
+    def out_msgs(self) -> int: ...
+    @property
+    def in_bytes(self) -> int: ...
+    @property
+    def out_bytes(self) -> int: ...
+    @property
+    def slow_consumers(self) -> int: ...
+    @property
+    def stale_connections(self) -> int: ...
+    @property
+    def stalled_clients(self) -> int: ...
+    @property
+    def total_connections(self) -> int: ...
+    @property
+    def auth_failures(self) -> int: ...
+
+
+class BrokerView(Protocol):
+    """The broker as a whole; `sessions` are the open ones by cid, `closed` the last ones that
+    ended, oldest first.
+    """
+
+    @property
+    def server_id(self) -> str: ...
+    @property
+    def server_name(self) -> str: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def config_load_ns(self) -> int: ...
+    @property
+    def options(self) -> ServerOptions: ...
+    @property
+    def accounts(self) -> Mapping[str, AccountView]: ...
+    @property
+    def sessions(self) -> Mapping[int, SessionView]: ...
+    @property
+    def closed(self) -> Iterable[ClosedSessionView]: ...
+    @property
+    def totals(self) -> TotalsView: ...
+    @property
+    def lame_duck(self) -> bool: ...
+    @property
+    def system_account(self) -> AccountView | None: ...
+
+    def now_ns(self) -> int:
+        """The wall clock."""

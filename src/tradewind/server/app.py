@@ -1,0 +1,459 @@
+"""The server: puts broker, listeners, monitoring and timers together on one event loop.
+
+Owns their life: start, turns, reload, lame duck, stop. Everything about the protocol is in the broker, everything
+about files and flags in `config` and `flags`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import ssl
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from tradewind.broker.accounts import AccountLimits
+from tradewind.broker.broker import Broker
+from tradewind.broker.identity import Deferred, Gate, Identity, Rejection
+from tradewind.broker.session import Session
+from tradewind.clock import SystemClock
+from tradewind.errors import ConfigError, ServerStartError, TradewindError
+from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.http import MonitorServer
+from tradewind.monitor.system import SystemServices
+from tradewind.nkeys import create_server_id
+from tradewind.server.auth import build_gate, gate_notices
+from tradewind.server.banner import log_start
+from tradewind.server.files import PortsFile, write_pid_file
+from tradewind.server.listener import Listener, WebSocketListener, bind
+from tradewind.server.logs import Log
+from tradewind.server.options import SECOND_NS, ServerOptions
+from tradewind.server.reload import describe_changes
+from tradewind.server.tls import server_context
+from tradewind.wire import ops
+
+LAME_DUCK_STEP_SECONDS_MAX = 1.0
+PASSWORD_THREADS = 2
+LOOPBACK = "127.0.0.1"
+
+SIGNAL_NAMES = {
+    signal.SIGINT: "interrupt",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "hangup",
+    signal.SIGUSR1: "user defined signal 1",
+    signal.SIGUSR2: "user defined signal 2",
+}
+
+
+class Server:
+    """One running server inside a running event loop.
+
+    `async with Server(options, log): ...` starts and stops it; `port` is the bound one.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        log: Log,
+        reload_options: Callable[[], ServerOptions] | None = None,
+    ) -> None:
+        self.options = options
+        self.log = log
+        self._reload_options = reload_options
+        self._turn_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._event_timer: asyncio.TimerHandle | None = None
+        self._listener: Listener | None = None
+        self._websocket: WebSocketListener | None = None
+        self._monitors: list[MonitorServer] = []
+        self._monitor_urls: list[str] = []
+        self._ports_file: PortsFile | None = None
+        self._stopping = False
+        self._lame_duck_task: asyncio.Task[None] | None = None
+        self.stopped = asyncio.Event()
+        self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
+        self.broker = Broker(
+            options,
+            build_gates(options),
+            account_limits(options),
+            server_id=create_server_id(),
+            clock=SystemClock(),
+            log=log,
+            seed=secrets.randbits(64),
+        )
+        self.view = MonitorView(self.broker)
+        self.system = SystemServices(
+            self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
+        )
+
+    # ---------------------------------------------------------------- life
+
+    async def __aenter__(self) -> Server:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        assert self._listener is not None, "the server is not started"
+        return self._listener.address[1]
+
+    @property
+    def url(self) -> str:
+        """Where clients connect to."""
+        assert self._listener is not None, "the server is not started"
+        return client_url("nats", *self._listener.address)
+
+    @property
+    def websocket_url(self) -> str:
+        """Where browsers connect to; empty without a websocket listener."""
+        if self._websocket is None or self.options.websocket is None:
+            return ""
+        return client_url("ws" if self.options.websocket.no_tls else "wss", *self._websocket.address)
+
+    async def start(self) -> None:
+        """Bind everything and accept connections; ServerStartError when something cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            log_start(self.log, self.broker, self.options, gate_notices(self.options))
+            if self.options.pid_file:
+                write_pid_file(self.options.pid_file)
+            await self._start_monitors()
+            self._start_websocket()
+            self._start_listener()
+        except BaseException:
+            await self._close_listeners()
+            raise
+        self.system.start()
+        self.broker.observers.append(self.system)
+        self._event_tick()
+        self._schedule_timer()
+        self.log.notice("Server is ready")
+        self._write_ports_file()
+
+    def _start_listener(self) -> None:
+        options = self.options
+        context = server_context(options.tls) if options.tls else None
+        sockets = bind(options.host, options.port)
+        self._listener = Listener(self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls)
+        host, port = self._listener.address
+        self.broker.info.host, self.broker.info.port = advertised(options.client_advertise, options.host, port)
+        self.view.listening.host, self.view.listening.port = options.host, port
+        self._listener.start()
+        self.log.notice(f"Listening for client connections on {address_text(options.host or host, port)}")
+        if context is not None:
+            what = "available" if options.allow_non_tls else "required"
+            self.log.notice(f"TLS {what} for client connections")
+            if options.tls is not None and options.tls.handshake_first_ns == 0:
+                self.log.warn('Clients that are not using "TLS Handshake First" option will fail to connect')
+
+    def _start_websocket(self) -> None:
+        options = self.options.websocket
+        if options is None:
+            return
+        context = None
+        if not options.no_tls:
+            if options.tls is None:
+                raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
+            context = server_context(options.tls)
+        self._websocket = WebSocketListener(self, bind(options.host, options.port), options, context)
+        self.broker.info.listener("WEBSOCKET").ping_interval_ns = options.ping_interval_ns
+        self._websocket.start()
+        host, port = self._websocket.address
+        self.view.listening.websocket_port = port
+        scheme = "ws" if options.no_tls else "wss"
+        self.log.notice(f"Listening for websocket clients on {client_url(scheme, options.host or host, port)}")
+        if options.no_tls:
+            self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    async def _start_monitors(self) -> None:
+        options = self.options
+        secure = server_context(options.tls) if options.https_port and options.tls else None
+        wanted: list[tuple[str, int, ssl.SSLContext | None]] = []
+        if options.http_port:
+            wanted.append(("http", options.http_port, None))
+        if options.https_port:
+            if secure is None:
+                raise ServerStartError("https_port needs a tls block with a certificate")
+            wanted.append(("https", options.https_port, secure))
+        for scheme, port, context in wanted:
+            host = options.http_host or LOOPBACK
+            monitor = MonitorServer(self.view, host, port, context, options.http_base_path)
+            try:
+                bound = await monitor.start()
+            except ServerStartError as error:
+                raise ServerStartError(f"Can't start monitoring: {error}") from None
+            self._monitors.append(monitor)
+            self.log.notice(f"Starting {scheme} monitor on {address_text(host, bound)}")
+            self._monitor_urls.append(client_url(scheme, host, bound))
+
+    def _write_ports_file(self) -> None:
+        if not self.options.ports_file_dir:
+            return
+        self._ports_file = PortsFile(self.options.ports_file_dir)
+        try:
+            self._ports_file.write(
+                {
+                    "nats": [self.url],
+                    "monitoring": self._monitor_urls,
+                    "websocket": [self.websocket_url] if self.websocket_url else [],
+                }
+            )
+        except OSError as error:
+            self.log.error(f"Error writing ports file ({self.options.ports_file_dir}): {error.strerror}")
+            self._ports_file = None
+
+    async def stop(self) -> None:
+        """Close everything; connections get what is still queued for them."""
+        if self._stopping:
+            await self.stopped.wait()
+            return
+        self._stopping = True
+        self.log.notice("Initiating Shutdown...")
+        self.system.announce_shutdown()
+        if self._lame_duck_task is not None and self._lame_duck_task is not asyncio.current_task():
+            self._lame_duck_task.cancel()
+        await self._close_listeners()
+        self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
+        self.turn_now()
+        self.system.stop()
+        for timer in (self._timer, self._event_timer):
+            if timer is not None:
+                timer.cancel()
+        self._passwords.shutdown(wait=False, cancel_futures=True)
+        if self._ports_file is not None:
+            self._ports_file.remove()
+        # The transports close in the next iterations of the loop; give them those.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self.log.notice("Server Exiting..")
+        self.stopped.set()
+
+    async def _close_listeners(self) -> None:
+        for listener in (self._listener, self._websocket):
+            if listener is not None:
+                listener.close()
+                await listener.cancel_handshakes()
+        for monitor in self._monitors:
+            await monitor.stop()
+        self._monitors = []
+
+    # ---------------------------------------------------------------- turns
+
+    def turn_needed(self) -> None:
+        """End the turn when every ready socket has been read."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        self.turn_now()
+
+    def turn_now(self) -> None:
+        """Hand every touched session's output to its link, and see to what is due."""
+        broker = self.broker
+        for session in broker.end_turn():
+            link = session.link
+            if link is not None:
+                link.flush()
+        for session, deferred in broker.take_deferred():
+            self._loop.create_task(self._check_password(session, deferred))
+        if broker.router.has_work:
+            self.turn_needed()
+        self._schedule_timer()
+
+    def _schedule_timer(self) -> None:
+        """Keep one timer, for the earliest deadline."""
+        due_ns = self.broker.deadlines.next_ns()
+        if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(due_ns - self.broker.monotonic_ns(), 0) / SECOND_NS
+        self._timer_ns = due_ns
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.broker.tick()
+        self.turn_now()
+
+    def _event_tick(self) -> None:
+        """The system account's periodic events."""
+        now_ns = self.broker.now_ns()
+        next_ns = self.system.tick(now_ns)
+        self._event_timer = self._loop.call_later(max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick)
+        self.turn_needed()
+
+    async def _check_password(self, session: Session, deferred: Deferred) -> None:
+        decision: Identity | Rejection
+        try:
+            decision = await self._loop.run_in_executor(self._passwords, deferred.decide)
+        except RuntimeError:
+            decision = Rejection("the server is shutting down")
+        self.broker.authenticated(session, decision)
+        self.turn_needed()
+
+    # ---------------------------------------------------------------- changes while running
+
+    def reload(self) -> None:
+        """Read the configuration again and take over what can change; TradewindError, and no change, if it cannot."""
+        if self._reload_options is None:
+            raise ConfigError("this server was started without a configuration file to reload")
+        options = self._reload_options()
+        changes = describe_changes(self.options, options)
+        identities_changed = who_may_enter(self.options) != who_may_enter(options)
+        context = server_context(options.tls) if options.tls else None
+        gates = build_gates(options)
+        self.log.reconfigure(options)
+        self.options = options
+        if self._listener is not None:
+            self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
+        self.broker.reload(options, gates, account_limits(options), identities_changed=identities_changed)
+        self.system.start()
+        for change in changes:
+            self.log.notice(f"Reloaded: {change}")
+        self.log.notice(f"Reloaded server configuration ({options.config_digest})")
+        self.turn_needed()
+
+    def reload_or_log(self) -> None:
+        """The same for a signal: a bad file is only logged, the server goes on as it was."""
+        try:
+            self.reload()
+        except (TradewindError, OSError) as error:
+            self.log.error(f"Failed to reload server configuration: {error}")
+
+    def enter_lame_duck(self) -> None:
+        """Stop accepting, tell the clients to go, close the rest slowly, then stop."""
+        if self._lame_duck_task is None and not self._stopping:
+            self._lame_duck_task = self._loop.create_task(self._lame_duck())
+
+    async def _lame_duck(self) -> None:
+        self.log.notice("Entering lame duck mode, stop accepting new clients")
+        self.system.announce_lame_duck()
+        for listener in (self._listener, self._websocket):
+            if listener is not None:
+                listener.close()
+        self.broker.lame_duck = True
+        self.broker.broadcast_info()
+        self.turn_needed()
+        if self.broker.sessions:
+            await asyncio.sleep(self.options.lame_duck_grace_ns / SECOND_NS)
+            self.log.notice("Closing existing clients")
+            waiting = list(self.broker.sessions)
+            spread = (self.options.lame_duck_duration_ns - self.options.lame_duck_grace_ns) / SECOND_NS
+            step = min(max(spread, 0.0) / max(len(waiting), 1), LAME_DUCK_STEP_SECONDS_MAX)
+            for cid in waiting:
+                session = self.broker.sessions.get(cid)
+                if session is None:
+                    continue
+                session.close(ops.CLOSED_SERVER_SHUTDOWN)
+                self.turn_needed()
+                if self.broker.sessions:
+                    await asyncio.sleep(step)
+        await self.stop()
+
+    # ---------------------------------------------------------------- signals
+
+    def handle_signals(self) -> None:
+        """INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 is lame duck."""
+        actions: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGINT: self._stop_soon,
+            signal.SIGTERM: self._stop_soon,
+            signal.SIGHUP: self.reload_or_log,
+            signal.SIGUSR1: self.log.reopen,
+            signal.SIGUSR2: self.enter_lame_duck,
+        }
+
+        def trapped(number: signal.Signals) -> None:
+            self.log.notice(f'Trapped "{SIGNAL_NAMES[number]}" signal')
+            actions[number]()
+
+        for number in actions:
+            self._loop.add_signal_handler(number, trapped, number)
+
+    def _stop_soon(self) -> None:
+        self._stop_task = self._loop.create_task(self.stop())
+
+
+def build_gates(options: ServerOptions) -> dict[str, Gate]:
+    """One gate per kind of listener."""
+    return {"STANDARD": build_gate(options, "standard"), "WEBSOCKET": build_gate(options, "websocket")}
+
+
+def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
+    """Everything that the gates decide by; unchanged, connections need not pass them again."""
+    return (
+        options.authorization,
+        options.accounts,
+        options.no_auth_user,
+        options.tls.verify_and_map if options.tls else False,
+        options.websocket,
+    )
+
+
+def account_limits(options: ServerOptions) -> dict[str, AccountLimits]:
+    """The accounts of the configuration, and the system account unless it is switched off."""
+    limits = {
+        name: AccountLimits(account.max_connections, account.max_subscriptions, account.max_payload_bytes)
+        for name, account in options.accounts.items()
+    }
+    if options.system_account:
+        limits.setdefault(options.system_account, AccountLimits())
+    return limits
+
+
+def address_text(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def client_url(scheme: str, host: str, port: int) -> str:
+    """A url for a bound address; a wildcard address is reached over loopback."""
+    return f"{scheme}://{address_text(host, port)}"
+
+
+def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
+    """What INFO says: `client_advertise` if set, else what was bound."""
+    if not advertise:
+        return host, port
+    name, _, text = advertise.rpartition(":")
+    if not name:
+        return advertise, port
+    return name.strip("[]"), int(text)
+
+
+def run_server(options: ServerOptions, log: Log, reload_options: Callable[[], ServerOptions]) -> int:
+    """Run until a signal ends it; gives the exit code of the process."""
+    import uvloop
+
+    async def serve() -> None:
+        server = Server(options, log, reload_options)
+        await server.start()
+        server.handle_signals()
+        await server.stopped.wait()
+
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+    return 0
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system lets us have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+__all__ = ["Server", "run_server"]

@@ -1,0 +1,329 @@
+"""The single authorise gate: everybody who connects, by any listener, is decided here only.
+
+Owns the order in which credentials count, which is nats-server's:
+
+    1. operator mode (JWT): absent; a presented JWT is ignored, as nats-server does
+    2. an nkey, when any nkey user is configured: it must be known and must have signed the nonce
+    3. users, when any is configured: by certificate with `verify_and_map`, else by name and
+       password; who presents nothing at all is `no_auth_user`
+    4. the token, when one is configured
+    5. the single user and password
+    6. everything else is refused; only a server without any of the above is open
+
+The gate is immutable and replaced as a whole on reload. It never raises and never blocks: bcrypt is
+handed back as `Deferred`. It never tells anyone why it refused; the reason is for the log and holds
+no secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tradewind import nkeys
+from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.errors import ConfigError
+from tradewind.server.auth.certificates import CertificateMap, read_names
+from tradewind.server.auth.members import Member, Members, collect_members
+from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
+from tradewind.server.options import (
+    GLOBAL_ACCOUNT,
+    AuthorizationOptions,
+    Secret,
+    ServerOptions,
+    TlsOptions,
+    WebsocketOptions,
+)
+
+Listener = Literal["standard", "websocket"]
+
+# What monitoring shows instead of a token.
+TOKEN_USER = "[REDACTED]"  # noqa: S105 - the placeholder, not a token
+_SHOWN_NAME_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What of the options counts for one listener."""
+
+    authorization: AuthorizationOptions
+    no_auth_user: str
+    map_certificates: bool
+    # Only the system account is configured, and nothing says who may enter: then strangers are let
+    # into the global account, so that giving the system account users locks nobody else out.
+    strangers_enter: bool
+
+
+def build_gate(options: ServerOptions, listener: Listener = "standard") -> Gate:
+    """The gate of one listener. Raises ConfigError when the options contradict themselves."""
+    members = collect_members(options)
+    settings = _settings(options, listener)
+    _check_settings(options, members)
+    return AuthorizeGate(members, settings, listener)
+
+
+def gate_notices(options: ServerOptions) -> tuple[str, ...]:
+    """What an administrator should know about who may enter: lines to log at the start."""
+    notices = []
+    authorization = options.authorization
+    members = collect_members(options)
+    maps = _maps_certificates(options.tls)
+    passwords = [authorization.password] if authorization.password else []
+    passwords += [
+        member.password for member in members.users.values() if member.password or not maps
+    ]
+    if not all(is_hashed(password) for password in passwords):
+        notices.append("Plaintext passwords detected, use nkeys or bcrypt")
+    if _system_account_only(options):
+        notices.append(
+            "Only the system account is configured: clients without credentials enter the global "
+            "account; add an authorization block to keep them out"
+        )
+    for name in sorted(
+        {options.no_auth_user, (options.websocket or WebsocketOptions()).no_auth_user}
+    ):
+        member = members.users.get(name)
+        if member is not None and is_hashed(member.password):
+            notices.append(f"no_auth_user {name!r} has a hashed password, so it lets nobody in")
+    return tuple(notices)
+
+
+class AuthorizeGate:
+    """Implements `broker.identity.Gate` for one listener."""
+
+    def __init__(self, members: Members, settings: _Settings, listener: Listener) -> None:
+        authorization = settings.authorization
+        self._users = members.users
+        self._nkeys = members.nkeys
+        self._single_user = authorization.user
+        self._single_password = authorization.password
+        self._token = authorization.token
+        self._no_auth_user = settings.no_auth_user
+        self._strangers_enter = settings.strangers_enter
+        self._certificates = CertificateMap(self._users) if settings.map_certificates else None
+        self._has_users = bool(self._users) or settings.strangers_enter
+        self._required = bool(self._nkeys or self._has_users or self._single_user or self._token)
+        self._decoy = _costliest(
+            [member.password for member in self._users.values()] + [self._single_password]
+        )
+        # nats-server tells websocket clients that they need credentials even when they do not.
+        self._auth_required = self._required and (
+            listener == "websocket" or not self._no_auth_user_usable("STANDARD")
+        )
+
+    @property
+    def auth_required(self) -> bool:
+        """Whether INFO says `auth_required`."""
+        return self._auth_required
+
+    @property
+    def nonce_required(self) -> bool:
+        """Whether INFO carries a nonce to sign."""
+        return bool(self._nkeys)
+
+    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+        """Decide who this is."""
+        if not self._required:
+            return Identity(GLOBAL_ACCOUNT, _claimed_name(credentials))
+        stranger = not (credentials.user or credentials.password or credentials.token)
+        if self._nkeys:
+            if credentials.nkey:
+                return self._check_nkey(credentials)
+            if stranger and self._no_auth_user in self._nkeys:
+                return self._admit_stranger(self._nkeys[self._no_auth_user], credentials)
+        if self._has_users:
+            if self._certificates is not None:
+                return self._check_certificate(self._certificates, credentials)
+            if stranger and self._strangers_enter:
+                return Identity(GLOBAL_ACCOUNT)
+            if stranger and self._no_auth_user in self._users:
+                return self._admit_stranger(self._users[self._no_auth_user], credentials)
+            if credentials.user:
+                return self._check_user(credentials)
+        if self._token:
+            return _compare(
+                self._token,
+                credentials.token,
+                Identity(GLOBAL_ACCOUNT, TOKEN_USER),
+                "the token is wrong" if credentials.token else "a token is required",
+            )
+        if self._single_user:
+            return self._check_single_user(credentials)
+        return Rejection("credentials are required")
+
+    def _check_nkey(self, credentials: Credentials) -> Identity | Rejection:
+        name = _shown(credentials.nkey)
+        member = self._nkeys.get(credentials.nkey)
+        if member is None:
+            return Rejection(f"nkey {name} is not configured")
+        if not member.may_use(credentials.connection_type):
+            return Rejection(f"nkey {name} may not use a {credentials.connection_type} connection")
+        if credentials.nkey == self._no_auth_user:
+            return member.identity  # what presenting nothing gives, too
+        if not credentials.nonce:
+            return Rejection(f"nkey {name} had no nonce to sign")
+        signature = nkeys.decode_signature(credentials.signature)
+        if signature is None:
+            return Rejection(f"nkey {name}: the signature is missing or not 64 bytes of base64")
+        if not nkeys.verify(member.key, credentials.nonce, signature):
+            return Rejection(f"nkey {name}: the signature of the nonce is wrong")
+        return member.identity
+
+    def _check_certificate(
+        self, certificates: CertificateMap, credentials: Credentials
+    ) -> Identity | Rejection | Deferred:
+        if credentials.certificate is None:
+            return Rejection("a client certificate is required")
+        names = read_names(credentials.certificate)
+        if names is None:
+            return Rejection("the client certificate cannot be read")
+        kind = credentials.connection_type
+        user = certificates.find(names, lambda name: self._users[name].may_use(kind))
+        if user is None:
+            return Rejection("no name in the client certificate is a user's")
+        member = self._users[user]
+        return self._check_password(member, credentials)
+
+    def _check_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+        member = self._users.get(credentials.user)
+        if member is None:
+            return self._refuse(credentials, "is not configured")
+        if not member.may_use(credentials.connection_type):
+            return self._refuse(
+                credentials, f"may not use a {credentials.connection_type} connection"
+            )
+        return self._check_password(member, credentials)
+
+    def _check_single_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+        if credentials.user != self._single_user:
+            return self._refuse(credentials, "is not configured")
+        return _compare(
+            self._single_password,
+            credentials.password,
+            Identity(GLOBAL_ACCOUNT, self._single_user),
+            f"user {_shown(self._single_user)}: the password is wrong",
+        )
+
+    def _check_password(
+        self, member: Member, credentials: Credentials
+    ) -> Identity | Rejection | Deferred:
+        return _compare(
+            member.password,
+            credentials.password,
+            member.identity,
+            f"user {_shown(member.identity.user)}: the password is wrong",
+        )
+
+    def _admit_stranger(self, member: Member, credentials: Credentials) -> Identity | Rejection:
+        if self._no_auth_user_usable(credentials.connection_type):
+            return member.identity
+        return Rejection(
+            f"no_auth_user {_shown(member.identity.user)} cannot stand in: its password is hashed, "
+            f"or it may not use a {credentials.connection_type} connection"
+        )
+
+    def _no_auth_user_usable(self, connection_type: str) -> bool:
+        """Not with a hashed password: nats-server fills it in, and a hash does not match itself."""
+        if self._no_auth_user in self._nkeys:
+            return self._nkeys[self._no_auth_user].may_use(connection_type)
+        member = self._users.get(self._no_auth_user)
+        return (
+            member is not None
+            and self._certificates is None
+            and not is_hashed(member.password)
+            and member.may_use(connection_type)
+        )
+
+    def _refuse(self, credentials: Credentials, why: str) -> Rejection | Deferred:
+        """Refuse a name as slowly as a wrong password, so that the time tells nothing of names."""
+        rejection = Rejection(f"user {_shown(credentials.user)} {why}")
+        decoy, password = self._decoy, credentials.password
+        if decoy is None:
+            return rejection
+
+        def decide() -> Rejection:
+            matches_hash(decoy, password)
+            return rejection
+
+        return Deferred(decide)
+
+
+def _compare(
+    configured: Secret, presented: str, identity: Identity, refusal: str
+) -> Identity | Rejection | Deferred:
+    """`identity` when the secrets match; a closure, unlike a partial, keeps them out of reprs."""
+    rejection = Rejection(refusal)
+    if not is_hashed(configured):
+        return identity if matches_plain(configured, presented) else rejection
+
+    def decide() -> Identity | Rejection:
+        return identity if matches_hash(configured, presented) else rejection
+
+    return Deferred(decide)
+
+
+def _settings(options: ServerOptions, listener: Listener) -> _Settings:
+    """The server's settings, or those of the websocket block when it says who may enter."""
+    standard = _Settings(
+        authorization=options.authorization,
+        no_auth_user=options.no_auth_user,
+        map_certificates=_maps_certificates(options.tls),
+        strangers_enter=_system_account_only(options),
+    )
+    if listener == "standard":
+        return standard
+    websocket = options.websocket or WebsocketOptions()
+    own = websocket.authorization or AuthorizationOptions()
+    map_certificates = _maps_certificates(websocket.tls)
+    if not (own.user or own.token or websocket.no_auth_user):
+        return replace(standard, map_certificates=map_certificates)
+    # Its own credentials replace all of the server's, also the free entry of strangers.
+    return _Settings(own, websocket.no_auth_user, map_certificates, strangers_enter=False)
+
+
+def _maps_certificates(tls: TlsOptions | None) -> bool:
+    return tls is not None and tls.verify_and_map
+
+
+def _system_account_only(options: ServerOptions) -> bool:
+    return (
+        options.accounts.keys() == {options.system_account}
+        and options.authorization == AuthorizationOptions()
+        and not options.no_auth_user
+    )
+
+
+def _check_settings(options: ServerOptions, members: Members) -> None:
+    """Refuse what nats-server does not start with: it would lock out or let in by accident."""
+    websocket = options.websocket or WebsocketOptions()
+    own = websocket.authorization or AuthorizationOptions()
+    for place, name in (("", options.no_auth_user), ("websocket ", websocket.no_auth_user)):
+        if name and name not in members.users and name not in members.nkeys:
+            raise ConfigError(
+                f"{place}no_auth_user {name!r} is not a user or nkey of the authorization block "
+                "or of an account"
+            )
+    if own.users:
+        raise ConfigError(
+            "websocket authorization takes no users: list them in authorization or accounts"
+        )
+    if (own.user or own.token) and (members.users or members.nkeys):
+        raise ConfigError(
+            "websocket authorization takes no user or token when users or nkeys are configured"
+        )
+
+
+def _costliest(secrets: list[Secret]) -> Secret | None:
+    """The hash that takes longest to check (its cost is the number after `$2b$`), if any."""
+    hashed = [secret for secret in secrets if is_hashed(secret)]
+    return max(hashed, key=lambda secret: secret.reveal()[4:6], default=None)
+
+
+def _claimed_name(credentials: Credentials) -> str:
+    """On an open server nobody is verified: monitoring shows the claim, but never a token."""
+    return credentials.nkey or credentials.user or (TOKEN_USER if credentials.token else "")
+
+
+def _shown(name: str) -> str:
+    """A name from the network, safe for one log line."""
+    return ascii(name[:_SHOWN_NAME_MAX])

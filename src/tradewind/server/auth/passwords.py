@@ -1,0 +1,44 @@
+"""Does a presented password or token match the configured one?
+
+Owns the comparison, plain and bcrypt. It never looks a user up and never keeps or prints what it
+compares.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+
+import bcrypt
+
+from tradewind.server.options import Secret
+
+# As on nats-server, a value with this prefix is always taken as a hash, even a broken one.
+_BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$")
+# Blowfish reads no more of its key. The official server ignores the rest too, so hashes of longer
+# passwords that other tools made keep working.
+_BCRYPT_PASSWORD_BYTES_MAX = 72
+
+
+def is_hashed(configured: Secret) -> bool:
+    """Whether the configured value is a bcrypt hash: too slow to check in the event loop."""
+    return _BCRYPT.match(configured.reveal()) is not None
+
+
+def matches_plain(configured: Secret, presented: str) -> bool:
+    """Compare with a configured plain text, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(_encoded(configured.reveal()), _encoded(presented))
+
+
+def matches_hash(configured: Secret, presented: str) -> bool:
+    """Compare with a configured bcrypt hash, slowly by design; a broken hash never matches."""
+    password = _encoded(presented)[:_BCRYPT_PASSWORD_BYTES_MAX]
+    try:
+        return bcrypt.checkpw(password, _encoded(configured.reveal()))
+    except ValueError:
+        return False
+
+
+def _encoded(text: str) -> bytes:
+    """UTF-8, in which the lone surrogates that JSON can carry are bytes like any other."""
+    return text.encode("utf-8", "surrogatepass")

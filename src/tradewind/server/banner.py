@@ -1,0 +1,28 @@
+"""What the server says when it starts, in nats-server's words: other people's tools read these lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from tradewind._version import __version__
+from tradewind.broker.broker import Broker
+from tradewind.broker.contracts import BrokerLog
+from tradewind.server.options import ServerOptions
+from tradewind.wire import ops
+
+
+def log_start(log: BrokerLog, broker: Broker, options: ServerOptions, notices: Iterable[str]) -> None:
+    """Name, versions and the notices of the configuration."""
+    log.notice("Starting nats-server")
+    log.notice(f"  Version:  {ops.NATS_VERSION}")
+    log.notice(f"  Server:   Tradewind {__version__}")
+    log.debug(f"  Python:   {sys.version.split()[0]}")
+    log.notice(f"  Name:     {broker.server_name}")
+    log.notice(f"  ID:       {broker.server_id}")
+    for notice in (*options.notices, *notices):
+        log.warn(notice)
+    if options.config_file:
+        log.notice(f"Using configuration file: {options.config_file} ({options.config_digest})")
+    if options.jetstream.enabled:
+        log.warn("JetStream is configured, but this version has no JetStream yet: streams are not available")

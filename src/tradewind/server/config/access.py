@@ -1,0 +1,293 @@
+"""Who may enter: the `authorization` and `accounts` blocks.
+
+Owns users, passwords, nkeys, account limits, and the rule that a name is used once. It never
+checks a login: that is `server.auth`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tradewind.errors import ConfigError
+from tradewind.route.rules import PermissionRules
+from tradewind.server.config.absent import (
+    MESSAGE_TRACE_NOTICE,
+    REFUSED_ACCOUNT,
+    REFUSED_AUTHORIZATION,
+    noticed,
+    refused,
+)
+from tradewind.server.config.permissions import PermissionsReader
+from tradewind.server.config.reader import (
+    Reader,
+    expect,
+    fault,
+    ignored,
+    integer_from,
+    seconds,
+    secret,
+    size,
+    text,
+    texts,
+    truth,
+)
+from tradewind.server.config.tree import Node
+from tradewind.server.options import (
+    GLOBAL_ACCOUNT,
+    AccountOptions,
+    AuthorizationOptions,
+    UserOptions,
+)
+
+CONNECTION_TYPES = (
+    "STANDARD",
+    "WEBSOCKET",
+    "LEAFNODE",
+    "LEAFNODE_WS",
+    "MQTT",
+    "MQTT_WS",
+    "IN_PROCESS",
+)
+
+
+class AccessReader:
+    """Reads both blocks; users and nkeys are unique over the whole server."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._permissions = PermissionsReader(reader)
+        self._names: set[str] = set()
+
+    def authorization(self, node: Node, key: str) -> AuthorizationOptions:
+        """The top-level block."""
+        users = ("users", self._users)
+        default_permissions = ("default_permissions", self._permissions.read)
+        fields = self._reader.fields(
+            node,
+            key,
+            {
+                **_LOGIN,
+                "users": users,
+                "default_permissions": default_permissions,
+                "default_permission": default_permissions,
+                "permissions": default_permissions,
+                **refused(REFUSED_AUTHORIZATION),
+            },
+        )
+        options = AuthorizationOptions(**fields)
+        if (options.user or options.password) and options.token:
+            raise fault(node, f"{key} has both a user and a token: choose one")
+        if "users" in fields and options.user:
+            raise fault(node, f"{key} has both a single user and a users list: choose one")
+        if "users" in fields and options.token:
+            raise fault(node, f"{key} has both a token and a users list: choose one")
+        return replace(options, users=_with_default(options.users, options.default_permissions))
+
+    def simple_authorization(self, node: Node, key: str) -> AuthorizationOptions:
+        """The smaller block of a websocket listener."""
+        return AuthorizationOptions(**self._reader.fields(node, key, _LOGIN))
+
+    def accounts(self, node: Node, key: str) -> dict[str, AccountOptions]:
+        """The block of accounts, or a list of names."""
+        accounts: dict[str, AccountOptions] = {}
+        if isinstance(node.value, list):
+            for item in node.value:
+                name = text(item, "an account name")
+                if name in accounts:
+                    raise fault(item, f"account {name!r} is listed twice")
+                accounts[name] = AccountOptions(_account_name(item, name))
+            return accounts
+        for name, child in expect(node, key, dict, "a block of accounts").items():
+            if child.used:
+                continue
+            try:
+                accounts[name] = self._account(child, _account_name(child, name))
+            except ConfigError as error:
+                self._reader.errors.append(error)
+        return accounts
+
+    def _account(self, node: Node, name: str) -> AccountOptions:
+        trace = ("", noticed(self._reader, MESSAGE_TRACE_NOTICE))
+        fields = self._reader.fields(
+            node,
+            f"account {name}",
+            {
+                "users": ("users", self._users),
+                "default_permissions": ("default_permissions", self._permissions.read),
+                "limits": ("limits", self._limits),
+                "jetstream": ("jetstream", self._jetstream),
+                "nkey": ("nkey", _account_nkey),
+                "msg_trace": trace,
+                "trace_dest": trace,
+                **refused(REFUSED_ACCOUNT),
+            },
+        )
+        enabled, jetstream_limits = fields.pop("jetstream", (False, {}))
+        options = AccountOptions(
+            name,
+            jetstream=enabled,
+            jetstream_limits=jetstream_limits,
+            **fields.pop("limits", {}),
+            **fields,
+        )
+        return replace(options, users=_with_default(options.users, options.default_permissions))
+
+    def _limits(self, node: Node, key: str) -> dict[str, Any]:
+        number = integer_from(-1)
+        connections = ("max_connections", number)
+        subscriptions = ("max_subscriptions", number)
+        payload = ("max_payload_bytes", number)
+        return self._reader.fields(
+            node,
+            key,
+            {
+                "max_connections": connections,
+                "max_conn": connections,
+                "max_subscriptions": subscriptions,
+                "max_subs": subscriptions,
+                "max_payload": payload,
+                "max_pay": payload,
+                "max_leafnodes": ("", ignored),
+                "max_leafs": ("", ignored),
+            },
+        )
+
+    def _jetstream(self, node: Node, key: str) -> tuple[bool, dict[str, int]]:
+        if not isinstance(node.value, dict):
+            return enabled_or_disabled(node, key), {}
+        table = {
+            name: (field, size if field.endswith(_SIZES) else integer_from(-1))
+            for field, names in _JETSTREAM_LIMITS.items()
+            for name in names
+        }
+        required = ("max_bytes_required", truth)
+        limits = self._reader.fields(
+            node,
+            key,
+            {
+                **table,
+                "max_bytes_required": required,
+                "max_stream_bytes": required,
+                "max_bytes": required,
+                "cluster_traffic": ("", ignored),
+            },
+        )
+        return True, {field: int(value) for field, value in limits.items()}
+
+    def _users(self, node: Node, key: str) -> tuple[UserOptions, ...]:
+        users = []
+        for item in expect(node, key, list, "a list of users: [ {user: ..., password: ...} ]"):
+            try:
+                users.append(self._user(item))
+            except ConfigError as error:
+                self._reader.errors.append(error)
+        return tuple(users)
+
+    def _user(self, node: Node) -> UserOptions:
+        permissions = ("permissions", self._permissions.read)
+        connection_types = ("connection_types", _connection_types)
+        fields = self._reader.fields(
+            node,
+            "a user",
+            {
+                "user": ("user", text),
+                "username": ("user", text),
+                "pass": ("password", secret),
+                "password": ("password", secret),
+                "nkey": ("nkey", _user_nkey),
+                "permission": permissions,
+                "permissions": permissions,
+                "authorization": permissions,
+                "allowed_connection_types": connection_types,
+                "connection_types": connection_types,
+                "clients": connection_types,
+                **refused({"proxy_required": REFUSED_AUTHORIZATION["proxy_required"]}),
+            },
+        )
+        user = UserOptions(**fields)
+        if user.nkey and (user.user or user.password):
+            raise fault(node, "a user has either an nkey or a name and password, not both")
+        name = user.nkey or user.user
+        if not name:
+            raise fault(node, "a user entry needs a user name or an nkey")
+        if name in self._names:
+            raise fault(node, f"user {name!r} is defined twice")
+        self._names.add(name)
+        return user
+
+
+_LOGIN = {
+    "user": ("user", text),
+    "username": ("user", text),
+    "pass": ("password", secret),
+    "password": ("password", secret),
+    "token": ("token", secret),
+    "timeout": ("timeout_ns", seconds),
+}
+_SIZES = ("max_memory", "max_file", "stream_bytes")
+_JETSTREAM_LIMITS = {
+    "max_memory": ("max_memory", "max_mem", "mem", "memory"),
+    "max_file": ("max_store", "max_file", "max_disk", "store", "disk"),
+    "max_streams": ("max_streams", "streams"),
+    "max_consumers": ("max_consumers", "consumers"),
+    "max_ack_pending": ("max_ack_pending",),
+    "memory_max_stream_bytes": ("memory_max_stream_bytes", "mem_max_stream_bytes"),
+    "store_max_stream_bytes": ("store_max_stream_bytes", "disk_max_stream_bytes"),
+}
+
+
+def enabled_or_disabled(node: Node, key: str) -> bool:
+    """A truth value, or one of the words `enabled` and `disabled`."""
+    if isinstance(node.value, bool):
+        return node.value
+    word = node.value.lower() if isinstance(node.value, str) else ""
+    if word in ("enabled", "enable"):
+        return True
+    if word in ("disabled", "disable"):
+        return False
+    raise fault(node, f"{key} must be a block, true, false, enabled or disabled")
+
+
+def _with_default(
+    users: tuple[UserOptions, ...], default: PermissionRules | None
+) -> tuple[UserOptions, ...]:
+    return tuple(
+        replace(user, permissions=default) if user.permissions is None else user for user in users
+    )
+
+
+def _account_name(node: Node, name: str) -> str:
+    if name == GLOBAL_ACCOUNT:
+        raise fault(node, f"account {name!r} is reserved")
+    return name
+
+
+def _user_nkey(node: Node, key: str) -> str:
+    return _nkey(node, key, "U", "user")
+
+
+def _account_nkey(node: Node, key: str) -> str:
+    return _nkey(node, key, "A", "account")
+
+
+def _nkey(node: Node, key: str, kind: str, what: str) -> str:
+    # Imported here because it brings the signature library, which few configurations need.
+    from tradewind.nkeys import is_public
+
+    public_key = text(node, key)
+    if not is_public(public_key, kind):
+        raise fault(
+            node, f"{key} must be the public nkey of a {what}: 56 letters that begin with {kind}"
+        )
+    return public_key
+
+
+def _connection_types(node: Node, key: str) -> frozenset[str]:
+    types = frozenset(name.upper() for name in texts(node, key))
+    unknown = sorted(types.difference(CONNECTION_TYPES))
+    if unknown:
+        raise fault(
+            node, f"{key}: {', '.join(unknown)} unknown; known are {', '.join(CONNECTION_TYPES)}"
+        )
+    return types

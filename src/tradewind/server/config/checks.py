@@ -1,0 +1,97 @@
+"""Checks over all options together, after file and flags are merged: what must hold for a start.
+
+Owns rules between settings. nats-server checks these only when it starts; `-t` here runs them
+too, so that a file that passes it also starts. It never changes a setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tradewind.errors import ConfigError
+from tradewind.server.config.tree import format_duration
+from tradewind.server.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
+
+_ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/]+\Z")
+
+
+def check_options(options: ServerOptions) -> None:
+    """Raise ConfigError if these options cannot start a server."""
+    for problem in _problems(options):
+        raise ConfigError(problem, options.config_file)
+
+
+def _problems(options: ServerOptions) -> Iterator[str]:
+    if options.max_payload_bytes > options.max_pending_bytes:
+        yield (
+            f"max_payload ({options.max_payload_bytes}) cannot be higher than "
+            f"max_pending ({options.max_pending_bytes})"
+        )
+    if options.lame_duck_grace_ns >= options.lame_duck_duration_ns:
+        yield (
+            f"lame_duck_grace_period ({format_duration(options.lame_duck_grace_ns)}) must be below "
+            f"lame_duck_duration ({format_duration(options.lame_duck_duration_ns)})"
+        )
+    yield from _access_problems(options)
+    yield from _address_problems(options)
+    yield from _websocket_problems(options)
+
+
+def _access_problems(options: ServerOptions) -> Iterator[str]:
+    authorization = options.authorization
+    users = _users(options)
+    account_users = any(account.users for account in options.accounts.values())
+    if account_users and (authorization.user or authorization.token):
+        what = "token" if authorization.token else "single user"
+        yield f"a {what} cannot be combined with users in accounts: put it into an account"
+    if options.no_auth_user:
+        yield from _no_auth_user_problems("no_auth_user", options.no_auth_user, users)
+    known = {SYSTEM_ACCOUNT, GLOBAL_ACCOUNT, "", *options.accounts}
+    if options.system_account not in known:
+        yield f"system_account {options.system_account!r} is not defined under accounts"
+    system_account = options.accounts.get(options.system_account)
+    if system_account and system_account.jetstream:
+        yield f"JetStream cannot be enabled on the system account {options.system_account!r}"
+
+
+def _no_auth_user_problems(key: str, name: str, users: list[UserOptions]) -> Iterator[str]:
+    if not users:
+        yield f"{key} {name!r} is set, but no users or nkeys are defined"
+    elif not any(name in (user.user, user.nkey) for user in users):
+        yield f"{key} {name!r} is not a user or nkey under authorization or accounts"
+
+
+def _users(options: ServerOptions) -> list[UserOptions]:
+    users = list(options.authorization.users)
+    for account in options.accounts.values():
+        users.extend(account.users)
+    return users
+
+
+def _address_problems(options: ServerOptions) -> Iterator[str]:
+    if options.http_port and options.https_port:
+        yield f"http_port ({options.http_port}) and https_port ({options.https_port}) are both set"
+    if options.https_port and not options.tls:
+        yield "https_port needs a tls block with a certificate"
+    _, colon, port = options.client_advertise.rpartition(":")
+    bracketed = options.client_advertise.endswith("]")
+    if colon and not bracketed and not (port.isdecimal() and int(port) <= 65535):
+        yield f"client_advertise {options.client_advertise!r} must be a host or host:port"
+
+
+def _websocket_problems(options: ServerOptions) -> Iterator[str]:
+    websocket = options.websocket
+    if websocket is None or not websocket.port:
+        return
+    if not websocket.no_tls and websocket.tls is None:
+        yield "websocket needs a tls block with a certificate, or no_tls: true"
+    if websocket.jwt_cookie:
+        yield "websocket jwt_cookie needs operator mode, which is not supported in this version"
+    if websocket.no_auth_user:
+        yield from _no_auth_user_problems(
+            "websocket no_auth_user", websocket.no_auth_user, _users(options)
+        )
+    for origin in websocket.allowed_origins:
+        if not _ORIGIN.match(origin):
+            yield f"websocket allowed origin {origin!r} is not a URL such as https://example.com"

@@ -1,0 +1,122 @@
+"""The `jetstream` block.
+
+Owns its keys and units; what the limits do is decided by the storage engine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tradewind.server.config.absent import REFUSED_JETSTREAM, refused
+from tradewind.server.config.access import enabled_or_disabled
+from tradewind.server.config.reader import (
+    Reader,
+    duration,
+    expect,
+    fault,
+    ignored,
+    integer,
+    integer_from,
+    size,
+    text,
+    truth,
+)
+from tradewind.server.config.tree import Node
+
+_CIPHERS = ("aes", "chacha", "chachapoly")
+
+
+def read_jetstream(reader: Reader, node: Node, key: str) -> dict[str, Any]:
+    """Fields of `JetStreamOptions` that the block sets."""
+    if not isinstance(node.value, dict):
+        return {"enabled": enabled_or_disabled(node, key)}
+
+    def limits(child: Node, name: str) -> dict[str, Any]:
+        return _limits(reader, child, name)
+
+    def sync_interval(child: Node, name: str) -> int:
+        if isinstance(child.value, str) and child.value.lower() == "always":
+            return 0
+        return reader.positive_duration(child, name)
+
+    store_dir = ("store_dir", text)
+    memory = ("max_memory_bytes", size)
+    file = ("max_file_bytes", size)
+    sync = ("sync_interval_ns", sync_interval)
+    enabled = ("enabled", truth)
+    fields = reader.fields(
+        node,
+        key,
+        {
+            "enabled": enabled,
+            "enable": enabled,
+            "strict": ("strict", truth),
+            "store_dir": store_dir,
+            "store": store_dir,
+            "storedir": store_dir,
+            "max_memory_store": memory,
+            "max_mem_store": memory,
+            "max_mem": memory,
+            "max_file_store": file,
+            "max_file": file,
+            "domain": ("domain", _domain),
+            "sync_interval": sync,
+            "sync": sync,
+            "limits": ("limits", limits),
+            "max_buffered_size": ("max_buffered_bytes", size),
+            "max_buffered_msgs": ("max_buffered_msgs", integer_from(0)),
+            "request_queue_limit": ("request_queue_limit", integer_from(0)),
+            "info_queue_limit": ("info_queue_limit", integer_from(0)),
+            "max_concurrent_io": ("max_concurrent_io", integer_from(0)),
+            "extension_hint": ("extension_hint", text),
+            "unique_tag": ("unique_tag", text),
+            "cipher": ("", _cipher),
+            # For the metadata of a cluster only.
+            "max_outstanding_catchup": ("", size),
+            "meta_compact": ("", integer),
+            "meta_compact_size": ("", size),
+            "meta_compact_sync": ("", ignored),
+            **refused(REFUSED_JETSTREAM),
+        },
+    )
+    return {"enabled": True, **fields}
+
+
+def _limits(reader: Reader, node: Node, key: str) -> dict[str, Any]:
+    def batch(child: Node, name: str) -> dict[str, Any]:
+        return reader.fields(
+            child,
+            name,
+            {
+                "max_inflight_per_stream": ("batch_max_inflight_per_stream", integer),
+                "max_inflight_total": ("batch_max_inflight_total", integer),
+                "max_msgs": ("batch_max_msgs", integer),
+                "timeout": ("batch_timeout_ns", duration),
+            },
+        )
+
+    fields = reader.fields(
+        node,
+        key,
+        {
+            "max_ack_pending": ("max_ack_pending", integer),
+            "max_ha_assets": ("max_ha_assets", integer),
+            "max_request_batch": ("max_request_batch", integer),
+            "duplicate_window": ("duplicate_window_ns", duration),
+            "batch": ("batch", batch),
+        },
+    )
+    return {**fields, **fields.pop("batch", {})}
+
+
+def _domain(node: Node, key: str) -> str:
+    name = text(node, key)
+    if any(character in name for character in ".*>") or any(map(str.isspace, name)):
+        raise fault(node, f"{key} {name!r} must not contain '.', '*', '>' or spaces")
+    return name
+
+
+def _cipher(node: Node, key: str) -> None:
+    name = expect(node, key, str, "a cipher name")
+    if name.lower() not in _CIPHERS:
+        raise fault(node, f"{key} {name!r} is unknown; known are {', '.join(_CIPHERS)}")

@@ -1,0 +1,212 @@
+"""Reading typed values out of a tree, collecting every mistake instead of stopping at the first.
+
+Owns the conversions (text, truth, integer, size, duration, address) and the texts of their
+errors. It never knows a key by name: the modules per block bring tables of key -> (field,
+conversion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from tradewind.errors import ConfigError
+from tradewind.server.config.tree import Node, parse_duration_ns, parse_size_text
+from tradewind.server.options import SECOND_NS, Secret
+
+INT32_MAX = 2**31 - 1
+
+Conversion = Callable[[Node, str], object]
+Table = Mapping[str, tuple[str, Conversion]]  # an empty field name: the value is not kept
+_Type = TypeVar("_Type", str, bool, int, list[Node], dict[str, Node])
+
+
+class CombinedConfigError(ConfigError):
+    """All mistakes of a configuration, one line each."""
+
+    def __init__(self, errors: Iterable[ConfigError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(map(str, self.errors)))
+
+
+def fault(node: Node, text: str) -> ConfigError:
+    """An error at the place of a value."""
+    return ConfigError(text, node.path, node.line)
+
+
+def expect(node: Node, key: str, kind: type[_Type], wanted: str) -> _Type:
+    """The value if it is of `kind`, else an error that never shows it: it may be a password."""
+    value = node.value
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise fault(node, f"{key} must be {wanted}, not {node.type_name}")
+    return value
+
+
+def text(node: Node, key: str) -> str:
+    """A string."""
+    return expect(node, key, str, 'a string (quote it: "...")')
+
+
+def secret(node: Node, key: str) -> Secret:
+    """A string that is never shown."""
+    return Secret(text(node, key))
+
+
+def truth(node: Node, key: str) -> bool:
+    """A boolean."""
+    return expect(node, key, bool, "true or false")
+
+
+def integer(node: Node, key: str) -> int:
+    """Any integer, with or without a unit."""
+    return expect(node, key, int, "an integer")
+
+
+def integer_from(minimum: int, maximum: int = INT32_MAX) -> Conversion:
+    """A conversion that accepts integers in a range."""
+
+    def convert(node: Node, key: str) -> int:
+        value = integer(node, key)
+        if not minimum <= value <= maximum:
+            raise fault(node, f"{key} is {value}, it must be from {minimum} to {maximum}")
+        return value
+
+    return convert
+
+
+def port(node: Node, key: str) -> int:
+    """A TCP port; -1 asks for any free one, 0 means not set."""
+    value = integer(node, key)
+    if not -1 <= value <= 65535:
+        raise fault(
+            node, f"{key} is {value}, it must be a port up to 65535, or -1 for any free one"
+        )
+    return value
+
+
+def size(node: Node, key: str) -> int:
+    """Bytes: a number with or without unit, or a string such as "10G"."""
+    if isinstance(node.value, str):
+        parsed = parse_size_text(node.value)
+        if parsed is None:
+            raise fault(node, f'{key} must be a size such as 10gb, or "10G" with K, M, G or T')
+        return parsed
+    return expect(node, key, int, "a size such as 10gb")
+
+
+def duration(node: Node, key: str) -> int:
+    """Nanoseconds, only from a text such as "2s"."""
+    parsed = parse_duration_ns(expect(node, key, str, 'a duration such as "2s" or "1h30m"'))
+    if parsed is None:
+        raise fault(node, f'{key} must be a duration such as "2s", "500ms" or "1h30m"')
+    return parsed
+
+
+def seconds(node: Node, key: str) -> int:
+    """Nanoseconds from a number of seconds (with decimals) or a text such as "2s"."""
+    if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+        return round(node.value * SECOND_NS)
+    return duration(node, key)
+
+
+def address(node: Node, key: str) -> tuple[str, int]:
+    """Host and port of "host:port", ":port" or a bare port; the host is empty if not given."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return "", port(node, key)
+    host_and_port = expect(node, key, str, 'a port or "host:port"')
+    host, colon, digits = host_and_port.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not digits.removeprefix("-").isdecimal() or len(digits) > 6:
+        raise fault(node, f'{key} must be a port or "host:port", not {host_and_port!r}')
+    return host, port(Node(int(digits), node.path, node.line), key)
+
+
+def texts(node: Node, key: str) -> tuple[str, ...]:
+    """One string or a list of strings."""
+    if isinstance(node.value, str):
+        return (node.value,)
+    items = expect(node, key, list, "a string or a list of strings")
+    return tuple(text(item, f"each entry of {key}") for item in items)
+
+
+def text_map(node: Node, key: str) -> dict[str, str]:
+    """A block whose values are strings."""
+    items = expect(node, key, dict, "a block of strings")
+    return {name: text(item, f"{key}.{name}") for name, item in items.items()}
+
+
+def ignored(_node: Node, _key: str) -> None:
+    """A key that means nothing to this server; its value is not looked at."""
+
+
+class Reader:
+    """Collects what is found while a configuration is read.
+
+    `errors` stop the start. `warnings` do not, but fail a `-t`, as in nats-server. `notices` are
+    facts that a user should see in the log.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[ConfigError] = []
+        self.warnings: list[ConfigError] = []
+        self.notices: list[str] = []
+
+    def fields(self, node: Node, what: str, table: Table) -> dict[str, Any]:
+        """The block as field -> value. Keys are case-insensitive, the last of a kind wins."""
+        block = expect(node, what, dict, "a block: { ... }")
+        found: dict[str, Any] = {}
+        for key, child in block.items():
+            entry = table.get(key.lower())
+            if entry is None:
+                if not child.used:
+                    self.errors.append(unknown_key(child, key, what, table))
+                continue
+            field, convert = entry
+            try:
+                value = convert(child, key)
+            except CombinedConfigError as errors:
+                self.errors.extend(errors.errors)
+            except ConfigError as error:
+                self.errors.append(error)
+            else:
+                if field:
+                    found[field] = value
+        return found
+
+    def seconds_or_duration(self, node: Node, key: str) -> int:
+        """A duration; a bare number still counts as seconds but earns a warning."""
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            self.warnings.append(
+                fault(node, f'{key} is a bare number, taken as seconds: write "{node.value}s"')
+            )
+            return node.value * SECOND_NS
+        return duration(node, key)
+
+    def positive_duration(self, node: Node, key: str) -> int:
+        """Like `seconds_or_duration`, but not below zero."""
+        value = self.seconds_or_duration(node, key)
+        if value < 0:
+            raise fault(node, f"{key} must not be negative")
+        return value
+
+    def finish(self) -> None:
+        """Raise what was collected, if anything."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            raise CombinedConfigError(self.errors)
+
+
+def unknown_key(node: Node, key: str, what: str, known: Iterable[str]) -> ConfigError:
+    """The error for a key that has no meaning here, with the nearest ones that have."""
+    import difflib  # here, because only mistakes should pay for it
+
+    place = f" in {what}" if what else ""
+    near = difflib.get_close_matches(key.lower(), list(known), n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    if not near and len(list(known)) <= 12:
+        hint = f"; known are {', '.join(sorted(known))}"
+    return fault(node, f"unknown key {key!r}{place}{hint}")

@@ -1,0 +1,160 @@
+"""How clients connect: the `tls` and `websocket` blocks.
+
+Owns their keys. What they mean for a connection is decided in `server.tls`, which is also asked
+whether a `tls` block can work at all, so that `-t` finds out what a start would.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tradewind.errors import ConfigError, ServerStartError
+from tradewind.server.config.absent import (
+    CURVES_NOTICE,
+    HANDSHAKE_RATE_NOTICE,
+    REFUSED_TLS,
+    noticed,
+    refused,
+)
+from tradewind.server.config.access import AccessReader
+from tradewind.server.config.reader import (
+    Reader,
+    address,
+    duration,
+    expect,
+    fault,
+    ignored,
+    port,
+    seconds,
+    text,
+    text_map,
+    texts,
+    truth,
+)
+from tradewind.server.config.tree import Node
+from tradewind.server.options import TlsOptions, WebsocketOptions
+
+HANDSHAKE_FIRST_AUTO_NS = 50_000_000
+
+
+def read_tls(reader: Reader, node: Node, key: str) -> TlsOptions:
+    """A `tls` block."""
+    handshake_first = ("handshake_first_ns", _handshake_first)
+    fields = reader.fields(
+        node,
+        key,
+        {
+            "cert_file": ("cert_file", text),
+            "key_file": ("key_file", text),
+            "ca_file": ("ca_file", text),
+            "verify": ("verify", truth),
+            "verify_and_map": ("verify_and_map", truth),
+            "timeout": ("timeout_ns", seconds),
+            "handshake_first": handshake_first,
+            "first": handshake_first,
+            "immediate": handshake_first,
+            "min_version": ("min_version", text),
+            "cipher_suites": ("cipher_suites", _some_texts),
+            "pinned_certs": ("pinned_certs", _fingerprints),
+            "curve_preferences": ("", noticed(reader, CURVES_NOTICE)),
+            "connection_rate_limit": ("", noticed(reader, HANDSHAKE_RATE_NOTICE)),
+            # Only clients skip verification, and this server is never one.
+            "insecure": ("", ignored),
+            "allow_insecure_cipher_suites": ("", ignored),
+            **refused(REFUSED_TLS),
+        },
+    )
+    if not fields.get("timeout_ns"):
+        fields.pop("timeout_ns", None)
+    fields["verify"] = bool(fields.get("verify") or fields.get("verify_and_map"))
+    options = TlsOptions(**fields)
+    try:
+        check_tls(options)
+    except ConfigError as error:
+        raise fault(node, error.text) from None
+    return options
+
+
+def check_tls(options: TlsOptions) -> None:
+    """Build the context and throw it away, to find out now whether a listener could."""
+    # Imported here because it brings the certificate library, and most configurations have no TLS.
+    from tradewind.server.tls import server_context
+
+    try:
+        server_context(options)
+    except ServerStartError as error:
+        raise ConfigError(str(error)) from None
+
+
+def read_websocket(reader: Reader, access: AccessReader, node: Node, key: str) -> WebsocketOptions:
+    """The `websocket` block."""
+
+    def tls(child: Node, name: str) -> TlsOptions:
+        return read_tls(reader, child, name)
+
+    origins = ("allowed_origins", texts)
+    compression = ("compression", truth)
+    login = ("authorization", access.simple_authorization)
+    fields: dict[str, Any] = reader.fields(
+        node,
+        key,
+        {
+            "listen": ("listen", address),
+            "port": ("port", port),
+            "host": ("host", text),
+            "net": ("host", text),
+            "advertise": ("advertise", text),
+            "no_tls": ("no_tls", truth),
+            "tls": ("tls", tls),
+            "same_origin": ("same_origin", truth),
+            "allowed_origins": origins,
+            "allowed_origin": origins,
+            "allow_origins": origins,
+            "allow_origin": origins,
+            "origins": origins,
+            "origin": origins,
+            "compression": compression,
+            "compress": compression,
+            "handshake_timeout": ("handshake_timeout_ns", seconds),
+            "authorization": login,
+            "authentication": login,
+            "jwt_cookie": ("jwt_cookie", text),
+            "user_cookie": ("user_cookie", text),
+            "pass_cookie": ("pass_cookie", text),
+            "token_cookie": ("token_cookie", text),
+            "no_auth_user": ("no_auth_user", text),
+            "headers": ("headers", text_map),
+            "ping_interval": ("ping_interval_ns", reader.positive_duration),
+        },
+    )
+    if "listen" in fields:
+        fields["host"], fields["port"] = fields.pop("listen")
+    for field in ("host", "handshake_timeout_ns"):
+        if not fields.get(field):
+            fields.pop(field, None)
+    return WebsocketOptions(**fields)
+
+
+def _handshake_first(node: Node, key: str) -> int | None:
+    """None: INFO first; 0: TLS first; else how long to wait for a client that begins with TLS."""
+    if isinstance(node.value, bool):
+        return 0 if node.value else None
+    word = expect(node, key, str, 'true, false, "auto" or a delay such as "300ms"')
+    if word.lower() in ("true", "on"):
+        return 0
+    if word.lower() in ("false", "off"):
+        return None
+    if word.lower() in ("auto", "auto_fallback"):
+        return HANDSHAKE_FIRST_AUTO_NS
+    return duration(node, key)
+
+
+def _some_texts(node: Node, key: str) -> tuple[str, ...]:
+    if not expect(node, key, list, "a list of names"):
+        raise fault(node, f"{key} must not be empty: leave it out for the defaults")
+    return texts(node, key)
+
+
+def _fingerprints(node: Node, key: str) -> frozenset[str]:
+    expect(node, key, list, "a list of SHA-256 fingerprints in hexadecimal")
+    return frozenset(pin.lower() for pin in texts(node, key))

@@ -1,0 +1,143 @@
+"""The values of a configuration file, each with its file and line, and the digest over them.
+
+Owns the shape between `grammar` (which makes the tree) and the modules per block (which read it),
+plus the two texts that are values inside values: durations and sizes. It never reads files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+
+_TYPE_NAMES = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a decimal number",
+    datetime: "a date",
+    list: "a list",
+    dict: "a block",
+}
+
+
+@dataclass(slots=True)
+class Node:
+    """One value. `line` is the line of its key, or of the value itself inside a list.
+
+    `used` is set when a `$variable` referred to it: such a key needs no meaning of its own.
+    `size` and `depth` count the subtree as if every variable were written out, so that neither
+    can explode.
+    """
+
+    value: str | bool | int | float | datetime | list[Node] | dict[str, Node]
+    path: str
+    line: int
+    used: bool = False
+    size: int = 1
+    depth: int = 1
+
+    @property
+    def type_name(self) -> str:
+        """What kind of value it is, as a user would say it."""
+        return _TYPE_NAMES[type(self.value)]
+
+
+def digest(root: dict[str, Node]) -> str:
+    """The `sha256:...` that nats-server reports: over the values as JSON, not over the bytes."""
+    text = _json(root) + "\n"
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _json(value: object) -> str:
+    """JSON as Go writes it: sorted keys, no spaces, HTML characters escaped, whole floats bare."""
+    if isinstance(value, Node):
+        return _json(value.value)
+    if isinstance(value, dict):
+        items = (f"{_json(key)}:{_json(item)}" for key, item in sorted(value.items()))
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _json_float(value)
+    if isinstance(value, datetime):
+        return f'"{value.isoformat().removesuffix("+00:00")}Z"'
+    return re.sub(
+        "[<>&\u2028\u2029]",
+        lambda match: f"\\u{ord(match[0]):04x}",
+        json.dumps(value, ensure_ascii=False),
+    )
+
+
+def _json_float(value: float) -> str:
+    if value == 0 or 1e-6 <= abs(value) < 1e21:
+        text = format(Decimal(repr(value)), "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return re.sub(r"e([+-])0", r"e\1", repr(value).replace(".0e", "e"))
+
+
+_UNIT_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # micro sign
+    "μs": 1_000,  # Greek mu
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60 * 1_000_000_000,
+    "h": 3600 * 1_000_000_000,
+}
+_DURATION_LENGTH_MAX = 100
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(rf"[+-]?(?:0|(?:{_DURATION_PART.pattern})+)\Z")
+
+
+def parse_duration_ns(text: str) -> int | None:
+    """Nanoseconds of a text such as "1h30m"; None when it is not one or does not fit 64 bits."""
+    if len(text) > _DURATION_LENGTH_MAX or not _DURATION.match(text):
+        return None
+    total = sum(
+        int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _DURATION_PART.findall(text)
+    )
+    total = -total if text.startswith("-") else total
+    return total if INT64_MIN <= total <= INT64_MAX else None
+
+
+def format_duration(duration_ns: int) -> str:
+    """Nanoseconds in the form the log uses: "2m0s", "1.5s", "250ms"."""
+    if duration_ns == 0:
+        return "0s"
+    sign = "-" if duration_ns < 0 else ""
+    rest = abs(duration_ns)
+    if rest < _UNIT_NS["s"]:
+        unit = next(unit for unit in ("ms", "µs", "ns") if rest >= _UNIT_NS[unit])
+        return f"{sign}{_json_float(rest / _UNIT_NS[unit])}{unit}"
+    minutes, rest = divmod(rest, _UNIT_NS["m"])
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{format(Decimal(rest) / _UNIT_NS['s'], 'f')}s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
+
+
+_SIZE_SHIFTS = {"K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def parse_size_text(text: str) -> int | None:
+    """Bytes of a quoted size such as "10G" (powers of 1024); None if it is not one, 0 if empty."""
+    if not text:
+        return 0
+    match = re.match(r"([+-]?[0-9]{1,18})([KMGT])\Z", text)
+    if not match:
+        return None
+    size = int(match[1]) << _SIZE_SHIFTS[match[2]]
+    return size if INT64_MIN <= size <= INT64_MAX else None

@@ -1,0 +1,189 @@
+"""TLS settings made into contexts: one builder for all listeners, and what connections show.
+
+Owns certificates, versions and cipher suites, and the check of pinned certificates. Flags and
+config file meet in `TlsOptions` before they come here, so neither can get a weaker context than the
+other. It opens no sockets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from tradewind.errors import ConfigError, ServerStartError
+from tradewind.server.options import TlsOptions
+
+TlsConnection = ssl.SSLObject | ssl.SSLSocket
+
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_TLS13_SUITES = frozenset(
+    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+)
+# The suites of TLS 1.2 that are authenticated encryption with forward secrecy: the names of the
+# configuration (Go's, IANA's) and of OpenSSL. Without `cipher_suites` no others are offered.
+_TLS12_DEFAULT_SUITES = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+}
+# Older ones that Go still counts as secure: offered only when the configuration lists them.
+_TLS12_SUITES = {
+    **_TLS12_DEFAULT_SUITES,
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+}
+_GO_NAMES = {openssl: name for name, openssl in _TLS12_SUITES.items()}
+_PIN = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """The context of a listener; ConfigError for a wrong setting, ServerStartError for a file."""
+    _check_settings(options)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[options.min_version]
+    # Every connection proves itself: a resumed session would carry an old decision over.
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.num_tickets = 0
+    _set_ciphers(context, options)
+    _load_certificate(context, options)
+    if options.ca_file:
+        _load_authorities(context, options)
+    if requires_client_certificate(options):
+        context.verify_mode = ssl.CERT_REQUIRED
+        if not options.ca_file:
+            # As on nats-server: whoever any authority of this system vouches for.
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def requires_client_certificate(options: TlsOptions) -> bool:
+    """Whether the handshake refuses clients without a verified certificate (INFO `tls_verify`)."""
+    return options.verify or options.verify_and_map
+
+
+def check_pinned(options: TlsOptions, der: bytes | None) -> bool:
+    """Whether the peer's public key is one of `pinned_certs`; without pins everyone passes."""
+    if not options.pinned_certs:
+        return True
+    if der is None:
+        return False
+    pins = {pin.lower() for pin in options.pinned_certs}
+    try:
+        public_key = x509.load_der_x509_certificate(der).public_key()
+        info = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    except Exception:
+        # Unknown key types and malformed keys raise unrelated classes; none can be a pinned key.
+        return False
+    return hashlib.sha256(info).hexdigest() in pins
+
+
+def peer_certificate(connection: TlsConnection | None) -> bytes | None:
+    """The client's own certificate as DER, None when there is no TLS or none was asked for."""
+    return None if connection is None else connection.getpeercert(binary_form=True) or None
+
+
+def tls_version_name(connection: TlsConnection) -> str:
+    """The version as monitoring shows it: "1.3"."""
+    return (connection.version() or "").removeprefix("TLSv")
+
+
+def tls_cipher_name(connection: TlsConnection) -> str:
+    """The cipher suite as monitoring shows it: "TLS_AES_128_GCM_SHA256"."""
+    cipher = connection.cipher()
+    return "" if cipher is None else _GO_NAMES.get(cipher[0], cipher[0])
+
+
+def _check_settings(options: TlsOptions) -> None:
+    if not options.cert_file:
+        raise ConfigError("tls needs cert_file: the server's certificate in PEM")
+    if not options.key_file:
+        raise ConfigError("tls needs key_file: the private key of cert_file in PEM")
+    if options.min_version not in _VERSIONS:
+        raise ConfigError(f'tls min_version is "1.2" or "1.3", not {options.min_version!r}')
+    for pin in options.pinned_certs:
+        if not _PIN.match(pin.lower()):
+            raise ConfigError(
+                f"tls pinned_certs: {pin!r} is not the SHA-256 of a public key in 64 hex digits"
+            )
+    if options.pinned_certs and not requires_client_certificate(options):
+        raise ConfigError(
+            "tls pinned_certs needs verify: clients would not be asked for a certificate"
+        )
+
+
+def _set_ciphers(context: ssl.SSLContext, options: TlsOptions) -> None:
+    for name in options.cipher_suites:
+        if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
+            known = ", ".join(sorted({*_TLS12_SUITES, *_TLS13_SUITES}))
+            raise ConfigError(
+                f"tls cipher_suites: {name!r} is unknown or insecure; known are {known}"
+            )
+    chosen = [_TLS12_SUITES[name] for name in options.cipher_suites if name in _TLS12_SUITES]
+    if options.cipher_suites and not chosen:
+        # The list names suites of TLS 1.3 only, so TLS 1.2 has none left.
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_ciphers(":".join(chosen or _TLS12_DEFAULT_SUITES.values()))
+
+
+def _load_certificate(context: ssl.SSLContext, options: TlsOptions) -> None:
+    # Read first: OpenSSL's own error does not say which of the two files it could not open.
+    _check_readable("cert_file", options.cert_file)
+    _check_readable("key_file", options.key_file)
+    try:
+        context.load_cert_chain(options.cert_file, options.key_file, password=_refuse_password)
+    except ssl.SSLError as error:
+        raise ServerStartError(_certificate_fault(options, error)) from error
+
+
+def _certificate_fault(options: TlsOptions, error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return (
+            f"tls key_file {options.key_file!r} is not the private key "
+            f"of cert_file {options.cert_file!r}"
+        )
+    probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        probe.load_verify_locations(options.cert_file)
+    except ssl.SSLError:
+        return f"tls cert_file {options.cert_file!r} is not a certificate in PEM ({_reason(error)})"
+    return (
+        f"tls key_file {options.key_file!r} is not a private key in PEM without a password, "
+        f"or cert_file {options.cert_file!r} is too weak ({_reason(error)})"
+    )
+
+
+def _load_authorities(context: ssl.SSLContext, options: TlsOptions) -> None:
+    _check_readable("ca_file", options.ca_file)
+    try:
+        context.load_verify_locations(options.ca_file)
+    except ssl.SSLError as error:
+        raise ServerStartError(
+            f"tls ca_file {options.ca_file!r} has no certificate in PEM ({_reason(error)})"
+        ) from error
+
+
+def _check_readable(setting: str, path: str) -> None:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - the path is opened as it was given
+            file.read(1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ServerStartError(f"tls {setting} {path!r} cannot be read: {reason}") from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "unreadable").lower().replace("_", " ")
+
+
+def _refuse_password() -> str:
+    """Instead of OpenSSL's own question on the terminal, which would hang a starting server."""
+    return ""

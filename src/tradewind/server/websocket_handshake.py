@@ -1,0 +1,369 @@
+"""The HTTP/1.1 upgrade that starts a WebSocket connection: request bytes in, one response out.
+
+Owns the request's grammar and limits, the checks of RFC 6455 section 4.2.1, the origin rules, what
+is negotiated (compression, masking) and what the request tells about the peer (cookies, forwarded
+address, browser). Never touches a socket or a clock: the listener enforces the handshake timeout,
+sends `response` and, when it was not accepted, closes. Statuses and texts are those of nats-server;
+unlike it we close after an error instead of waiting for another request, and say so with
+`Connection: close`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import re
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from tradewind.errors import ConfigError
+from tradewind.server.options import WebsocketOptions
+
+# What an unauthenticated peer can make us hold. nats-server allows 1 MiB.
+REQUEST_BYTES_MAX = 64 * 1024
+
+ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+KEY_BYTES = 16
+
+Headers = dict[str, list[str]]  # lower-case name to the values of its lines, in order
+
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_HOST = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
+_COOKIE_VALUE = re.compile(r"[ !#-:<-\[\]-~]*")
+_HTTP_VERSION = re.compile(r"HTTP/([0-9])\.([0-9])")
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://([^/?]*)")
+# A path or an absolute URL, in which every % starts an escape.
+_TARGET = re.compile(r"(?:/|[A-Za-z][A-Za-z0-9+.\-]*://)(?:[!-$&-~\x80-\xff]|%[0-9A-Fa-f]{2})*")
+_BLANKS = " \t"
+_TOO_LARGE = f"the request has more than {REQUEST_BYTES_MAX} bytes"
+
+_DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+# zlib cannot make a raw stream with a window of 8 bits.
+_WINDOW_BITS = frozenset(str(bits) for bits in range(9, 16))
+
+STATUS_TEXTS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    505: "HTTP Version Not Supported",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeResult:
+    """The answer. Send `response`; go on with frames if `accepted`, else close and log `error`."""
+
+    response: bytes
+    accepted: bool
+    error: str = ""
+    compression: bool = False
+    window_bits: int = 15  # for the frame encoder: the largest window that the peer can inflate
+    no_masking: bool = False
+    is_browser: bool = False
+    fragment_compressed: bool = True  # Safari cannot read compressed messages in several frames
+    client_ip: str = ""  # from X-Forwarded-For, valid; empty when there is none
+    path: str = ""
+    cookies: dict[str, str] = field(default_factory=dict, repr=False)  # may hold passwords
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request head that is well formed; nothing about WebSocket has been checked."""
+
+    method: str
+    target: str
+    host: str
+    headers: Headers
+
+    def first(self, name: str) -> str:
+        """The first value of a header, or empty."""
+        values = self.headers.get(name)
+        return values[0] if values else ""
+
+    def has_token(self, name: str, token: str) -> bool:
+        """Whether the comma-separated values of a header contain the token, in any case."""
+        return any(
+            word.strip(" \t").lower() == token
+            for value in self.headers.get(name, ())
+            for word in value.split(",")
+        )
+
+    @property
+    def path(self) -> str:
+        """The path as sent, still escaped, without the query."""
+        return _ABSOLUTE_FORM.sub("", self.target).partition("?")[0] or "/"
+
+
+class _RefusedError(Exception):
+    """Leads to an error response. `text` is for the log; `detail` is added to the status line.
+
+    A `malformed` request gets the short response that nats-server's HTTP library gives, any other
+    the one of nats-server itself.
+    """
+
+    def __init__(
+        self, status: int, text: str, *, malformed: bool = False, detail: str = ""
+    ) -> None:
+        self.status = status
+        self.text = text
+        self.malformed = malformed or bool(detail)
+        self.detail = detail
+        super().__init__(text)
+
+
+class Handshake:
+    """One connection's upgrade: feed it until it gives its result."""
+
+    def __init__(self, options: WebsocketOptions, tls: bool) -> None:  # noqa: FBT001
+        for name, value in options.headers.items():
+            if not _TOKEN.fullmatch(name) or _CONTROL_CHARACTER.search(value):
+                raise ConfigError(
+                    f"websocket: header {name!r}: the name must be one word, the value one line"
+                )
+        try:
+            self._allowed_origins = [_origin(url) for url in options.allowed_origins]
+        except ValueError as error:
+            raise ConfigError(f"websocket: unable to parse allowed origin: {error}") from None
+        self._options = options
+        self._tls = tls
+        self._head = bytearray()
+        self._has_request_line = False
+
+    def feed(self, data: bytes) -> HandshakeResult | None:
+        """Take bytes; give the result as soon as the request is complete or wrong, else None."""
+        searched = max(len(self._head) - 2, 0)  # the end mark may straddle two chunks
+        self._head += data[: REQUEST_BYTES_MAX + 1 - len(self._head)]
+        end = _END_OF_HEAD.search(self._head, searched)
+        try:
+            if end is None:
+                self._check_beginning()
+                return None
+            return self._answer(end.start(), end.end())
+        except _RefusedError as refused:
+            has_body = not self._head.startswith(b"HEAD ")
+            return HandshakeResult(_error_response(refused, has_body=has_body), False, refused.text)
+
+    def _answer(self, head_bytes: int, request_bytes: int) -> HandshakeResult:
+        """The request is complete: `head_bytes` of text, then the empty line."""
+        if request_bytes > REQUEST_BYTES_MAX:
+            raise _RefusedError(431, _TOO_LARGE, malformed=True)
+        request = _parse_request(self._head[:head_bytes].decode("latin-1"))
+        _check_upgrade(request)
+        self._check_origin(request)
+        if len(self._head) > request_bytes:
+            raise _RefusedError(400, "client sent data before handshake is complete")
+        return _accept(request, self._options)
+
+    def _check_origin(self, request: _Request) -> None:
+        """Browsers name the page's origin; a request without one is not from a page and passes."""
+        same_origin = self._options.same_origin
+        value = request.first("origin") or request.first("sec-websocket-origin")
+        if not value or not (same_origin or self._allowed_origins):
+            return
+        try:
+            origin = _origin(value)
+            own = _origin(f"{'https' if self._tls else 'http'}://{request.host}")
+        except ValueError as error:
+            raise _RefusedError(403, f"origin not allowed: {error}") from None
+        if same_origin and origin != own:
+            raise _RefusedError(403, "origin not allowed: not same origin")
+        if self._allowed_origins and origin not in self._allowed_origins:
+            raise _RefusedError(403, "origin not allowed: not in the allowed list")
+
+    def expire(self) -> bytes:
+        """What to send before closing at the handshake timeout; empty if nothing has arrived."""
+        if not self._head:
+            return b""
+        return _error_response(_RefusedError(400, "handshake timeout", malformed=True))
+
+    def _check_beginning(self) -> None:
+        """Refuse as early as possible what can never become a request, such as a TLS greeting."""
+        if len(self._head) > REQUEST_BYTES_MAX:
+            raise _RefusedError(431, _TOO_LARGE, malformed=True)
+        if self._has_request_line or not self._head:
+            return
+        line, newline, _ = self._head.partition(b"\n")
+        if newline:
+            _parse_request_line(line.decode("latin-1").removesuffix("\r"))
+            self._has_request_line = True
+        elif not _TOKEN.match(chr(line[0])):
+            raise _RefusedError(
+                400, "the first byte is not that of an HTTP request", malformed=True
+            )
+
+
+def _parse_request_line(line: str) -> tuple[str, str, int]:
+    """The method, the target and the minor version of HTTP/1."""
+    words = line.split(" ")
+    if len(words) != 3 or not _TOKEN.fullmatch(words[0]):
+        raise _RefusedError(400, "malformed HTTP request line", malformed=True)
+    method, target, protocol = words
+    version = _HTTP_VERSION.fullmatch(protocol)
+    if version is None:
+        raise _RefusedError(400, "malformed HTTP version", malformed=True)
+    if not _TARGET.fullmatch(target):
+        raise _RefusedError(400, "invalid request target", malformed=True)
+    if version[1] != "1":
+        raise _RefusedError(505, "HTTP version is not 1.x", detail="unsupported protocol version")
+    return method, target, int(version[2])
+
+
+def _parse_request(head: str) -> _Request:
+    """Parse the request head, without the empty line at its end; lines may end in LF alone."""
+    request_line, *lines = (line.removesuffix("\r") for line in head.split("\n"))
+    method, target, minor_version = _parse_request_line(request_line)
+    headers: Headers = {}
+    values: list[str] = []  # those of the previous line, which a folded line continues
+    for line in lines:
+        if _CONTROL_CHARACTER.search(line):
+            raise _RefusedError(400, "control character in a header", malformed=True)
+        if line[:1] in (" ", "\t") and values:
+            values[-1] = f"{values[-1]} {line.strip(_BLANKS)}".strip(_BLANKS)
+            continue
+        name, colon, value = line.partition(":")
+        if colon and " " in name.lstrip(_BLANKS):
+            raise _RefusedError(400, "space in a header name", detail="invalid header name")
+        if not colon or not _TOKEN.fullmatch(name):
+            raise _RefusedError(400, "malformed header line", malformed=True)
+        values = headers.setdefault(name.lower(), [])
+        values.append(value.strip(_BLANKS))
+    hosts = headers.get("host", [])
+    if len(hosts) > 1:
+        raise _RefusedError(400, "more than one 'Host' in request", malformed=True)
+    if not hosts and minor_version > 0:
+        raise _RefusedError(400, "'Host' missing in request", detail="missing required Host header")
+    host = hosts[0] if hosts else ""
+    if not _HOST.fullmatch(host):
+        raise _RefusedError(400, "malformed 'Host' in request", detail="malformed Host header")
+    if absolute := _ABSOLUTE_FORM.match(target):
+        host = absolute[1]
+    return _Request(method, target, host, headers)
+
+
+def _check_upgrade(request: _Request) -> None:
+    """The requirements of RFC 6455 section 4.2.1, in the order and words of nats-server."""
+    for name in ("mqtt", "leafnode"):
+        if request.path.endswith("/" + name):
+            raise _RefusedError(404, f"{name} websocket endpoint not enabled")
+    if request.method != "GET":
+        raise _RefusedError(405, "request method must be GET")
+    if not request.host:
+        raise _RefusedError(400, "'Host' missing in request")
+    if not request.has_token("upgrade", "websocket"):
+        raise _RefusedError(400, "invalid value for header 'Upgrade'")
+    if not request.has_token("connection", "upgrade"):
+        raise _RefusedError(400, "invalid value for header 'Connection'")
+    key = request.first("sec-websocket-key")
+    if not key:
+        raise _RefusedError(400, "key missing")
+    try:
+        key_bytes = len(base64.b64decode(key, validate=True))
+    except ValueError:
+        key_bytes = 0
+    if key_bytes != KEY_BYTES:
+        raise _RefusedError(400, "invalid websocket key")
+    if not request.has_token("sec-websocket-version", "13"):
+        raise _RefusedError(400, "invalid version")
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL; raises ValueError when it is none."""
+    parts = urlsplit(url)
+    if not parts.scheme:
+        raise ValueError(f"{url!r} is not an absolute URL")
+    default_port = 443 if parts.scheme == "https" else 80
+    return parts.scheme, parts.hostname or "", parts.port or default_port
+
+
+def _compression_offer(request: _Request) -> tuple[int, str] | None:
+    """The window bits and our answer to the first offer of permessage-deflate that we can serve."""
+    for value in request.headers.get("sec-websocket-extensions", ()):
+        for offer in value.split(","):
+            words = [word.strip(_BLANKS).lower() for word in offer.split(";")]
+            if "permessage-deflate" not in words:
+                continue
+            wanted = [word for word in words if word.startswith("server_max_window_bits")]
+            if not wanted:
+                return 15, _DEFLATE_ANSWER
+            bits = wanted[0].partition("=")[2].strip(_BLANKS + '"')
+            if bits in _WINDOW_BITS:
+                return int(bits), f"{_DEFLATE_ANSWER}; server_max_window_bits={bits}"
+    return None
+
+
+def _forwarded_ip(request: _Request) -> str:
+    """The address in X-Forwarded-For if it is one: who wrote the first of a list is unknown."""
+    value = request.first("x-forwarded-for")
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return ""
+    return "" if "%" in value else value
+
+
+def _cookies(request: _Request) -> dict[str, str]:
+    """All well-formed cookies; of several with one name the last counts, as for nats-server."""
+    cookies: dict[str, str] = {}
+    for line in request.headers.get("cookie", ()):
+        for pair in line.split(";"):
+            name, equals, value = pair.strip(_BLANKS).partition("=")
+            if len(value) > 1 and value[0] == value[-1] == '"':
+                value = value[1:-1]
+            if equals and _TOKEN.fullmatch(name) and _COOKIE_VALUE.fullmatch(value):
+                cookies[name] = value
+    return cookies
+
+
+def _accept(request: _Request, options: WebsocketOptions) -> HandshakeResult:
+    key = request.first("sec-websocket-key").encode("latin-1")
+    accept = base64.b64encode(hashlib.sha1(key + ACCEPT_GUID).digest()).decode()  # noqa: S324
+    offer = _compression_offer(request) if options.compression else None
+    no_masking = request.first("nats-no-masking") == "true"
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {accept}",
+    ]
+    if offer is not None:
+        lines.append(f"Sec-WebSocket-Extensions: {offer[1]}")
+    if no_masking:
+        lines.append("Nats-No-Masking: true")
+    lines += [f"{name}: {value}" for name, value in options.headers.items()]
+    user_agent = request.first("user-agent")
+    is_browser = user_agent.startswith("Mozilla/")
+    # Chrome names Safari too, but only Safari has a Version/.
+    is_safari = is_browser and "Version/" in user_agent and "Safari/" in user_agent
+    return HandshakeResult(
+        response="\r\n".join([*lines, "", ""]).encode(),
+        accepted=True,
+        compression=offer is not None,
+        window_bits=offer[0] if offer is not None else 15,
+        no_masking=no_masking,
+        is_browser=is_browser,
+        fragment_compressed=not is_safari,
+        client_ip=_forwarded_ip(request),
+        path=request.path,
+        cookies=_cookies(request),
+    )
+
+
+def _error_response(refused: _RefusedError, *, has_body: bool = True) -> bytes:
+    status_text = STATUS_TEXTS[refused.status]
+    status = f"{refused.status} {status_text}" + (f": {refused.detail}" if refused.detail else "")
+    lines = [f"HTTP/1.1 {status}", "Content-Type: text/plain; charset=utf-8"]
+    body = status
+    if not refused.malformed:
+        body = status_text + "\n"
+        lines += [
+            "Sec-Websocket-Version: 13",
+            "X-Content-Type-Options: nosniff",
+            f"Content-Length: {len(body)}",
+        ]
+    lines.append("Connection: close")
+    return ("\r\n".join([*lines, "", ""]) + (body if has_body else "")).encode()

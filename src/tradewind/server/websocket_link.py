@@ -1,0 +1,161 @@
+"""A WebSocket connection: HTTP upgrade first, then protocol bytes inside frames.
+
+Owns the two codecs of one connection. The session behind it is like any other: it sees the same bytes, the same gate
+and the same limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import cast
+
+from tradewind.broker.contracts import RemoteAddress
+from tradewind.broker.identity import Credentials
+from tradewind.server.link import Link, Turns
+from tradewind.server.options import SECOND_NS, WebsocketOptions
+from tradewind.server.websocket_handshake import Handshake, HandshakeResult
+from tradewind.wire import ops
+from tradewind.wire.websocket import (
+    CLOSE_NORMAL,
+    OPCODE_CLOSE,
+    OPCODE_PING,
+    OPCODE_PONG,
+    FrameDecoder,
+    FrameEncoder,
+    WebsocketError,
+    close_code_for,
+)
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+class WebSocketLink(Link, asyncio.Protocol):
+    """One connection of the websocket listener."""
+
+    def __init__(self, turns: Turns, options: WebsocketOptions, *, tls: bool) -> None:
+        super().__init__(turns)
+        self._options = options
+        self._tls = tls
+        self._handshake: Handshake | None = Handshake(options, tls)
+        self._decoder: FrameDecoder | None = None
+        self._encoder: FrameEncoder | None = None
+        self._raw: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._peer_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is up; the client has to ask for the upgrade in time."""
+        transport = cast(asyncio.Transport, transport)
+        self._raw = transport
+        seconds = self._options.handshake_timeout_ns / SECOND_NS
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if self._handshake is not None and self._raw is not None:
+            self._raw.write(self._handshake.expire())
+            self._raw.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the upgrade, or frames."""
+        if self._handshake is not None:
+            result = self._handshake.feed(data)
+            if result is not None:
+                self._upgraded(result)
+            return
+        session = self._session
+        if session is None or self._decoder is None or session.is_closed:
+            return
+        try:
+            payload = self._decoder.feed(data)
+            while True:
+                if payload:
+                    session.feed(payload, self._turns.broker.now_ns())
+                self._answer_control()
+                if not self._decoder.pending or session.is_closed:
+                    break
+                payload = self._decoder.feed(b"")
+        except WebsocketError as error:
+            self._turns.broker.log.error(f"{session.remote_ip}:{session.remote_port} - cid:{session.cid} - {error}")
+            self._close_with(error.close_code, str(error), ops.CLOSED_PROTOCOL)
+        self.data_done()
+
+    def _upgraded(self, result: HandshakeResult) -> None:
+        assert self._raw is not None
+        broker = self._turns.broker
+        self._handshake = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._raw.write(result.response)
+        if not result.accepted:
+            broker.log.error(f"websocket handshake error: {result.error}")
+            self._raw.close()
+            return
+        self._decoder = FrameDecoder(
+            min(8 * broker.options.max_payload_bytes, MESSAGE_BYTES_MAX), not result.no_masking, result.compression
+        )
+        self._encoder = FrameEncoder(
+            result.compression,
+            result.is_browser,
+            fragment_compressed=result.fragment_compressed,
+            window_bits=result.window_bits,
+        )
+        ip, port = self._raw.get_extra_info("peername")[:2]
+        remote = RemoteAddress(result.client_ip or ip.removeprefix("::ffff:"), port)
+        session = broker.open_session(remote, "WEBSOCKET")
+        if self._tls:
+            from tradewind.server.listener import tls_facts
+
+            session.tls = tls_facts(self._raw)
+        cookies = result.cookies
+        if cookies:
+            session.complete_credentials = lambda credentials: fill_in(self._options, cookies, credentials)
+        self.attach(session, self._raw)
+        self.data_done()
+
+    def _answer_control(self) -> None:
+        assert self._decoder is not None
+        assert self._encoder is not None
+        for opcode, payload in self._decoder.take_control():
+            if opcode == OPCODE_PING and self._raw is not None:
+                self._raw.write(self._encoder.encode_control(OPCODE_PONG, payload))
+            elif opcode == OPCODE_CLOSE:
+                self._peer_closed = True
+                code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else CLOSE_NORMAL
+                self._close_with(code, "", ops.CLOSED_BY_CLIENT)
+
+    def _close_with(self, code: int, text: str, reason: str) -> None:
+        """Send a close frame of our own choice, then end the session."""
+        if self._raw is not None and self._encoder is not None and self._session is not None:
+            self.flush()
+            self._raw.write(self._encoder.encode_close(code, text))
+            self._peer_closed = True
+            self._session.close(reason)
+
+    def encode(self, data: bytes) -> bytes:
+        """Protocol bytes as frames."""
+        assert self._encoder is not None
+        return self._encoder.encode(data)
+
+    def farewell(self, reason: str) -> bytes:
+        """The close frame, unless one was sent already."""
+        if self._peer_closed or self._encoder is None:
+            return b""
+        return self._encoder.encode_close(close_code_for(reason), reason)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(error)
+
+
+def fill_in(options: WebsocketOptions, cookies: dict[str, str], credentials: Credentials) -> Credentials:
+    """Take from the browser's cookies what CONNECT left empty."""
+    return replace(
+        credentials,
+        user=credentials.user or cookies.get(options.user_cookie, ""),
+        password=credentials.password or cookies.get(options.pass_cookie, ""),
+        token=credentials.token or cookies.get(options.token_cookie, ""),
+        jwt=credentials.jwt or cookies.get(options.jwt_cookie, ""),
+    )
