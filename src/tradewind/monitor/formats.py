@@ -9,6 +9,7 @@ is one switch for a whole type.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -80,12 +81,17 @@ def rounded_rtt_ns(rtt_ns: int) -> int:
     return rtt_ns - rtt_ns % MICROSECOND_NS if MICROSECOND_NS < rtt_ns < MILLISECOND_NS else rtt_ns
 
 
+@lru_cache(maxsize=4096)
+def _whole_seconds(seconds: int) -> str:
+    """Kept, because a page repeats the same few: this is most of the time that one takes."""
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def timestamp(time_ns: int) -> str:
     """RFC 3339 in UTC with as many of nine fractional digits as the time has."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
     digits = f"{fraction:09d}".rstrip("0")
-    return f"{text}.{digits}Z" if digits else f"{text}Z"
+    return f"{_whole_seconds(seconds)}.{digits}Z" if digits else f"{_whole_seconds(seconds)}Z"
 
 
 def _html_safe(document: bytes) -> bytes:
@@ -93,11 +99,28 @@ def _html_safe(document: bytes) -> bytes:
     return document.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
 
 
+def _readable(value: Any) -> Any:
+    """The same plain data with a replacement character for what is not text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_readable(key): _readable(inner) for key, inner in value.items()}
+    return [_readable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _encode(document: Any) -> bytes:
+    """Subjects are bytes on the wire and need not be text: that must not cost anybody the page."""
+    try:
+        return _ENCODER.encode(document)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_readable(msgspec.to_builtins(document)))
+
+
 def compact_json(document: Any) -> bytes:
     """One line, as in replies and events of the system account."""
-    return _html_safe(_ENCODER.encode(document))
+    return _html_safe(_encode(document))
 
 
 def indented_json(document: Any) -> bytes:
     """Two spaces per level, as the HTTP pages are."""
-    return _html_safe(msgspec.json.format(_ENCODER.encode(document), indent=2))
+    return _html_safe(msgspec.json.format(_encode(document), indent=2))

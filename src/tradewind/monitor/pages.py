@@ -9,7 +9,6 @@ login; they never show a secret.
 from __future__ import annotations
 
 import html
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -31,8 +30,6 @@ from tradewind.monitor.options import (
     subsz_from_query,
 )
 from tradewind.monitor.parameters import PageError, boolean
-
-_LOG = logging.getLogger("tradewind.monitor")
 
 Query = Mapping[str, str]
 Page = Callable[[MonitorView, Query], Response]
@@ -177,8 +174,9 @@ def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
             return page(view, request.query_params)
         except PageError as error:
             return _text(str(error), error.status)
-        except Exception:
-            _LOG.exception("monitoring page %s failed", request.url.path)
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+            view.report_fault(f"monitoring page {request.url.path} failed: {fault}")
             return _text("internal error, see the server's log", 500)
 
     return endpoint

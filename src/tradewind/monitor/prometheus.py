@@ -62,7 +62,7 @@ def render(families: Iterable[Family]) -> bytes:
         lines.append(f"# HELP {family.name} {_escape_help(family.help)}")
         lines.append(f"# TYPE {family.name} {family.kind}")
         lines.extend(_line(family.name, sample) for sample in family.samples)
-    return ("\n".join(lines) + "\n").encode()
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 
 
 def _gauge(name: str, help_text: str, value: float) -> Family:

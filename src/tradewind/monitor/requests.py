@@ -147,7 +147,9 @@ def _account_connz(view: MonitorView, options: ConnzOptions, name: str) -> Any:
 
 
 def _account_subsz(view: MonitorView, options: SubszOptions, name: str) -> Any:
+    """Always with the list, whatever the body says, as the official server answers."""
     options.account = name
+    options.subscriptions = True
     return view.subsz(options)
 
 

@@ -143,7 +143,8 @@ class Server:
         sockets = bind(options.host, options.port)
         self._listener = Listener(self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls)
         host, port = self._listener.address
-        self.broker.info.host, self.broker.info.port = advertised(options.client_advertise, options.host, port)
+        info = self.broker.info.listener("STANDARD")
+        info.host, info.port = advertised(options.client_advertise, options.host, port)
         self.view.listening.host, self.view.listening.port = options.host, port
         self._listener.start()
         self.log.notice(f"Listening for client connections on {address_text(options.host or host, port)}")
@@ -163,9 +164,11 @@ class Server:
                 raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
             context = server_context(options.tls)
         self._websocket = WebSocketListener(self, bind(options.host, options.port), options, context)
-        self.broker.info.listener("WEBSOCKET").ping_interval_ns = options.ping_interval_ns
-        self._websocket.start()
         host, port = self._websocket.address
+        info = self.broker.info.listener("WEBSOCKET")
+        info.host, info.port = advertised(options.advertise, options.host, port)
+        info.ping_interval_ns = options.ping_interval_ns
+        self._websocket.start()
         self.view.listening.websocket_port = port
         scheme = "ws" if options.no_tls else "wss"
         self.log.notice(f"Listening for websocket clients on {client_url(scheme, options.host or host, port)}")
@@ -293,9 +296,13 @@ class Server:
         self.turn_needed()
 
     async def _check_password(self, session: Session, deferred: Deferred) -> None:
+        def decide() -> Identity | Rejection:
+            # Whoever has given up meanwhile must not keep the others waiting.
+            return Rejection("the connection is gone") if session.is_closed else deferred.decide()
+
         decision: Identity | Rejection
         try:
-            decision = await self._loop.run_in_executor(self._passwords, deferred.decide)
+            decision = await self._loop.run_in_executor(self._passwords, decide)
         except RuntimeError:
             decision = Rejection("the server is shutting down")
         self.broker.authenticated(session, decision)
@@ -305,7 +312,7 @@ class Server:
 
     def reload(self) -> None:
         """Read the configuration again and take over what can change; TradewindError, and no change, if it cannot."""
-        if self._reload_options is None:
+        if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
         options = self._reload_options()
         changes = describe_changes(self.options, options)
@@ -376,8 +383,9 @@ class Server:
             self.log.notice(f'Trapped "{SIGNAL_NAMES[number]}" signal')
             actions[number]()
 
+        loop = asyncio.get_running_loop()
         for number in actions:
-            self._loop.add_signal_handler(number, trapped, number)
+            loop.add_signal_handler(number, trapped, number)
 
     def _stop_soon(self) -> None:
         self._stop_task = self._loop.create_task(self.stop())
@@ -436,8 +444,9 @@ def run_server(options: ServerOptions, log: Log, reload_options: Callable[[], Se
 
     async def serve() -> None:
         server = Server(options, log, reload_options)
-        await server.start()
+        # Before "Server is ready" is logged: whoever waits for that line may send a signal at once.
         server.handle_signals()
+        await server.start()
         await server.stopped.wait()
 
     raise_file_limit()

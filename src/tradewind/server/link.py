@@ -57,6 +57,10 @@ class Link:
         """Wrap protocol bytes for the transport."""
         return data
 
+    def must_wait(self, session: Session) -> bool:
+        """Whether nothing more may be read for now."""
+        return bool(session.blocked)
+
     def farewell(self, reason: str) -> bytes:
         """Bytes to send behind the last output."""
         return b""
@@ -71,8 +75,8 @@ class Link:
         session.link_pending(transport.get_write_buffer_size() if self._write_paused else 0)
         if session.is_closed:
             self._close()
-        elif bool(session.blocked) is not self._read_paused:
-            self._read_paused = bool(session.blocked)
+        elif self.must_wait(session) is not self._read_paused:
+            self._read_paused = not self._read_paused
             if self._read_paused:
                 transport.pause_reading()
             else:

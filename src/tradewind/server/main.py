@@ -22,10 +22,9 @@ from tradewind.server.flags import (
     parse_flags,
 )
 from tradewind.server.options import ServerOptions
+from tradewind.wire.ops import NATS_VERSION
 
-# Tools look for these words, so they are nats-server's, and so is the version that is spoken.
-NAME = "nats-server"
-COMPATIBLE_VERSION = "2.15.1"
+NAME = "nats-server"  # tools look for it at the beginning of a line
 PROGRAM = "tradewind-server"
 MODULE = "tradewind.server.main"
 
@@ -57,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 def _answer(flags: Flags) -> int | None:
     """The exit code if the command line only asks something; None to go on and run a server."""
     if flags.is_on("version") or flags.word == "version":
-        print(f"{NAME}: v{COMPATIBLE_VERSION}\ntradewind-server: v{__version__}")
+        print(f"{NAME}: v{NATS_VERSION}\ntradewind-server: v{__version__}")
         return 0
     if flags.is_on("help") or flags.word == "help":
         print(USAGE)

@@ -82,7 +82,7 @@ _VALUE_NOT_SHOWN = ("websocket", "jetstream")
 
 
 def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
-    """One log line per change, or ConfigError for the first that needs a restart."""
+    """What changed, as the log says after "Reloaded: "; ConfigError if it needs a restart."""
     for option in fields(ServerOptions):
         name = option.name
         if name in _RELOADABLE or name in _SPECIAL:
@@ -90,7 +90,7 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
         if getattr(old, name) != getattr(new, name):
             raise ConfigError(_refusal(name, old, new))
     lines = [
-        f"Reloaded: {shown} = {say(getattr(new, name))}"
+        f"{shown} = {say(getattr(new, name))}"
         for name, (shown, say) in _RELOADABLE.items()
         if getattr(old, name) != getattr(new, name)
     ]
@@ -112,13 +112,13 @@ def _refusal(name: str, old: ServerOptions, new: ServerOptions) -> str:
 def _access_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
     before, after = old.authorization, new.authorization
     changes = {
-        "Reloaded: authorization users": (before.users, before.default_permissions)
+        "authorization users": (before.users, before.default_permissions)
         != (after.users, after.default_permissions),
-        "Reloaded: accounts": old.accounts != new.accounts,
-        "Reloaded: authorization username": before.user != after.user,
-        "Reloaded: authorization password": before.password != after.password,
-        "Reloaded: authorization token": before.token != after.token,
-        f"Reloaded: authorization timeout = {_duration(after.timeout_ns)}": before.timeout_ns
+        "accounts": old.accounts != new.accounts,
+        "authorization username": before.user != after.user,
+        "authorization password": before.password != after.password,
+        "authorization token": before.token != after.token,
+        f"authorization timeout = {_duration(after.timeout_ns)}": before.timeout_ns
         != after.timeout_ns,
     }
     return [line for line, changed in changes.items() if changed]
@@ -127,17 +127,17 @@ def _access_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
 def _tls_changes(old: TlsOptions | None, new: TlsOptions | None) -> list[str]:
     # A reload always reads the certificate files again: they may have been renewed in place.
     if new is not None:
-        return ["Reloaded: tls = enabled"]
-    return ["Reloaded: tls = disabled"] if old is not None else []
+        return ["tls = enabled"]
+    return ["tls = disabled"] if old is not None else []
 
 
 def _others(old: ServerOptions, new: ServerOptions) -> list[str]:
     lines = []
     if old.server_tags != new.server_tags:
-        lines.append("Reloaded: tags")
+        lines.append("tags")
     if old.server_metadata != new.server_metadata:
-        lines.append("Reloaded: metadata")
+        lines.append("metadata")
     if old.no_fast_producer_stall != new.no_fast_producer_stall:
         will = "will not" if new.no_fast_producer_stall else "will"
-        lines.append(f"Reloaded: fast producers {will} be stalled")
+        lines.append(f"fast producers {will} be stalled")
     return lines

@@ -10,14 +10,14 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
-from tradewind.broker.contracts import RemoteAddress
+from tradewind.broker.contracts import RemoteAddress, label
 from tradewind.broker.identity import Credentials
+from tradewind.broker.session import Session
 from tradewind.server.link import Link, Turns
 from tradewind.server.options import SECOND_NS, WebsocketOptions
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire import ops
 from tradewind.wire.websocket import (
-    CLOSE_NORMAL,
     OPCODE_CLOSE,
     OPCODE_PING,
     OPCODE_PONG,
@@ -28,6 +28,7 @@ from tradewind.wire.websocket import (
 )
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+UNAUTHENTICATED_MESSAGE_BYTES_MAX = 64 * 1024
 
 
 class WebSocketLink(Link, asyncio.Protocol):
@@ -42,7 +43,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         self._encoder: FrameEncoder | None = None
         self._raw: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._peer_closed = False
+        self._close_sent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is up; the client has to ask for the upgrade in time."""
@@ -63,22 +64,49 @@ class WebSocketLink(Link, asyncio.Protocol):
             if result is not None:
                 self._upgraded(result)
             return
-        session = self._session
-        if session is None or self._decoder is None or session.is_closed:
+        self._run(data)
+
+    def _run(self, data: bytes) -> None:
+        """Decode and run what came; a compressed flood is taken in slices, with reading paused meanwhile."""
+        session, decoder = self._session, self._decoder
+        if session is None or decoder is None or session.is_closed:
             return
+        decoder.max_message_bytes = self._message_bytes_max(session)
         try:
-            payload = self._decoder.feed(data)
-            while True:
-                if payload:
-                    session.feed(payload, self._turns.broker.now_ns())
-                self._answer_control()
-                if not self._decoder.pending or session.is_closed:
-                    break
-                payload = self._decoder.feed(b"")
+            payload = decoder.feed(data)
+            if payload:
+                session.feed(payload, self._turns.broker.now_ns())
+            self._answer_control()
         except WebsocketError as error:
-            self._turns.broker.log.error(f"{session.remote_ip}:{session.remote_port} - cid:{session.cid} - {error}")
-            self._close_with(error.close_code, str(error), ops.CLOSED_PROTOCOL)
+            self._turns.broker.log.error(f"{label(session)} - {error}")
+            assert self._encoder is not None
+            self._close_with(self._encoder.encode_close(error.close_code, str(error)), ops.CLOSED_PROTOCOL)
+        if decoder.pending and not session.is_closed:
+            session.touch()
+            asyncio.get_running_loop().call_soon(self._go_on)
         self.data_done()
+
+    def _go_on(self) -> None:
+        """The next slice, as soon as the session can take it; `flush` comes back here when it was blocked."""
+        if self._session is not None and not self._session.blocked:
+            self._run(b"")
+
+    def must_wait(self, session: Session) -> bool:
+        """Also while decoded input is still to be run."""
+        return bool(session.blocked) or (self._decoder is not None and self._decoder.pending)
+
+    def flush(self) -> None:
+        """End of a turn; a session that is free again goes on with what is left."""
+        super().flush()
+        session = self._session
+        if session is not None and self._decoder is not None and self._decoder.pending and not session.blocked:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _message_bytes_max(self, session: Session) -> int:
+        """What one compressed message may inflate to: little until the peer has shown who it is."""
+        if session.must_authenticate:
+            return UNAUTHENTICATED_MESSAGE_BYTES_MAX
+        return min(8 * self._turns.broker.options.max_payload_bytes, MESSAGE_BYTES_MAX)
 
     def _upgraded(self, result: HandshakeResult) -> None:
         assert self._raw is not None
@@ -92,7 +120,7 @@ class WebSocketLink(Link, asyncio.Protocol):
             self._raw.close()
             return
         self._decoder = FrameDecoder(
-            min(8 * broker.options.max_payload_bytes, MESSAGE_BYTES_MAX), not result.no_masking, result.compression
+            UNAUTHENTICATED_MESSAGE_BYTES_MAX, not result.no_masking, result.compression
         )
         self._encoder = FrameEncoder(
             result.compression,
@@ -101,7 +129,7 @@ class WebSocketLink(Link, asyncio.Protocol):
             window_bits=result.window_bits,
         )
         ip, port = self._raw.get_extra_info("peername")[:2]
-        remote = RemoteAddress(result.client_ip or ip.removeprefix("::ffff:"), port)
+        remote = RemoteAddress(ip.removeprefix("::ffff:"), port)
         session = broker.open_session(remote, "WEBSOCKET")
         if self._tls:
             from tradewind.server.listener import tls_facts
@@ -120,16 +148,14 @@ class WebSocketLink(Link, asyncio.Protocol):
             if opcode == OPCODE_PING and self._raw is not None:
                 self._raw.write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
-                self._peer_closed = True
-                code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else CLOSE_NORMAL
-                self._close_with(code, "", ops.CLOSED_BY_CLIENT)
+                self._close_with(self._encoder.encode_control(OPCODE_CLOSE, payload), ops.CLOSED_BY_CLIENT)
 
-    def _close_with(self, code: int, text: str, reason: str) -> None:
-        """Send a close frame of our own choice, then end the session."""
-        if self._raw is not None and self._encoder is not None and self._session is not None:
+    def _close_with(self, frame: bytes, reason: str) -> None:
+        """Send a close frame of our own choice behind what is queued, then end the session."""
+        if self._raw is not None and self._session is not None:
             self.flush()
-            self._raw.write(self._encoder.encode_close(code, text))
-            self._peer_closed = True
+            self._raw.write(frame)
+            self._close_sent = True
             self._session.close(reason)
 
     def encode(self, data: bytes) -> bytes:
@@ -139,7 +165,7 @@ class WebSocketLink(Link, asyncio.Protocol):
 
     def farewell(self, reason: str) -> bytes:
         """The close frame, unless one was sent already."""
-        if self._peer_closed or self._encoder is None:
+        if self._close_sent or self._encoder is None:
             return b""
         return self._encoder.encode_close(close_code_for(reason), reason)
 

@@ -20,7 +20,7 @@ cdef enum:
     TAB = 9
     DIGITS_MAX = 9
     # White space in front of the arguments is not part of the line limit, but it has to end some time.
-    PADDING_MAX = 1024
+    PADDING_MAX = 16384
 
 
 cdef void parser_init(ParserState* state, size_t control_line_max, size_t payload_max) noexcept nogil:
@@ -238,7 +238,7 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size, Oper
         return skip_line(state, data, size, start, kind, operation)
     if start == size:
         return PARSE_MORE
-    if kind != OP_CONNECT and data[start] != SPACE and data[start] != TAB:
+    if kind != OP_CONNECT and kind != OP_INFO and data[start] != SPACE and data[start] != TAB:
         return fault(operation, FAULT_UNKNOWN)
     while start < size and (data[start] == SPACE or data[start] == TAB):
         start += 1

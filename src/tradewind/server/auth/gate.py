@@ -145,7 +145,7 @@ class AuthorizeGate:
                 self._token,
                 credentials.token,
                 Identity(GLOBAL_ACCOUNT, TOKEN_USER),
-                "the token is wrong" if credentials.token else "a token is required",
+                Rejection("the token is wrong" if credentials.token else "a token is required"),
             )
         if self._single_user:
             return self._check_single_user(credentials)
@@ -182,7 +182,7 @@ class AuthorizeGate:
         if user is None:
             return Rejection("no name in the client certificate is a user's")
         member = self._users[user]
-        return self._check_password(member, credentials)
+        return self._check_password(member.password, member.identity, credentials)
 
     def _check_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
         member = self._users.get(credentials.user)
@@ -192,27 +192,20 @@ class AuthorizeGate:
             return self._refuse(
                 credentials, f"may not use a {credentials.connection_type} connection"
             )
-        return self._check_password(member, credentials)
+        return self._check_password(member.password, member.identity, credentials)
 
     def _check_single_user(self, credentials: Credentials) -> Identity | Rejection | Deferred:
         if credentials.user != self._single_user:
             return self._refuse(credentials, "is not configured")
-        return _compare(
-            self._single_password,
-            credentials.password,
-            Identity(GLOBAL_ACCOUNT, self._single_user),
-            f"user {_shown(self._single_user)}: the password is wrong",
-        )
+        identity = Identity(GLOBAL_ACCOUNT, self._single_user)
+        return self._check_password(self._single_password, identity, credentials)
 
     def _check_password(
-        self, member: Member, credentials: Credentials
+        self, configured: Secret, identity: Identity, credentials: Credentials
     ) -> Identity | Rejection | Deferred:
-        return _compare(
-            member.password,
-            credentials.password,
-            member.identity,
-            f"user {_shown(member.identity.user)}: the password is wrong",
-        )
+        rejection = Rejection(f"user {_shown(identity.user)}: the password is wrong")
+        answer = _compare(configured, credentials.password, identity, rejection)
+        return self._slowly(rejection, credentials) if answer is rejection else answer
 
     def _admit_stranger(self, member: Member, credentials: Credentials) -> Identity | Rejection:
         if self._no_auth_user_usable(credentials.connection_type):
@@ -235,8 +228,10 @@ class AuthorizeGate:
         )
 
     def _refuse(self, credentials: Credentials, why: str) -> Rejection | Deferred:
-        """Refuse a name as slowly as a wrong password, so that the time tells nothing of names."""
-        rejection = Rejection(f"user {_shown(credentials.user)} {why}")
+        return self._slowly(Rejection(f"user {_shown(credentials.user)} {why}"), credentials)
+
+    def _slowly(self, rejection: Rejection, credentials: Credentials) -> Rejection | Deferred:
+        """Refuse no faster than a hash is checked: the time must not tell which names exist."""
         decoy, password = self._decoy, credentials.password
         if decoy is None:
             return rejection
@@ -249,10 +244,9 @@ class AuthorizeGate:
 
 
 def _compare(
-    configured: Secret, presented: str, identity: Identity, refusal: str
+    configured: Secret, presented: str, identity: Identity, rejection: Rejection
 ) -> Identity | Rejection | Deferred:
     """`identity` when the secrets match; a closure, unlike a partial, keeps them out of reprs."""
-    rejection = Rejection(refusal)
     if not is_hashed(configured):
         return identity if matches_plain(configured, presented) else rejection
 

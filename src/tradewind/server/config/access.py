@@ -264,11 +264,11 @@ def _account_name(node: Node, name: str) -> str:
 
 
 def _user_nkey(node: Node, key: str) -> str:
-    return _nkey(node, key, "U", "user")
+    return _nkey(node, key, "U", "a user")
 
 
 def _account_nkey(node: Node, key: str) -> str:
-    return _nkey(node, key, "A", "account")
+    return _nkey(node, key, "A", "an account")
 
 
 def _nkey(node: Node, key: str, kind: str, what: str) -> str:
@@ -278,7 +278,7 @@ def _nkey(node: Node, key: str, kind: str, what: str) -> str:
     public_key = text(node, key)
     if not is_public(public_key, kind):
         raise fault(
-            node, f"{key} must be the public nkey of a {what}: 56 letters that begin with {kind}"
+            node, f"{key} must be the public nkey of {what}: 56 letters that begin with {kind}"
         )
     return public_key
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from tradewind.errors import ConfigError
 from tradewind.server.config.tree import INT64_MAX, INT64_MIN, Node
 
-FILE_BYTES_MAX = 8 * 1024 * 1024
+BYTES_MAX = 8 * 1024 * 1024  # of a file with everything it includes
 INCLUDE_DEPTH_MAX = 16
 INCLUDE_COUNT_MAX = 1024
 NESTING_MAX = 64
@@ -74,18 +74,20 @@ class _Loader:
         self.variables: list[str] = []
         self._open: list[Path] = []
         self._count = 0
+        self._bytes = 0
 
     def load(self, path: str, including: Node | None) -> dict[str, Node]:
         """Parse a file; `including` locates the include statement in messages."""
         at = (including.path, including.line) if including else ("", 0)
         try:
             with Path(path).open("rb") as file:
-                content = file.read(FILE_BYTES_MAX + 1)
+                content = file.read(BYTES_MAX + 1)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(f"cannot read {path!r}: {reason or error}", *at) from None
-        if len(content) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path!r} is larger than {FILE_BYTES_MAX} bytes", *at)
+        self._bytes += len(content)
+        if self._bytes > BYTES_MAX:
+            raise ConfigError(f"the configuration is larger than {BYTES_MAX} bytes", *at)
         real_path = Path(path).resolve()
         if real_path in self._open:
             raise ConfigError(f"{path!r} includes itself", *at)

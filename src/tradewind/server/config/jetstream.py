@@ -37,7 +37,7 @@ def read_jetstream(reader: Reader, node: Node, key: str) -> dict[str, Any]:
     def sync_interval(child: Node, name: str) -> int:
         if isinstance(child.value, str) and child.value.lower() == "always":
             return 0
-        return reader.positive_duration(child, name)
+        return reader.duration_or_seconds(child, name)
 
     store_dir = ("store_dir", text)
     memory = ("max_memory_bytes", size)
@@ -106,7 +106,7 @@ def _limits(reader: Reader, node: Node, key: str) -> dict[str, Any]:
             "batch": ("batch", batch),
         },
     )
-    return {**fields, **fields.pop("batch", {})}
+    return {**fields.pop("batch", {}), **fields}
 
 
 def _domain(node: Node, key: str) -> str:

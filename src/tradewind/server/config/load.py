@@ -24,7 +24,6 @@ from tradewind.server.config.access import AccessReader
 from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.jetstream import read_jetstream
 from tradewind.server.config.reader import (
-    Conversion,
     Reader,
     Table,
     address,
@@ -176,8 +175,8 @@ def _storage(reader: Reader) -> Table:
 
 def _timing(reader: Reader) -> Table:
     return {
-        "ping_interval": ("ping_interval_ns", reader.positive_duration),
-        "write_deadline": ("write_deadline_ns", reader.positive_duration),
+        "ping_interval": ("ping_interval_ns", reader.duration_or_seconds),
+        "write_deadline": ("write_deadline_ns", reader.duration_or_seconds),
         "lame_duck_duration": ("lame_duck_duration_ns", _lame_duck_duration),
         "lame_duck_grace_period": ("lame_duck_grace_ns", _lame_duck_grace),
     }
@@ -227,10 +226,9 @@ def _write_timeout(node: Node, key: str) -> str:
     return name
 
 
-_PORT: Conversion = port
 _ADDRESSES: Table = {
     "listen": ("listen", address),
-    "port": ("port", _PORT),
+    "port": ("port", port),
     "host": ("host", text),
     "net": ("host", text),
     "server_name": ("server_name", _server_name),
@@ -239,9 +237,9 @@ _ADDRESSES: Table = {
     "server_metadata": ("server_metadata", text_map),
     "http": ("http", address),
     "https": ("https", address),
-    "http_port": ("http_port", _PORT),
-    "monitor_port": ("http_port", _PORT),
-    "https_port": ("https_port", _PORT),
+    "http_port": ("http_port", port),
+    "monitor_port": ("http_port", port),
+    "https_port": ("https_port", port),
     "http_base_path": ("http_base_path", text),
     "pidfile": ("pid_file", text),
     "pid_file": ("pid_file", text),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tradewind.errors import ConfigError
-from tradewind.server.config.tree import Node, parse_duration_ns, parse_size_text
+from tradewind.server.config.tree import INT64_MAX, Node, parse_duration_ns, parse_size_text
 from tradewind.server.options import SECOND_NS, Secret
 
 INT32_MAX = 2**31 - 1
@@ -105,8 +105,16 @@ def duration(node: Node, key: str) -> int:
 def seconds(node: Node, key: str) -> int:
     """Nanoseconds from a number of seconds (with decimals) or a text such as "2s"."""
     if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-        return round(node.value * SECOND_NS)
-    return duration(node, key)
+        return _not_negative(node, key, round(node.value * SECOND_NS))
+    return _not_negative(node, key, duration(node, key))
+
+
+def _not_negative(node: Node, key: str, duration_ns: int) -> int:
+    if duration_ns < 0:
+        raise fault(node, f"{key} must not be negative")
+    if duration_ns > INT64_MAX:
+        raise fault(node, f"{key} is longer than 290 years")
+    return duration_ns
 
 
 def address(node: Node, key: str) -> tuple[str, int]:
@@ -162,7 +170,9 @@ class Reader:
             entry = table.get(key.lower())
             if entry is None:
                 if not child.used:
-                    self.errors.append(unknown_key(child, key, what, table))
+                    # Keys that are refused or ignored make no helpful suggestion.
+                    known = [name for name, (field, _) in table.items() if field]
+                    self.errors.append(unknown_key(child, key, what, known))
                 continue
             field, convert = entry
             try:
@@ -176,21 +186,14 @@ class Reader:
                     found[field] = value
         return found
 
-    def seconds_or_duration(self, node: Node, key: str) -> int:
+    def duration_or_seconds(self, node: Node, key: str) -> int:
         """A duration; a bare number still counts as seconds but earns a warning."""
-        if isinstance(node.value, int) and not isinstance(node.value, bool):
-            self.warnings.append(
-                fault(node, f'{key} is a bare number, taken as seconds: write "{node.value}s"')
-            )
-            return node.value * SECOND_NS
-        return duration(node, key)
-
-    def positive_duration(self, node: Node, key: str) -> int:
-        """Like `seconds_or_duration`, but not below zero."""
-        value = self.seconds_or_duration(node, key)
-        if value < 0:
-            raise fault(node, f"{key} must not be negative")
-        return value
+        if not isinstance(node.value, int) or isinstance(node.value, bool):
+            return _not_negative(node, key, duration(node, key))
+        self.warnings.append(
+            fault(node, f'{key} is a bare number, taken as seconds: write "{node.value}s"')
+        )
+        return _not_negative(node, key, node.value * SECOND_NS)
 
     def finish(self) -> None:
         """Raise what was collected, if anything."""
@@ -200,13 +203,13 @@ class Reader:
             raise CombinedConfigError(self.errors)
 
 
-def unknown_key(node: Node, key: str, what: str, known: Iterable[str]) -> ConfigError:
+def unknown_key(node: Node, key: str, what: str, known: list[str]) -> ConfigError:
     """The error for a key that has no meaning here, with the nearest ones that have."""
     import difflib  # here, because only mistakes should pay for it
 
     place = f" in {what}" if what else ""
-    near = difflib.get_close_matches(key.lower(), list(known), n=3)
+    near = difflib.get_close_matches(key.lower(), known, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    if not near and len(list(known)) <= 12:
+    if not near and len(known) <= 12:
         hint = f"; known are {', '.join(sorted(known))}"
     return fault(node, f"unknown key {key!r}{place}{hint}")

@@ -124,7 +124,7 @@ def read_websocket(reader: Reader, access: AccessReader, node: Node, key: str) -
             "token_cookie": ("token_cookie", text),
             "no_auth_user": ("no_auth_user", text),
             "headers": ("headers", text_map),
-            "ping_interval": ("ping_interval_ns", reader.positive_duration),
+            "ping_interval": ("ping_interval_ns", reader.duration_or_seconds),
         },
     )
     if "listen" in fields:

@@ -1,0 +1,134 @@
+"""Starts one server on an empty folder and a free port, and stops it again.
+
+The command is a template; `{conf}` names the config file written for the run. Every process of the
+server ends with stop(), also one that ignores SIGTERM. Knows nothing of workloads.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+START_S_MAX = 20.0
+STOP_S_MAX = 10.0
+LOG_TAIL_BYTES = 600
+
+
+class ServerError(Exception):
+    """The server did not start; the text has the end of its log."""
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def command_line(template: str, conf: Path) -> list[str]:
+    """Splits a template as a shell would, and puts in the name of the config file."""
+    if "{conf}" not in template:
+        raise ValueError(f"the server command {template!r} must contain {{conf}}")
+    return [word.replace("{conf}", str(conf)) for word in shlex.split(template)]
+
+
+class Server:
+    """A running server: `with Server(template) as server` gives port, session and INFO fields."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, template: str, config: str = "") -> None:
+        self._template = template
+        self._config = config
+        self.port = free_port()
+        self.info: dict[str, Any] = {}
+
+    def __enter__(self) -> "Server":
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-"))
+        conf = self._folder / "server.conf"
+        conf.write_text(f'listen: "{self.host}:{self.port}"\n{self._config}')
+        self._log = self._folder / "server.log"
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command_line(self._template, conf),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise ServerError(f"cannot start {shlex.split(self._template)[0]}: {error}") from None
+        try:
+            self.info = self._await_info()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def session(self) -> int:
+        """The session of the server's processes: the id of the one that was started."""
+        return self._process.pid
+
+    def log_tail(self) -> str:
+        """The last lines of what the server printed."""
+        return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace").strip()
+
+    def stop(self) -> None:
+        """SIGTERM to the whole session, SIGKILL if that does not help, and the folder is gone."""
+        try:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait(STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            pass
+        except ProcessLookupError:
+            self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _await_info(self) -> dict[str, Any]:
+        end = time.monotonic() + START_S_MAX
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                raise ServerError(
+                    f"the server ended with code {self._process.returncode}: {self.log_tail()}"
+                )
+            try:
+                with socket.create_connection((self.host, self.port), 1.0) as probe:
+                    return self._read_info(probe)
+            except OSError:
+                time.sleep(0.02)
+        raise ServerError(f"no INFO on the port within {START_S_MAX:.0f} s: {self.log_tail()}")
+
+    @staticmethod
+    def _read_info(probe: socket.socket) -> dict[str, Any]:
+        line = b""
+        while not line.endswith(b"\r\n"):
+            chunk = probe.recv(65536)
+            if not chunk:
+                raise ConnectionError("closed before INFO")
+            line += chunk
+        fields: dict[str, Any] = json.loads(line[len(b"INFO ") :])
+        return fields

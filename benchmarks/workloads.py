@@ -1,0 +1,299 @@
+"""What is measured: every workload as a function from a running server to its figures.
+
+Each opens its connections and warms up first, and measures only the part between. Never starts a
+server and never compares two: the runner does.
+"""
+
+import contextlib
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from benchmarks.figures import percentile
+from benchmarks.procfs import Meter, session_usage
+from benchmarks.servers import Server
+
+if TYPE_CHECKING:  # compiled by benchmarks.build before a workload runs, not yet when this loads
+    from benchmarks.loadgen.flow import Flow
+
+INFLIGHT_MAX = 20_000
+SUBJECT_COUNT = 16
+WARM_UP_PART = 20
+QUICK_PART = 10
+SPARE_FILES = 256  # of the open-files limit, for what is not a benchmark connection
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure: its unit as printed, and which direction is better."""
+
+    unit: str
+    higher_is_better: bool = True
+
+
+METRICS = {
+    "per_cpu": Metric("messages per CPU s"),
+    "wall": Metric("messages per s"),
+    "p50_us": Metric("p50 us", higher_is_better=False),
+    "p99_us": Metric("p99 us", higher_is_better=False),
+    "subscribe_ms": Metric("subscribe all, ms", higher_is_better=False),
+    "subscribe_per_cpu": Metric("subscribes per CPU s"),
+    "subscription_bytes": Metric("bytes per subscription", higher_is_better=False),
+    "alone_per_cpu": Metric("alone: messages per CPU s"),
+    "among_per_cpu": Metric("among all: messages per CPU s"),
+    "growth": Metric("CPU per message, among / alone", higher_is_better=False),
+    "match_per_cpu": Metric("matching: messages per CPU s"),
+    "no_match_per_cpu": Metric("no match: messages per CPU s"),
+    "connect_s": Metric("connect all, s", higher_is_better=False),
+    "connects_per_cpu": Metric("connects per CPU s"),
+    "connection_kib": Metric("KiB per connection", higher_is_better=False),
+    "idle_cpu_ms": Metric("idle: CPU ms per s", higher_is_better=False),
+}
+
+
+@dataclass
+class Result:
+    """Figures of one run by metric key, and notes about the run that only the JSON file keeps."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much load to put on: the counts of the workloads, or a tenth of them."""
+
+    quick: bool = False
+
+    def count(self, full: int) -> int:
+        """The count to run instead of `full`."""
+        return full // QUICK_PART if self.quick else full
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named load; `run` raises LoadError when the server fails it."""
+
+    name: str
+    summary: str
+    run: Callable[[Server, Scale], Result]
+
+
+def throughput(result: Result, meter: Meter, count: int, session: int) -> None:
+    """Adds rate figures for `count` messages and the notes that tell how far to trust them."""
+    result.figures["wall"] = count / meter.wall_s
+    result.figures["per_cpu"] = count / meter.server_cpu_s
+    result.notes.update(
+        count=count,
+        wall_s=round(meter.wall_s, 4),
+        server_cpu_s=round(meter.server_cpu_s, 4),
+        generator_cpu_share=round(meter.generator_cpu_s / meter.wall_s, 3),
+        other_cpu_share=round(meter.other_cpu_share, 3),
+        rss_peak_mib=round(session_usage(session).rss_peak_kib / 1024, 1),
+    )
+
+
+def subscriptions(filters: list[bytes], group: bytes = b"") -> bytes:
+    """The SUB lines for these filters, with the identifiers 1, 2, 3 and so on."""
+    middle = b" " + group if group else b""
+    return b"".join(
+        b"SUB %b%b %d\r\n" % (name, middle, identifier)
+        for identifier, name in enumerate(filters, 1)
+    )
+
+
+@contextlib.contextmanager
+def open_flow(
+    server: Server, publishers: int, subscribers: int, payload_size: int, *, queue: bool = False
+) -> "Iterator[Flow]":
+    """Opens the connections of a publish/subscribe load and closes them at the end."""
+    from benchmarks.loadgen.flow import Flow
+
+    flow = Flow(
+        server.host.encode(),
+        server.port,
+        publishers=publishers,
+        subscribers=subscribers,
+        payload_size=payload_size,
+        inflight_max=INFLIGHT_MAX,
+        queue=queue,
+    )
+    try:
+        yield flow
+    finally:
+        flow.close()
+
+
+def measure_flow(server: Server, flow: "Flow", count: int) -> Meter:
+    """Warms up, then measures `count` published messages until the last has arrived."""
+    flow.run(max(count // WARM_UP_PART, 1000))
+    with Meter(server.session) as meter:
+        flow.run(count)
+    flow.finish()
+    return meter
+
+
+def pub_sub(
+    *,
+    count: int,
+    payload_size: int = 128,
+    publishers: int = 1,
+    subscribers: int = 1,
+    queue: bool = False,
+) -> Callable[[Server, Scale], Result]:
+    """Publishers to subscribers; what counts are deliveries, or publishes if nobody subscribes."""
+
+    def run(server: Server, scale: Scale) -> Result:
+        result = Result()
+        published = scale.count(count) // publishers * publishers
+        subjects = [b"core.%d" % index for index in range(SUBJECT_COUNT)]
+        with open_flow(server, publishers, subscribers, payload_size, queue=queue) as flow:
+            flow.subscribe(subscriptions([b"core.>"], b"workers" if queue else b""))
+            flow.set_subjects(subjects, delivered=subscribers > 0)
+            meter = measure_flow(server, flow, published)
+        fan = 1 if queue else max(subscribers, 1)
+        throughput(result, meter, published * fan, server.session)
+        return result
+
+    return run
+
+
+def request_reply(*, count: int, requesters: int, outstanding: int) -> Callable[..., Result]:
+    """Round trips through one responder; what counts are requests with their replies."""
+
+    def run(server: Server, scale: Scale) -> Result:
+        from benchmarks.loadgen.request import RequestReply
+
+        result = Result()
+        total = scale.count(count) // requesters * requesters
+        load = RequestReply(
+            server.host.encode(),
+            server.port,
+            requesters=requesters,
+            outstanding=outstanding,
+            payload_size=128,
+        )
+        try:
+            load.run(max(total // WARM_UP_PART, requesters))
+            with Meter(server.session) as meter:
+                latencies_ns = load.run(total)
+            load.finish()
+        finally:
+            load.close()
+        throughput(result, meter, total, server.session)
+        ordered = sorted(latencies_ns)
+        result.figures["p50_us"] = percentile(ordered, 0.50) / 1000
+        result.figures["p99_us"] = percentile(ordered, 0.99) / 1000
+        return result
+
+    return run
+
+
+def many_filters(count: int) -> tuple[list[bytes], list[bytes]]:
+    """`count` filters, 3 in 4 with wildcards, and for each a subject that no other matches."""
+    filters: list[bytes] = []
+    subjects: list[bytes] = []
+    for index in range(count):
+        kind = index % 4
+        filters.append(
+            (b"load.a%d.x.y", b"load.a%d.*.y", b"load.a%d.>", b"load.*.b%d.y")[kind] % index
+        )
+        subjects.append((b"load.z.b%d.y" if kind == 3 else b"load.a%d.x.y") % index)
+    return filters, subjects
+
+
+def many_subscriptions(server: Server, scale: Scale) -> Result:
+    """The price of 100,000 subscriptions: to make them, to match them, and to others.
+
+    The same publisher and subscriber are measured alone and then among all the others; their
+    subjects are as many as those of the matching load, so that caches help neither.
+    """
+    result = Result()
+    total, count, subject_count = scale.count(100_000), scale.count(300_000), 10_000
+    filters, matching = many_filters(total)
+    stride = max(total // subject_count, 1) | 1  # odd, so that all four kinds take part
+    published = [matching[index * stride % total] for index in range(subject_count)]
+    with open_flow(server, 1, 1, 128) as pair, open_flow(server, 1, 1, 128) as crowd:
+        pair.subscribe(subscriptions([b"one.>"]))
+        pair.set_subjects([b"one.s%d" % i for i in range(subject_count)], delivered=True)
+        alone = measure_flow(server, pair, count)
+        lines = subscriptions(filters)
+        before = session_usage(server.session)
+        with Meter(server.session) as subscribing:
+            crowd.subscribe(lines)
+        after = session_usage(server.session)
+        among = measure_flow(server, pair, count)
+        crowd.set_subjects(published, delivered=True)
+        match = measure_flow(server, crowd, count)
+        crowd.set_subjects([b"load.n%d.x.z" % i for i in range(subject_count)], delivered=False)
+        no_match = measure_flow(server, crowd, count)
+    throughput(result, match, count, server.session)
+    del result.figures["wall"], result.figures["per_cpu"]
+    result.figures["subscribe_ms"] = subscribing.wall_s * 1000
+    result.figures["subscription_bytes"] = (after.rss_kib - before.rss_kib) * 1024 / total
+    for key, meter, done in (
+        ("subscribe_per_cpu", subscribing, total),
+        ("alone_per_cpu", alone, count),
+        ("among_per_cpu", among, count),
+        ("match_per_cpu", match, count),
+        ("no_match_per_cpu", no_match, count),
+    ):
+        result.figures[key] = done / meter.server_cpu_s
+    result.figures["growth"] = among.server_cpu_s / alone.server_cpu_s
+    return result
+
+
+def idle_connections(server: Server, scale: Scale) -> Result:
+    """Connections that say nothing: what they cost to open, to keep, and to keep alive."""
+    from benchmarks.loadgen.idle import IdleConnections
+
+    result = Result()
+    file_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    count = min(scale.count(10_000), file_limit - SPARE_FILES)
+    hold_s = 1.0 if scale.quick else 5.0
+    load = IdleConnections(server.host.encode(), server.port, count_max=count)
+    try:
+        before = session_usage(server.session)
+        with Meter(server.session) as connecting:
+            load.open(count, handshakes_max=64)
+        load.hold(hold_s / 2)  # the server's own work after a connect is not idleness
+        with Meter(server.session) as idle:
+            load.hold(hold_s)
+        after = session_usage(server.session)
+    finally:
+        load.close()
+    throughput(result, connecting, count, server.session)
+    del result.figures["wall"]
+    result.figures["connect_s"] = connecting.wall_s
+    result.figures["connects_per_cpu"] = result.figures.pop("per_cpu")
+    result.figures["connection_kib"] = (after.rss_kib - before.rss_kib) / count
+    result.figures["idle_cpu_ms"] = idle.server_cpu_s * 1000 / idle.wall_s
+    return result
+
+
+WORKLOADS = (
+    Workload("pubsub-16", "1 to 1, 16 B", pub_sub(count=3_000_000, payload_size=16)),
+    Workload("pubsub-128", "1 to 1, 128 B", pub_sub(count=2_000_000)),
+    Workload("pubsub-1k", "1 to 1, 1 KiB", pub_sub(count=1_000_000, payload_size=1024)),
+    Workload("fanout-8", "1 publisher to 8 subscribers", pub_sub(count=500_000, subscribers=8)),
+    Workload("fanin-64", "64 publishers to 1 subscriber", pub_sub(count=2_000_000, publishers=64)),
+    Workload(
+        "queue-8",
+        "1 publisher to a group of 8",
+        pub_sub(count=1_500_000, subscribers=8, queue=True),
+    ),
+    Workload("publish-only", "nobody subscribes", pub_sub(count=5_000_000, subscribers=0)),
+    Workload(
+        "request-1",
+        "1 client, 1 request outstanding",
+        request_reply(count=40_000, requesters=1, outstanding=1),
+    ),
+    Workload(
+        "request-32",
+        "32 clients, 16 requests outstanding each",
+        request_reply(count=256_000, requesters=32, outstanding=16),
+    ),
+    Workload("subs-100k", "100,000 subscriptions, 3 in 4 wildcards", many_subscriptions),
+    Workload("idle-10k", "10,000 idle connections", idle_connections),
+)

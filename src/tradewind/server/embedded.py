@@ -1,0 +1,149 @@
+"""A server inside another program: as an async context manager, or in a thread of its own.
+
+Owns the translation from keyword arguments to options and the life of the thread. The server is the same one that
+`tradewind-server` runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from tradewind.errors import ConfigError, ServerStartError
+from tradewind.server.app import Server as RunningServer
+from tradewind.server.config import load_config
+from tradewind.server.logs import Log, open_log
+from tradewind.server.options import ServerOptions
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 10.0
+_SETTINGS = frozenset(field.name for field in fields(ServerOptions))
+
+
+class QuietLog(Log):
+    """Says nothing: the default of an embedded server."""
+
+    def _write(self, level: str, text: str) -> None:
+        pass
+
+
+def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOptions:
+    """Options from a config file and keyword arguments; loopback and any free port unless told otherwise."""
+    base = load_config(config) if config else ServerOptions(host="127.0.0.1", port=-1)
+    for name in settings:
+        if name not in _SETTINGS:
+            near = get_close_matches(name, _SETTINGS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+    if settings.get("port") == 0:
+        settings = {**settings, "port": -1}
+    return replace(base, **settings)
+
+
+class Server(RunningServer):
+    """A server in the running event loop.
+
+    >>> async with tradewind.Server() as server:          # doctest: +SKIP
+    ...     client = await nats.connect(server.url)
+
+    Keyword arguments are the names of `tradewind.server.options.ServerOptions`; `config` is the path of a
+    configuration file that they override. Without any it listens on a free port of 127.0.0.1 and logs nothing;
+    `log=True` logs to stderr.
+    """
+
+    def __init__(self, config: str | None = None, *, log: bool = False, **settings: Any) -> None:
+        options = embedded_options(config, settings)
+        super().__init__(options, open_log(options) if log else QuietLog(options, NullSink()))
+
+
+class NullSink:
+    """A log sink that keeps nothing."""
+
+    def write(self, level: str, prefix: str, text: str) -> None:
+        """Forget it."""
+
+    def reopen(self) -> bool:
+        """There is no file."""
+        return False
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class ServerThread:
+    """A running server as other threads see it."""
+
+    def __init__(self, url: str, port: int, websocket_url: str, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self.url = url
+        self.port = port
+        self.websocket_url = websocket_url
+        self._server = server
+        self._loop = loop
+
+    def reload(self) -> None:
+        """Read the configuration file again."""
+        future = asyncio.run_coroutine_threadsafe(self._reload(), self._loop)
+        future.result(START_SECONDS_MAX)
+
+    async def _reload(self) -> None:
+        self._server.reload()
+
+
+@contextmanager
+def serve(config: str | None = None, *, log: bool = False, **settings: Any) -> Iterator[ServerThread]:
+    """Run a server in a thread for the duration of a `with` block.
+
+    >>> with tradewind.serve(port=0) as server:           # doctest: +SKIP
+    ...     print(server.url)
+
+    Takes the same arguments as `Server`.
+    """
+    options_checked = embedded_options(config, settings)  # a bad setting fails here, not in the thread
+    del options_checked
+    started: asyncio.Queue[None] | None = None
+    ready = threading.Event()
+    state: dict[str, Any] = {}
+
+    async def main() -> None:
+        server = Server(config, log=log, **settings)
+        stop = asyncio.Event()
+        try:
+            async with server:
+                state["handle"] = ServerThread(
+                    server.url, server.port, server.websocket_url, server, asyncio.get_running_loop()
+                )
+                state["stop"] = stop
+                ready.set()
+                await stop.wait()
+        except BaseException as error:
+            state["error"] = error
+            ready.set()
+            raise
+
+    def run() -> None:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                runner.run(main())
+            except ServerStartError:
+                pass  # handed to the caller below
+
+    thread = threading.Thread(target=run, name="tradewind-server", daemon=True)
+    thread.start()
+    if not ready.wait(START_SECONDS_MAX):
+        raise ServerStartError(f"the server did not start within {START_SECONDS_MAX:g} s")
+    if "error" in state:
+        thread.join(STOP_SECONDS_MAX)
+        raise state["error"]
+    handle: ServerThread = state["handle"]
+    try:
+        yield handle
+    finally:
+        handle._loop.call_soon_threadsafe(state["stop"].set)
+        thread.join(STOP_SECONDS_MAX)
