@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd')
 PORT ?= 4222
+MONITOR_PORT ?= 8222
 WORKERS ?= 2
 
-.PHONY: run test quick lint types tidy bench build sanitize fuzz clean
+.PHONY: run test quick lint bench build sanitize thorough clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -22,13 +23,18 @@ $(VENV)/.built: $(VENV)/.created setup.py $(CYTHON_SOURCES)
 build: $(VENV)/.built
 
 run: build
-	$(BIN)/tradewind-server --addr 127.0.0.1 --port $(PORT) $(ARGS)
+	@echo "Tradewind listens on nats://127.0.0.1:$(PORT), monitoring is on http://127.0.0.1:$(MONITOR_PORT). Ctrl-C stops it."
+	@echo "Try in another terminal:"
+	@echo "  $(BIN)/python examples/hello.py nats://127.0.0.1:$(PORT)     publish, subscribe, request"
+	@echo "  curl http://127.0.0.1:$(MONITOR_PORT)/varz              what the server says of itself"
+	@echo "  any NATS client or the nats CLI with the same address"
+	@$(BIN)/tradewind-server --addr 127.0.0.1 --port $(PORT) --http_port $(MONITOR_PORT) $(ARGS)
 
 lint: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/cython-lint src benchmarks
+	PATH="$(BIN):$$PATH" cython-lint src benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src
 
@@ -36,7 +42,19 @@ test: build lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
-	$(BIN)/python -m pytest -n $(WORKERS) tests/unit tests/model -m 'not slow'
+	$(BIN)/python -m pytest -n $(WORKERS) tests/unit tests/model tests/test_tidy.py
+
+# Ratios to the official server, in one run; ARGS="--quick" for a smoke test.
+bench: build
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# The compiled code under AddressSanitizer and UBSan.
+sanitize: build
+	$(BIN)/python tools/sanitize.py
+
+# The same tests as always with twenty times the random cases.
+thorough: build
+	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

@@ -1,6 +1,7 @@
 """Lists the compiled modules: every .pyx under src. All other metadata is in pyproject.toml.
 
-TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for coverage.
+TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for
+coverage.
 """
 
 import os
@@ -13,7 +14,13 @@ sanitize = os.environ.get("TRADEWIND_SANITIZE") == "1"
 trace = os.environ.get("TRADEWIND_TRACE") == "1"
 compile_args = ["-Wno-unused-function", "-Wno-unused-variable"]
 compile_args += (
-    ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
+    [
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-omit-frame-pointer",
+        "-fno-sanitize-recover=undefined",
+    ]
     if sanitize
     else ["-O3", "-g0"]
 )

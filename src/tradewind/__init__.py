@@ -1,0 +1,30 @@
+"""Tradewind: JetStream in Python.
+
+`Server` and `serve` run a NATS-compatible server inside a program; `tradewind-server` runs it as a
+process. Names are imported on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tradewind._version import __version__
+
+if TYPE_CHECKING:
+    from tradewind.server.embedded import Server, ServerThread, serve
+
+_LAZY = {
+    "Server": "tradewind.server.embedded",
+    "ServerThread": "tradewind.server.embedded",
+    "serve": "tradewind.server.embedded",
+}
+
+__all__ = ["Server", "ServerThread", "__version__", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,6 @@
-"""Time, passed in: the only place of the product that reads a clock, and the type that tests replace."""
+"""Time, passed in: the only place of the product that reads a clock, and the type that tests
+replace.
+"""
 
 from __future__ import annotations
 

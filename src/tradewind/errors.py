@@ -1,7 +1,8 @@
 """Every exception that Tradewind raises on purpose.
 
-Owns the class tree only: the texts are made where the fault is found, because only that place can name
-the field, the byte or the file. Nothing here is ever used for our own bugs; those are assertions.
+Owns the class tree only: the texts are made where the fault is found, because only that place can
+name the field, the byte or the file. Nothing here is ever used for our own bugs; those are
+assertions.
 """
 
 from __future__ import annotations

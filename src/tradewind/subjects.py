@@ -1,13 +1,14 @@
-"""Token rules of subjects in plain Python, for the control plane: configuration, permissions, monitoring.
+"""Token rules of subjects in plain Python, for the control plane.
 
-Owns the questions about two patterns; the per-message ones (a literal against the trie) are in `route.sublist`.
+Owns the questions about two patterns; the per-message ones (a literal against the trie) are in
+`route.sublist`.
 """
 
 from __future__ import annotations
 
 
 def is_valid_subject(subject: str) -> bool:
-    """Whether it may be subscribed to: no empty token, no white space, '>' only as the last token."""
+    """Whether it may be subscribed to: no empty token, no blanks, '>' only as the last token."""
     if any(character in subject for character in " \t\r\n\f"):
         return False
     tokens = subject.split(".")
@@ -21,19 +22,19 @@ def is_literal(subject: str) -> bool:
 
 def is_subset(narrow: str, wide: str) -> bool:
     """Whether every literal subject that `narrow` matches is matched by `wide` too."""
-    narrow_tokens = narrow.split(".")
-    wide_tokens = wide.split(".")
-    for index, wide_token in enumerate(wide_tokens):
-        if index >= len(narrow_tokens):
+    narrow_parts = narrow.split(".")
+    wide_parts = wide.split(".")
+    for index, wide_part in enumerate(wide_parts):
+        if index >= len(narrow_parts):
             return False
-        if wide_token == ">":
+        if wide_part == ">":
             return True
-        narrow_token = narrow_tokens[index]
-        if narrow_token == ">":
+        narrow_part = narrow_parts[index]
+        if narrow_part == ">":
             return False
-        if wide_token != "*" and narrow_token != wide_token:
+        if wide_part != "*" and narrow_part != wide_part:
             return False
-    return len(narrow_tokens) == len(wide_tokens)
+    return len(narrow_parts) == len(wide_parts)
 
 
 def collide(first: str, second: str) -> bool:

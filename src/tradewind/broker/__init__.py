@@ -1,1 +1,1 @@
-
+"""The server without sockets: sessions, accounts, routing, liveness."""

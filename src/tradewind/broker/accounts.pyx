@@ -1,11 +1,13 @@
 """An account: an isolated subject space with its members and counters.
 
-Owns the sublist of the account and the server's own subscriptions in it. It never sees another account: imports and
-exports, when they come, will be explicit bridges made by the broker, not lookups in here.
+Owns the sublist of the account and the server's own subscriptions in it. It never sees another
+account: imports and exports, when they come, will be explicit bridges made by the broker, not
+lookups in here.
 """
 
 from dataclasses import dataclass
 
+cimport cython
 from libc.stdint cimport uint32_t
 from tradewind.route.sublist cimport (
     Match, QueueGroup, Subscription, subject_valid, subscription_free, subscription_new)
@@ -35,7 +37,9 @@ class SubscriptionInfo:
 
 @dataclass(frozen=True, slots=True)
 class InternalMessage:
-    """A message handed to one of the server's own services; `session` is the publisher, if a client."""
+    """A message handed to one of the server's own services; `session` is the publisher, if a
+    client.
+    """
 
     account: "Account"
     subject: str
@@ -59,6 +63,7 @@ cdef str text_of(const char* data, uint32_t size):
     return data[:size].decode("utf-8", "replace")
 
 
+@cython.no_gc_clear     # a session that is taken apart with it still removes its subscriptions
 cdef class Account:
     """Created by the broker with the router that delivers for it."""
 
@@ -89,7 +94,9 @@ cdef class Account:
         return self.router.publish_internal(self, subject.encode(), payload, reply.encode(), header)
 
     def subscribe(self, str subject not None, handler, str queue=""):
-        """Have `handler(InternalMessage)` called after each turn in which a message arrived; gives a token."""
+        """Have `handler(InternalMessage)` called after each turn in which a message arrived; gives
+        a token.
+        """
         cdef bytes name = subject.encode()
         cdef bytes group = queue.encode()
         cdef InternalSubscription entry = InternalSubscription()
@@ -142,7 +149,9 @@ cdef class Account:
         return result
 
     def matching(self, str subject not None):
-        """The client subscriptions that a message on this subject would reach (all members of queue groups)."""
+        """The client subscriptions that a message on this subject would reach (all members of queue
+        groups).
+        """
         cdef bytes name = subject.encode()
         cdef Match* match = self.sublist.match(name, <uint32_t>len(name))
         cdef uint32_t index, member

@@ -1,7 +1,8 @@
 """Who may enter: from CONNECT to membership of an account.
 
-Owns the way of a connection through the gate: nonce, CONNECT, decision (at once or from a worker thread), account,
-permissions, and the same again after a reload. It is the only caller of the gate; it never looks at a password itself.
+Owns the way of a connection through the gate: nonce, CONNECT, decision (at once or from a worker
+thread), account, permissions, and the same again after a reload. It is the only caller of the gate;
+it never looks at a password itself.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
 
-# How many connections may be in front of the gate at once: they cost memory and have shown nothing yet.
+# How many connections may be in front of the gate at once: they cost memory and have shown nothing
+# yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
-_SECRETS = re.compile(r'("(?:pass|auth_token|sig|jwt|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE)
+_SECRETS = re.compile(
+    r'("(?:pass|auth_token|sig|jwt|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE
+)
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +64,9 @@ class Admission:
     # ---------------------------------------------------------------- before CONNECT
 
     def opened(self, session: Session) -> None:
-        """A new connection: a member at once if the gate lets strangers in, else it has to authenticate."""
+        """A new connection: a member at once if the gate lets strangers in, else it has to
+        authenticate.
+        """
         gate = self.gate(session)
         session.options = ConnectOptions()
         if gate.nonce_required:
@@ -74,7 +80,9 @@ class Admission:
         session.require_auth()
         self._unauthenticated.add(session.cid)
         broker = self._broker
-        broker.deadlines.add(broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth")
+        broker.deadlines.add(
+            broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth"
+        )
 
     def enter_without_connect(self, session: Session) -> None:
         """Operations before CONNECT run as the user that strangers are."""
@@ -99,8 +107,8 @@ class Admission:
         try:
             options = parse_connect(argument, session.options)
         except ProtocolError as error:
-            self._broker.log.error(f"{label(session)} - {error}")
             session.close(ops.CLOSED_PROTOCOL)
+            self._broker.log.error(f"{label(session)} - {error}")
             return
         if session.is_connected:
             session.drop_subscriptions()
@@ -124,7 +132,11 @@ class Admission:
             connection_type=session.connection_type,
             certificate=session.tls.certificate if session.tls else None,
         )
-        return credentials if session.complete_credentials is None else session.complete_credentials(credentials)
+        return (
+            credentials
+            if session.complete_credentials is None
+            else session.complete_credentials(credentials)
+        )
 
     def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
         """Ask the gate; `accepted` runs now or when a worker thread has the answer."""
@@ -158,7 +170,9 @@ class Admission:
         """Close; the peer learns only that it is not authorised."""
         options: ConnectOptions = session.options
         self._broker.totals.auth_failures += 1
-        self._broker.log.error(f"{label(session)} - authentication error{claimed_identity(options)}")
+        self._broker.log.error(
+            f"{label(session)} - authentication error{claimed_identity(options)}"
+        )
         # Monitoring shows whom it claimed to be: that is what an operator looks for.
         session.user = options.user or options.nkey or ("[REDACTED]" if options.token else "")
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
@@ -171,6 +185,8 @@ class Admission:
         options: ConnectOptions = session.options
         if not self._join(session, identity, connected=True):
             return
+        # What it subscribed to as a stranger stays only as far as it may do so under its own name.
+        session.recheck_subscriptions()
         if options.protocol not in (0, ops.PROTOCOL_VERSION):
             session.close(ops.CLOSED_BAD_PROTOCOL_VERSION, ops.ERROR_CLIENT_PROTOCOL)
             return
@@ -201,13 +217,17 @@ class Admission:
             account.sessions[session.cid] = session
             account.total_connections += 1
         permissions = None if identity.permissions is None else compiled(identity.permissions)
-        session.enter(account, identity.user, permissions, broker.options, connected or session.is_connected)
+        session.enter(
+            account, identity.user, permissions, broker.options, connected or session.is_connected
+        )
         return True
 
     # ---------------------------------------------------------------- reload
 
     def recheck(self, session: Session) -> None:
-        """The users have changed: pass the gate again with what CONNECT said, and keep only what is still allowed."""
+        """The users have changed: pass the gate again with what CONNECT said, and keep only what is
+        still allowed.
+        """
         if session.must_authenticate:
             return
         if not session.is_connected and self.auth_required(session):
@@ -223,9 +243,11 @@ class Admission:
             return
         for info in session.recheck_subscriptions():
             using = f' using queue "{info.queue}"' if info.queue else ""
-            session.send_error(f'Permissions Violation for Subscription to "{info.subject}"{using} (sid "{info.sid}")')
-            self._broker.log.notice(f'Removed sub "{info.subject}" (sid "{info.sid}") for User "{session.user}" - '
-                                    "not authorized")  # fmt: skip
+            what = f'"{info.subject}"{using} (sid "{info.sid}")'
+            session.send_error(f"Permissions Violation for Subscription to {what}")
+            self._broker.log.notice(
+                f'Removed sub {what} for User "{session.user}" - not authorized'
+            )
 
     def redacted(self, argument: bytes) -> str:
         """A CONNECT for the log, without its secrets."""

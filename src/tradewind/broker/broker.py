@@ -1,8 +1,9 @@
 """The server without sockets: connections, accounts, liveness and limits.
 
-Owns every open session and every account. It takes bytes and times through sessions and `tick`, and gives effects back
-through `end_turn` (sessions with output, a verdict or an end) and `take_deferred` (passwords to check elsewhere). It
-does no I/O and reads no clock but the one passed in, so a whole server runs inside a test.
+Owns every open session and every account. It takes bytes and times through sessions and `tick`, and
+gives effects back through `end_turn` (sessions with output, a verdict or an end) and
+`take_deferred` (passwords to check elsewhere). It does no I/O and reads no clock but the one passed
+in, so a whole server runs inside a test.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class Broker:
         self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
 
     def _set_accounts(self, accounts: dict[str, AccountLimits]) -> None:
-        """Make the accounts that are new and update the limits of the others; members keep their account."""
+        """Make the accounts that are new and update the limits of the others; members keep their
+        account.
+        """
         for name in (GLOBAL_ACCOUNT, *accounts):
             limits = accounts.get(name, AccountLimits())
             if name in self.accounts:
@@ -114,11 +117,18 @@ class Broker:
         tls: Any = None,
         send_info: bool = True,
     ) -> Session:
-        """A connection was accepted. `send_info` is false when the listener has sent INFO in the clear before TLS.
+        """A connection was accepted; `send_info` is false when the listener sends INFO by itself.
 
         The session may come back closed (limits): the link then only writes its output.
         """
-        session = Session(self, self.router, self.accounts[GLOBAL_ACCOUNT], self._next_cid, self.options, self._seed)
+        session = Session(
+            self,
+            self.router,
+            self.accounts[GLOBAL_ACCOUNT],
+            self._next_cid,
+            self.options,
+            self._seed,
+        )
         self._next_cid += 1
         session.remote_ip = remote.ip
         session.remote_port = remote.port
@@ -185,7 +195,7 @@ class Broker:
         """Clients have no business to send INFO; a valid one is ignored, as nats-server does."""
         try:
             msgspec.json.decode(argument, type=dict[str, Any])
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             session.close(ops.CLOSED_PROTOCOL)
 
     def first_pong_sent(self, session: Session) -> None:
@@ -240,13 +250,19 @@ class Broker:
         """Log an inbound operation, if asked for; credentials are cut out of CONNECT."""
         name = KIND_NAMES[kind]
         text = self.admission.redacted(argument) if name == "CONNECT" else printable(argument)
-        self.log.trace(f"{label(session)} - <<- [{name} {text}]" if text else f"{label(session)} - <<- [{name}]")
+        self.log.trace(
+            f"{label(session)} - <<- [{name} {text}]"
+            if text
+            else f"{label(session)} - <<- [{name}]"
+        )
         if body:
             self.log.trace(f'{label(session)} - <<- MSG_PAYLOAD: ["{self._shortened(body)}"]')
         if name == "PING":
             self.log.trace(f"{label(session)} - ->> [PONG]")
 
-    def trace_delivery(self, session: Session, subject: bytes, sid: bytes, reply: bytes, body: bytes) -> None:
+    def trace_delivery(
+        self, session: Session, subject: bytes, sid: bytes, reply: bytes, body: bytes
+    ) -> None:
         """Log an outbound message, if asked for."""
         words = b" ".join(word for word in (subject, sid, reply) if word)
         self.log.trace(f"{label(session)} - ->> [MSG {printable(words)} {len(body)}]")
@@ -269,7 +285,7 @@ class Broker:
             session.account.slow_consumers += 1
         elif session.close_reason == ops.CLOSED_STALE:
             self.totals.stale_connections += 1
-        if session.is_connected:
+        if session.is_connected or session.close_reason == ops.CLOSED_AUTHENTICATION_FAILURE:
             for observer in self.observers:
                 observer.on_disconnect(record)
 
@@ -280,19 +296,23 @@ class Broker:
     # ---------------------------------------------------------------- turns and timers
 
     def end_turn(self) -> list[Session]:
-        """Everything that happened since the last turn: sessions whose link has to write, pause, resume or close."""
+        """Everything that happened since the last turn: sessions whose link has to write, pause,
+        resume or close.
+        """
         self.router.run_internal(self._service_failed)
         touched = self.router.take_touched()
         for session in touched:
             if session.doom and not session.is_closed:
                 if session.doom == ops.CLOSED_SLOW_PENDING:
-                    self.log.notice(f"{label(session)} - Slow Consumer Detected: "
-                                    f"MaxPending of {self.options.max_pending_bytes} Exceeded")  # fmt: skip
+                    limit = self.options.max_pending_bytes
+                    self.log.notice(
+                        f"{label(session)} - Slow Consumer Detected: MaxPending of {limit} Exceeded"
+                    )
                 session.close(session.doom)
         return touched
 
     def _service_failed(self, message: InternalMessage, error: Exception) -> None:
-        self.log.error(f"Internal error in the service for {message.subject!r}: {type(error).__name__}: {error}")
+        self.log.error(f"Internal error in the service for {message.subject!r}: {error!r}")
 
     def tick(self) -> None:
         """Do what is due."""
@@ -302,7 +322,10 @@ class Broker:
                 _DUE[kind](self, session)
 
     def _ping_interval_ns(self, session: Session) -> int:
-        return self.info.listener(session.connection_type).ping_interval_ns or self.options.ping_interval_ns
+        return (
+            self.info.listener(session.connection_type).ping_interval_ns
+            or self.options.ping_interval_ns
+        )
 
     def _ping_due(self, session: Session) -> None:
         """Ping a quiet connection, or give it up when it left too many unanswered."""
@@ -310,7 +333,9 @@ class Broker:
         interval_ns = self._ping_interval_ns(session)
         self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
         quiet_ns = self.now_ns() - session.last_activity_ns
-        rtt_asked = 0 < session.rtt_measured_ns and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
+        rtt_asked = (
+            session.rtt_measured_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
+        )
         if quiet_ns < interval_ns and rtt_asked:
             session.pings_outstanding = 0
             return
@@ -332,7 +357,9 @@ class Broker:
         session.write_blocked_ns = self.monotonic_ns()
         if not session.write_deadline_armed:
             session.write_deadline_armed = True
-            self.deadlines.add(session.write_blocked_ns + self.options.write_deadline_ns, session.cid, "write")
+            self.deadlines.add(
+                session.write_blocked_ns + self.options.write_deadline_ns, session.cid, "write"
+            )
 
     def write_resumed(self, session: Session) -> None:
         """The socket takes bytes again."""
@@ -349,12 +376,15 @@ class Broker:
             return
         self.log.notice(
             f"{label(session)} - Slow Consumer Detected: WriteDeadline of "
-            f"{self.options.write_deadline_ns / SECOND_NS:g}s exceeded with {session.pending_bytes} bytes pending"
+            f"{self.options.write_deadline_ns / SECOND_NS:g}s exceeded with "
+            f"{session.pending_bytes} bytes pending"
         )
         session.close(ops.CLOSED_SLOW_DEADLINE)
 
     def stalled(self, session: Session) -> None:
-        """A producer waits for a crowded receiver; only for a moment, or a stuck receiver would stop everyone."""
+        """A producer waits for a crowded receiver; only for a moment, or a stuck receiver would
+        stop everyone.
+        """
         self.totals.stalled_clients += 1
         self.deadlines.add(self.monotonic_ns() + STALL_NS, session.cid, "stall")
 
@@ -371,9 +401,17 @@ class Broker:
         """The answer of a worker thread."""
         self.admission.decided(session, decision)
 
-    def reload(self, options: BrokerOptions, gates: dict[str, Gate], accounts: dict[str, AccountLimits],
-               *, identities_changed: bool) -> None:  # fmt: skip
-        """Take over new options; with `identities_changed` every connection has to pass the gate again."""
+    def reload(
+        self,
+        options: BrokerOptions,
+        gates: dict[str, Gate],
+        accounts: dict[str, AccountLimits],
+        *,
+        identities_changed: bool,
+    ) -> None:
+        """Take over new options; with `identities_changed` every connection has to pass the gate
+        again.
+        """
         self.options = options
         self.config_load_ns = self.now_ns()
         self._set_accounts(accounts)

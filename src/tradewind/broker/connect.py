@@ -1,7 +1,8 @@
 """CONNECT: from JSON to options, with the merging rules of nats-server.
 
-Owns the field names and defaults of CONNECT. A repeated CONNECT changes only what it names; `null` counts as absent;
-keys are compared without case; unknown keys are ignored; a wrong type is the peer's fault.
+Owns the field names and defaults of CONNECT. A repeated CONNECT changes only what it names; `null`
+counts as absent; keys are compared without case; unknown keys are ignored; a wrong type is the
+peer's fault.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _PROTOCOL_INT_MAX = 2**63
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """What a client said of itself. The defaults hold until it says anything: a bare telnet is verbose and pedantic."""
+    """What a client said of itself. The defaults hold until it says anything: a bare telnet is
+    verbose and pedantic.
+    """
 
     verbose: bool = True
     pedantic: bool = True
@@ -66,7 +69,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
 
 
 def parse_connect(argument: bytes, current: ConnectOptions) -> ConnectOptions:
-    """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not what it should be."""
+    """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not as it should be."""
     try:
         document: Any = msgspec.json.decode(argument.decode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError) as error:

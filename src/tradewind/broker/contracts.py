@@ -1,6 +1,7 @@
 """The shapes at the edges of the broker: what it is given, and what it shows of itself.
 
-Owns plain data and protocols, so that the server, the monitor and the tests agree without importing each other.
+Owns plain data and protocols, so that the server, the monitor and the tests agree without importing
+each other.
 """
 
 from __future__ import annotations
@@ -189,7 +190,8 @@ def label(session: Session) -> str:
         if client:
             text += f' - "{printable(client.encode("utf-8", "surrogateescape"))}"'
         if session.user:
-            text += f' - "{session.account.name}/user:{session.user}"'
+            user = printable(session.user.encode("utf-8", "surrogateescape"))
+            text += f' - "{session.account.name}/user:{user}"'
     return text
 
 

@@ -1,7 +1,8 @@
 """What has to happen when: a heap of deadlines keyed by connection.
 
-Owns only the order. A deadline is never cancelled: whoever is called checks whether it still applies, which makes
-closing a connection free of charge. One entry per connection and kind keeps the heap small.
+Owns only the order. A deadline is never cancelled: whoever is called checks whether it still
+applies, which makes closing a connection free of charge. One entry per connection and kind keeps
+the heap small.
 """
 
 from __future__ import annotations

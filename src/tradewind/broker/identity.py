@@ -1,7 +1,8 @@
 """Who is on the other end: what a connection presents, and what the gate answers.
 
-Owns the types between the broker, which asks, and the gate (`server.auth`), which decides. Every listener
-kind presents `Credentials` to the same gate: there is no second way in. Nothing here checks anything.
+Owns the types between the broker, which asks, and the gate (`server.auth`), which decides. Every
+listener kind presents `Credentials` to the same gate: there is no second way in. Nothing here
+checks anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from tradewind.route.rules import PermissionRules
 
 @dataclass(slots=True)
 class Credentials:
-    """All that a connection has shown of itself when it sent CONNECT (or, without CONNECT, its first operation)."""
+    """All that a connection has shown of itself when it sent CONNECT (or, without CONNECT, its
+    first operation).
+    """
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -25,7 +28,9 @@ class Credentials:
     jwt: str = field(default="", repr=False)
     nonce: bytes = field(default=b"", repr=False)
     connection_type: str = "STANDARD"  # or WEBSOCKET, IN_PROCESS
-    certificate: bytes | None = field(default=None, repr=False)  # peer's leaf certificate, DER, verified
+    certificate: bytes | None = field(
+        default=None, repr=False
+    )  # peer's leaf certificate, DER, verified
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Refused. `reason` is for the server's log; the peer only ever learns "Authorization Violation"."""
+    """Refused. `reason` is for the server's log; the peer only ever learns "Authorization
+    Violation".
+    """
 
     reason: str
 

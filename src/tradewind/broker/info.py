@@ -48,7 +48,9 @@ class ServerInfo:
         return self.listeners.setdefault(connection_type, ListenerInfo())
 
     def line(self, connection_type: str, **extra: Any) -> bytes:
-        """The INFO line; whatever is empty, zero or false is left out, except what clients always expect."""
+        """The INFO line; whatever is empty, zero or false is left out, except what clients always
+        expect.
+        """
         listener = self.listener(connection_type)
         optional = {
             "jetstream": self.jetstream,

@@ -1,9 +1,9 @@
 """A message -> the output buffers of its receivers. This is the loop that runs once per message.
 
-Owns the list of sessions touched in this turn and the server-wide message counters. It never writes to a socket, never
-closes a session (it marks it doomed and the broker closes it when the turn ends), and never calls a service inside a
-delivery: their messages are queued and handed over by `run_internal`, so no Python code can change the routing table
-while it is being walked.
+Owns the list of sessions touched in this turn and the server-wide message counters. It never writes
+to a socket, never closes a session (it marks it doomed and the broker closes it when the turn
+ends), and never calls a service inside a delivery: their messages are queued and handed over by
+`run_internal`, so no Python code can change the routing table while it is being walked.
 """
 
 from libc.stdlib cimport free, malloc, realloc
@@ -80,23 +80,24 @@ cdef class Router:
         """Deliver to every match; gives the number of receivers (services included)."""
         cdef Match* match = account.sublist.match(message.subject, message.subject_size)
         cdef uint32_t delivered = 0, index
-        self.in_msgs += 1
-        self.in_bytes += message.total_size
-        account.in_msgs += 1
-        account.in_bytes += message.total_size
         if match == NULL:
             return 0
-        for index in range(match.plain.count):
-            if self._deliver(account, match.plain.items[index], message):
-                delivered += 1
-        if match.groups.count:
-            delivered += self._deliver_groups(account, match, message)
-        if self.exhausted.count:
-            self._reap(account)
+        try:
+            for index in range(match.plain.count):
+                if self._deliver(account, match.plain.items[index], message):
+                    delivered += 1
+            if match.groups.count:
+                delivered += self._deliver_groups(account, match, message)
+        finally:
+            # Also when a log hook failed: an exhausted subscription must not outlive this call.
+            if self.exhausted.count:
+                self._reap(account)
         return delivered
 
     cdef uint32_t _deliver_groups(self, Account account, Match* match, Message* message) except? 0xFFFFFFFF:
-        """One member of each queue group, from a random one on; a member that cannot take it is passed over."""
+        """One member of each queue group, from a random one on; a member that cannot take it is
+        passed over.
+        """
         cdef uint32_t index, attempt, start, delivered = 0
         cdef QueueGroup* group
         for index in range(match.groups.count):
@@ -195,14 +196,15 @@ cdef class Router:
             self._pressure = True
         pending += target.link_pending
         if pending > target.pending_max - target.pending_max // 4:
-            target.crowded = 1
             self.crowded_count += 1
             if pending > target.pending_max:
                 target.doom = DOOM_SLOW_PENDING
         return True
 
     cdef void _exhaust(self, Subscription* subscription) noexcept:
-        """Remember a subscription that just got its last message; without memory it is only silenced."""
+        """Remember a subscription that just got its last message; without memory it is only
+        silenced.
+        """
         cdef Subscription** items
         subscription.removed = 1
         if self.exhausted.count == self.exhausted.capacity:

@@ -20,6 +20,7 @@ cdef class Session:
     cdef ParserState parser
     cdef Buffer partial                     # bytes of an unfinished operation, or left over while blocked
     cdef size_t offered                     # where the last buffer handed out begins (its bytes in front of it)
+    cdef size_t offered_room
     cdef uint8_t offer_kind
     cdef object broker
     cdef Router router

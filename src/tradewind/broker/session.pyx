@@ -1,13 +1,16 @@
 """One connection, without its socket: bytes in, output buffer out.
 
-Owns the connection's protocol state, its subscriptions, its unfinished input and its outbox. It never does I/O, never
-reads a clock (times are passed in) and never decides who may enter: CONNECT goes to the broker, which asks the gate.
+Owns the connection's protocol state, its subscriptions, its unfinished input and its outbox. It
+never does I/O, never reads a clock (times are passed in) and never decides who may enter: CONNECT
+goes to the broker, which asks the gate.
 
-Data flow: the link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`; complete operations
-run at once, the bytes of an unfinished one are kept. All sessions share one read area, so an idle connection holds no
-input memory. What is to be sent collects in the outbox until the link calls `take_output()` at the end of the turn.
+Data flow: the link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`;
+complete operations run at once, the bytes of an unfinished one are kept. All sessions share one
+read area, so an idle connection holds no input memory. What is to be sent collects in the outbox
+until the link calls `take_output()` at the end of the turn.
 
-A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and `unblock` goes on.
+A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and
+`unblock` goes on.
 """
 
 cimport cython
@@ -31,7 +34,8 @@ from tradewind.broker.accounts import SubscriptionInfo
 from tradewind.wire import ops
 
 cdef enum:
-    # Up to this many unfinished bytes are copied in front of the next read; more stay where they are and grow there.
+    # Up to this many unfinished bytes are copied in front of the next read; more stay where they
+    # are and grow there.
     PARTIAL_COPY_MAX = 65536
     # What a connection may make us hold before it has shown who it is.
     UNAUTHENTICATED_BYTES_MAX = 32768
@@ -51,7 +55,9 @@ BLOCKED_SERVICE_FLAG = BLOCKED_SERVICE
 
 
 cdef bint reserved_reply(const char* reply, uint32_t size) noexcept nogil:
-    """Replies that only the server may set: a client could forge answers or acknowledgements with them."""
+    """Replies that only the server may set: a client could forge answers or acknowledgements with
+    them.
+    """
     if size == 0 or (reply[0] != 95 and reply[0] != 36):
         return False
     return ((size > 8 and memcmp(reply, b"$JS.ACK.", 8) == 0)
@@ -97,7 +103,8 @@ cdef class Session:
 
     def __dealloc__(self):
         cdef uint32_t index
-        # A session that was never closed (an aborted test) still owns its subscriptions; closed ones have none.
+        # A session that was never closed (an aborted test) still owns its subscriptions; closed
+        # ones have none.
         for index in range(self.state.sids.capacity):
             if self.state.sids.slots[index].value != NULL:
                 self._account.sublist.remove(<Subscription*>self.state.sids.slots[index].value)
@@ -133,7 +140,9 @@ cdef class Session:
         self._trace = trace
 
     def enter(self, Account account not None, user, Permissions permissions, limits, connected=True):
-        """The gate has let it in: it is a member of `account` from now on (`connected`: by a CONNECT of its own)."""
+        """The gate has let it in: it is a member of `account` from now on (`connected`: by a
+        CONNECT of its own).
+        """
         self._move_subscriptions(account)
         self._account = account
         self.user = user
@@ -205,6 +214,7 @@ cdef class Session:
             room = <size_t>READ_AREA_BYTES - kept
             if self.awaiting_auth:
                 room = min(room, <size_t>UNAUTHENTICATED_BYTES_MAX)
+            self.offered_room = room
             return PyMemoryView_FromMemory(self.router.read_area + kept, room, PyBUF_WRITE)
         # A large payload: let it grow in place, as far as the rest of it (and a little more) needs.
         room = self.parser.need - kept if self.parser.need > kept else 0
@@ -213,6 +223,7 @@ cdef class Session:
             raise MemoryError
         self.offer_kind = OFFER_PARTIAL
         self.offered = kept
+        self.offered_room = room
         return PyMemoryView_FromMemory(self.partial.data + self.partial.end, room, PyBUF_WRITE)
 
     def received(self, size_t size, int64_t now_ns):
@@ -220,7 +231,10 @@ cdef class Session:
         cdef size_t consumed = 0
         cdef size_t total = self.offered + size
         cdef int kind = self.offer_kind
+        if size > self.offered_room:
+            raise ValueError(f"{size} bytes were read into a buffer of {self.offered_room}")
         self.offer_kind = OFFER_NONE
+        self.offered_room = 0
         self.last_activity_ns = now_ns
         self.stall_spent = False
         if self.state.closed or kind == OFFER_NONE:
@@ -311,7 +325,7 @@ cdef class Session:
         cdef int status
         cdef uint64_t crowded = self.router.crowded_count
         cdef size_t position = 0
-        while not self.state.closed and not self.blocked and position < size:
+        while not self.state.closed and not self.state.doom and not self.blocked and position < size:
             if self.awaiting_auth and (data[position] | 0x20) != 99:
                 self.broker.refuse(self, "an operation came before CONNECT")
                 break
@@ -375,6 +389,10 @@ cdef class Session:
         cdef Message message
         self.state.in_msgs += 1
         self.state.in_bytes += operation.total_size
+        self.router.in_msgs += 1
+        self.router.in_bytes += operation.total_size
+        self._account.in_msgs += 1
+        self._account.in_bytes += operation.total_size
         if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
             self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
         if self.state.permissions != NULL or reserved_subject(operation.subject, operation.subject_size):
@@ -411,7 +429,9 @@ cdef class Session:
         return allowed
 
     cdef int _answer_no_responders(self, Operation* operation) except -1:
-        """Nobody got it: tell the publisher through its own subscription to the reply, if it has one."""
+        """Nobody got it: tell the publisher through its own subscription to the reply, if it has
+        one.
+        """
         cdef Match* match = self._account.sublist.match(operation.reply, operation.reply_size)
         cdef uint32_t index
         cdef Subscription* subscription
@@ -520,7 +540,9 @@ cdef class Session:
         table_free(&self.state.sids)
 
     def recheck_subscriptions(self):
-        """After the permissions changed: remove what is no longer allowed and give those as SubscriptionInfo."""
+        """After the permissions changed: remove what is no longer allowed and give those as
+        SubscriptionInfo.
+        """
         removed = []
         for info in self.subscriptions():
             allowed, filtered = (True, False) if self._permissions is None else \
@@ -546,13 +568,18 @@ cdef class Session:
         """A message with a reply was delivered: answers to it are allowed for a while."""
         rule = self._permissions.rules.responses
         now_ns = self.broker.monotonic_ns()
-        if len(self.responses) >= RESPONSES_TRACKED_MAX:
-            self.responses = {subject: entry for subject, entry in self.responses.items()
-                              if entry[1] < 0 or entry[1] > now_ns}
-            if len(self.responses) >= RESPONSES_TRACKED_MAX:
-                self.responses.pop(next(iter(self.responses)))
         deadline = now_ns + rule.expires_ns if rule.expires_ns >= 0 else -1
+        # Entries are in the order of their deadlines, so the ones to drop are always in front.
+        self.responses.pop(reply, None)
         self.responses[reply] = [rule.count_max, deadline]
+        while True:
+            first = next(iter(self.responses))
+            if len(self.responses) <= RESPONSES_TRACKED_MAX and not (
+                    0 <= self.responses[first][1] <= now_ns):
+                break
+            del self.responses[first]
+            if not self.responses:
+                break
 
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1:
         cdef bytes reply = subject[:size]
@@ -571,8 +598,12 @@ cdef class Session:
     # -------------------------------------------------------------- output
 
     cdef int _write(self, const char* data, size_t size) except -1:
+        if self.state.doom:
+            return 0
         if buffer_append(&self.state.outbox, data, size) != 0:
             raise MemoryError
+        if buffer_size(&self.state.outbox) + self.state.link_pending > self.state.pending_max:
+            self.state.doom = DOOM_SLOW_PENDING
         self.router.touch(&self.state)
         return 0
 
@@ -611,8 +642,6 @@ cdef class Session:
     def link_pending(self, size_t size):
         """The link still holds this many bytes that the socket did not take."""
         self.state.link_pending = size
-        if size + buffer_size(&self.state.outbox) <= self.state.pending_max // 2:
-            self.state.crowded = 0
 
     @property
     def has_output(self):
@@ -639,16 +668,20 @@ cdef class Session:
         return bool(self.state.closed)
 
     def close(self, str reason not None, str error=""):
-        """Leave routing at once, for good; `error` is queued as the last line. The link closes after the output."""
+        """Leave routing at once, for good; `error` is queued as the last line. The link closes
+        after the output.
+        """
         if self.state.closed:
             return
         if error:
             self.send_error(error)
         self.state.closed = 1
         self.close_reason = reason
-        self.broker.session_closing(self)
-        self.drop_subscriptions()
-        self.router.touch(&self.state)
+        try:
+            self.broker.session_closing(self)
+        finally:
+            self.drop_subscriptions()
+            self.router.touch(&self.state)
         self.broker.session_closed(self)
 
     # -------------------------------------------------------------- for monitoring

@@ -26,7 +26,6 @@ ctypedef struct SessionState:
     uint8_t headers
     uint8_t tracks_responses
     uint8_t dirty               # in the router's list for this turn
-    uint8_t crowded             # over three quarters of pending_max: producers are slowed down
 
 ctypedef struct Message:
     SessionState* origin        # NULL: from the server itself

@@ -1,7 +1,7 @@
 """What a user may publish and subscribe to, as plain data.
 
-Owns the shape of permission rules between the configuration (which makes them) and `route.permissions`
-(which compiles and checks them). It never checks anything itself.
+Owns the shape of permission rules between the configuration (which makes them) and
+`route.permissions` (which compiles and checks them). It never checks anything itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ RESPONSE_EXPIRES_DEFAULT_NS = 2 * 60 * 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ResponseRule:
-    """`allow_responses`: how many answers (-1: any number) may be published, and for how long (<0: forever)."""
+    """`allow_responses`: how many answers (-1: any number) may be published, and for how long (<0:
+    forever).
+    """
 
     count_max: int = RESPONSE_COUNT_DEFAULT
     expires_ns: int = RESPONSE_EXPIRES_DEFAULT_NS
@@ -24,8 +26,8 @@ class ResponseRule:
 class PermissionRules:
     """Allow and deny lists as configured.
 
-    `None` as an allow list permits everything; an empty tuple permits nothing. Deny overrides allow.
-    Subscribe entries are either "subject" or "subject queue" (wildcards in both parts).
+    `None` as an allow list permits everything; an empty tuple permits nothing. Deny overrides
+    allow. Subscribe entries are either "subject" or "subject queue" (wildcards in both parts).
     """
 
     publish_allow: tuple[str, ...] | None = None

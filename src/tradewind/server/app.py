@@ -1,7 +1,7 @@
 """The server: puts broker, listeners, monitoring and timers together on one event loop.
 
-Owns their life: start, turns, reload, lame duck, stop. Everything about the protocol is in the broker, everything
-about files and flags in `config` and `flags`.
+Owns their life: start, turns, reload, lame duck, stop. Everything about the protocol is in the
+broker, everything about files and flags in `config` and `flags`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from tradewind.server.banner import log_start
 from tradewind.server.files import PortsFile, write_pid_file
 from tradewind.server.listener import Listener, WebSocketListener, bind
 from tradewind.server.logs import Log
-from tradewind.server.options import SECOND_NS, ServerOptions
+from tradewind.server.options import LOOPBACK, SECOND_NS, ServerOptions
 from tradewind.server.reload import describe_changes
 from tradewind.server.tls import server_context
 from tradewind.wire import ops
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 PASSWORD_THREADS = 2
-LOOPBACK = "127.0.0.1"
 
 SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
@@ -115,7 +114,9 @@ class Server:
         """Where browsers connect to; empty without a websocket listener."""
         if self._websocket is None or self.options.websocket is None:
             return ""
-        return client_url("ws" if self.options.websocket.no_tls else "wss", *self._websocket.address)
+        return client_url(
+            "ws" if self.options.websocket.no_tls else "wss", *self._websocket.address
+        )
 
     async def start(self) -> None:
         """Bind everything and accept connections; ServerStartError when something cannot be had."""
@@ -141,18 +142,24 @@ class Server:
         options = self.options
         context = server_context(options.tls) if options.tls else None
         sockets = bind(options.host, options.port)
-        self._listener = Listener(self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls)
+        self._listener = Listener(
+            self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
+        )
         host, port = self._listener.address
         info = self.broker.info.listener("STANDARD")
         info.host, info.port = advertised(options.client_advertise, options.host, port)
         self.view.listening.host, self.view.listening.port = options.host, port
         self._listener.start()
-        self.log.notice(f"Listening for client connections on {address_text(options.host or host, port)}")
+        self.log.notice(
+            f"Listening for client connections on {address_text(options.host or host, port)}"
+        )
         if context is not None:
             what = "available" if options.allow_non_tls else "required"
             self.log.notice(f"TLS {what} for client connections")
             if options.tls is not None and options.tls.handshake_first_ns == 0:
-                self.log.warn('Clients that are not using "TLS Handshake First" option will fail to connect')
+                self.log.warn(
+                    'Clients that are not using "TLS Handshake First" option will fail to connect'
+                )
 
     def _start_websocket(self) -> None:
         options = self.options.websocket
@@ -163,7 +170,9 @@ class Server:
             if options.tls is None:
                 raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
             context = server_context(options.tls)
-        self._websocket = WebSocketListener(self, bind(options.host, options.port), options, context)
+        self._websocket = WebSocketListener(
+            self, bind(options.host, options.port), options, context
+        )
         host, port = self._websocket.address
         info = self.broker.info.listener("WEBSOCKET")
         info.host, info.port = advertised(options.advertise, options.host, port)
@@ -171,7 +180,9 @@ class Server:
         self._websocket.start()
         self.view.listening.websocket_port = port
         scheme = "ws" if options.no_tls else "wss"
-        self.log.notice(f"Listening for websocket clients on {client_url(scheme, options.host or host, port)}")
+        self.log.notice(
+            f"Listening for websocket clients on {client_url(scheme, options.host or host, port)}"
+        )
         if options.no_tls:
             self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
@@ -209,7 +220,9 @@ class Server:
                 }
             )
         except OSError as error:
-            self.log.error(f"Error writing ports file ({self.options.ports_file_dir}): {error.strerror}")
+            self.log.error(
+                f"Error writing ports file ({self.options.ports_file_dir}): {error.strerror}"
+            )
             self._ports_file = None
 
     async def stop(self) -> None:
@@ -292,7 +305,9 @@ class Server:
         """The system account's periodic events."""
         now_ns = self.broker.now_ns()
         next_ns = self.system.tick(now_ns)
-        self._event_timer = self._loop.call_later(max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick)
+        self._event_timer = self._loop.call_later(
+            max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick
+        )
         self.turn_needed()
 
     async def _check_password(self, session: Session, deferred: Deferred) -> None:
@@ -311,7 +326,9 @@ class Server:
     # ---------------------------------------------------------------- changes while running
 
     def reload(self) -> None:
-        """Read the configuration again and take over what can change; TradewindError, and no change, if it cannot."""
+        """Read the configuration again and take over what can change; TradewindError, and no
+        change, if it cannot.
+        """
         if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
         options = self._reload_options()
@@ -323,7 +340,9 @@ class Server:
         self.options = options
         if self._listener is not None:
             self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
-        self.broker.reload(options, gates, account_limits(options), identities_changed=identities_changed)
+        self.broker.reload(
+            options, gates, account_limits(options), identities_changed=identities_changed
+        )
         self.system.start()
         for change in changes:
             self.log.notice(f"Reloaded: {change}")
@@ -355,7 +374,9 @@ class Server:
             await asyncio.sleep(self.options.lame_duck_grace_ns / SECOND_NS)
             self.log.notice("Closing existing clients")
             waiting = list(self.broker.sessions)
-            spread = (self.options.lame_duck_duration_ns - self.options.lame_duck_grace_ns) / SECOND_NS
+            spread = (
+                self.options.lame_duck_duration_ns - self.options.lame_duck_grace_ns
+            ) / SECOND_NS
             step = min(max(spread, 0.0) / max(len(waiting), 1), LAME_DUCK_STEP_SECONDS_MAX)
             for cid in waiting:
                 session = self.broker.sessions.get(cid)
@@ -393,7 +414,10 @@ class Server:
 
 def build_gates(options: ServerOptions) -> dict[str, Gate]:
     """One gate per kind of listener."""
-    return {"STANDARD": build_gate(options, "standard"), "WEBSOCKET": build_gate(options, "websocket")}
+    return {
+        "STANDARD": build_gate(options, "standard"),
+        "WEBSOCKET": build_gate(options, "websocket"),
+    }
 
 
 def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
@@ -410,7 +434,9 @@ def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
 def account_limits(options: ServerOptions) -> dict[str, AccountLimits]:
     """The accounts of the configuration, and the system account unless it is switched off."""
     limits = {
-        name: AccountLimits(account.max_connections, account.max_subscriptions, account.max_payload_bytes)
+        name: AccountLimits(
+            account.max_connections, account.max_subscriptions, account.max_payload_bytes
+        )
         for name, account in options.accounts.items()
     }
     if options.system_account:
@@ -438,7 +464,9 @@ def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
     return name.strip("[]"), int(text)
 
 
-def run_server(options: ServerOptions, log: Log, reload_options: Callable[[], ServerOptions]) -> int:
+def run_server(
+    options: ServerOptions, log: Log, reload_options: Callable[[], ServerOptions]
+) -> int:
     """Run until a signal ends it; gives the exit code of the process."""
     import uvloop
 

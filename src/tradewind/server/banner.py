@@ -1,4 +1,6 @@
-"""What the server says when it starts, in nats-server's words: other people's tools read these lines."""
+"""What the server says when it starts, in nats-server's words: other people's tools read these
+lines.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from tradewind.server.options import ServerOptions
 from tradewind.wire import ops
 
 
-def log_start(log: BrokerLog, broker: Broker, options: ServerOptions, notices: Iterable[str]) -> None:
+def log_start(
+    log: BrokerLog, broker: Broker, options: ServerOptions, notices: Iterable[str]
+) -> None:
     """Name, versions and the notices of the configuration."""
     log.notice("Starting nats-server")
     log.notice(f"  Version:  {ops.NATS_VERSION}")
@@ -25,4 +29,4 @@ def log_start(log: BrokerLog, broker: Broker, options: ServerOptions, notices: I
     if options.config_file:
         log.notice(f"Using configuration file: {options.config_file} ({options.config_digest})")
     if options.jetstream.enabled:
-        log.warn("JetStream is configured, but this version has no JetStream yet: streams are not available")
+        log.warn("JetStream is configured, but this version has no streams yet")

@@ -1,7 +1,7 @@
 """A server inside another program: as an async context manager, or in a thread of its own.
 
-Owns the translation from keyword arguments to options and the life of the thread. The server is the same one that
-`tradewind-server` runs.
+Owns the translation from keyword arguments to options and the life of the thread. The server is the
+same one that `tradewind-server` runs.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
 
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.server.app import Server as RunningServer
-from tradewind.server.config import load_config
+from tradewind.server.config.load import load_config_file
 from tradewind.server.logs import Log, open_log
 from tradewind.server.options import ServerOptions
 
@@ -25,16 +25,11 @@ STOP_SECONDS_MAX = 10.0
 _SETTINGS = frozenset(field.name for field in fields(ServerOptions))
 
 
-class QuietLog(Log):
-    """Says nothing: the default of an embedded server."""
-
-    def _write(self, level: str, text: str) -> None:
-        pass
-
-
 def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOptions:
-    """Options from a config file and keyword arguments; loopback and any free port unless told otherwise."""
-    base = load_config(config) if config else ServerOptions(host="127.0.0.1", port=-1)
+    """Options from a config file and keyword arguments; loopback and any free port unless told
+    otherwise.
+    """
+    base = load_config_file(config).options if config else ServerOptions(host="127.0.0.1", port=-1)
     for name in settings:
         if name not in _SETTINGS:
             near = get_close_matches(name, _SETTINGS, 1)
@@ -45,24 +40,8 @@ def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOpti
     return replace(base, **settings)
 
 
-class Server(RunningServer):
-    """A server in the running event loop.
-
-    >>> async with tradewind.Server() as server:          # doctest: +SKIP
-    ...     client = await nats.connect(server.url)
-
-    Keyword arguments are the names of `tradewind.server.options.ServerOptions`; `config` is the path of a
-    configuration file that they override. Without any it listens on a free port of 127.0.0.1 and logs nothing;
-    `log=True` logs to stderr.
-    """
-
-    def __init__(self, config: str | None = None, *, log: bool = False, **settings: Any) -> None:
-        options = embedded_options(config, settings)
-        super().__init__(options, open_log(options) if log else QuietLog(options, NullSink()))
-
-
 class NullSink:
-    """A log sink that keeps nothing."""
+    """A log sink that keeps nothing: an embedded server is quiet unless asked."""
 
     def write(self, level: str, prefix: str, text: str) -> None:
         """Forget it."""
@@ -75,10 +54,37 @@ class NullSink:
         """Nothing to release."""
 
 
+class Server(RunningServer):
+    """A server in the running event loop.
+
+    >>> async with tradewind.Server() as server:          # doctest: +SKIP
+    ...     client = await nats.connect(server.url)
+
+    Keyword arguments are the names of `tradewind.server.options.ServerOptions`; `config` is the
+    path of a configuration file that they override. Without any it listens on a free port of
+    127.0.0.1 and logs nothing; `log=True` logs to stderr.
+    """
+
+    def __init__(self, config: str | None = None, *, log: bool = False, **settings: Any) -> None:
+        options = embedded_options(config, settings)
+        super().__init__(
+            options,
+            open_log(options) if log else Log(options, NullSink()),
+            lambda: embedded_options(config, settings),
+        )
+
+
 class ServerThread:
     """A running server as other threads see it."""
 
-    def __init__(self, url: str, port: int, websocket_url: str, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        url: str,
+        port: int,
+        websocket_url: str,
+        server: Server,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
         self.url = url
         self.port = port
         self.websocket_url = websocket_url
@@ -95,7 +101,9 @@ class ServerThread:
 
 
 @contextmanager
-def serve(config: str | None = None, *, log: bool = False, **settings: Any) -> Iterator[ServerThread]:
+def serve(
+    config: str | None = None, *, log: bool = False, **settings: Any
+) -> Iterator[ServerThread]:
     """Run a server in a thread for the duration of a `with` block.
 
     >>> with tradewind.serve(port=0) as server:           # doctest: +SKIP
@@ -103,9 +111,7 @@ def serve(config: str | None = None, *, log: bool = False, **settings: Any) -> I
 
     Takes the same arguments as `Server`.
     """
-    options_checked = embedded_options(config, settings)  # a bad setting fails here, not in the thread
-    del options_checked
-    started: asyncio.Queue[None] | None = None
+    embedded_options(config, settings)  # a bad setting fails here, not in the thread
     ready = threading.Event()
     state: dict[str, Any] = {}
 
@@ -115,7 +121,11 @@ def serve(config: str | None = None, *, log: bool = False, **settings: Any) -> I
         try:
             async with server:
                 state["handle"] = ServerThread(
-                    server.url, server.port, server.websocket_url, server, asyncio.get_running_loop()
+                    server.url,
+                    server.port,
+                    server.websocket_url,
+                    server,
+                    asyncio.get_running_loop(),
                 )
                 state["stop"] = stop
                 ready.set()
@@ -128,11 +138,10 @@ def serve(config: str | None = None, *, log: bool = False, **settings: Any) -> I
     def run() -> None:
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            try:
-                runner.run(main())
-            except ServerStartError:
-                pass  # handed to the caller below
+        # A failed start is handed to the caller below.
+        new_loop = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=new_loop) as runner, suppress(ServerStartError):
+            runner.run(main())
 
     thread = threading.Thread(target=run, name="tradewind-server", daemon=True)
     thread.start()

@@ -1,6 +1,7 @@
 """The files that tell other programs about a running server: process id and bound ports.
 
-Owns their names and contents. The ports file is named after nats-server, because that is the name its readers look for.
+Owns their names and contents. The ports file is named after nats-server, because that is the name
+its readers look for.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tradewind.errors import ConfigError
 from tradewind.server.options import (
     DEFAULT_PORT,
+    LOOPBACK,
+    WILDCARDS,
     AuthorizationOptions,
     JetStreamOptions,
     Secret,
@@ -286,7 +288,8 @@ def merge(options: ServerOptions, flags: Flags) -> ServerOptions:
     changes["notices"] = (*options.notices, *_notices(options, flags))
     merged = replace(options, **changes)
     if (merged.http_port or merged.https_port) and not merged.http_host:
-        merged = replace(merged, http_host=merged.host)
+        # Monitoring has no login: it is opened to the network only by an address of its own.
+        merged = replace(merged, http_host=LOOPBACK if merged.host in WILDCARDS else merged.host)
     return merged
 
 

@@ -1,7 +1,8 @@
-"""A socket and its session: bytes go from the transport into the session, its output goes back once a turn.
+"""A socket and its session: bytes go in as they come, output goes back once a turn.
 
-Owns the transport. It decides nothing about the protocol: it reads while the session is not blocked, writes what the
-session has queued, and closes when the session is closed. TLS is the transport's business.
+Owns the transport. It decides nothing about the protocol: it reads while the session is not
+blocked, writes what the session has queued, and closes when the session is closed. TLS is the
+transport's business (`tls_pipe`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.session import Session
 from tradewind.wire import ops
 
-# Above this the transport says that the socket is slow; the session's outbox then grows up to max_pending.
+# Above this the transport says that the socket is slow; the session's outbox then grows up to
+# max_pending.
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 # A peer that is being closed has this long to read what is still queued for it.
 LINGER_SECONDS = 5.0
@@ -39,11 +41,13 @@ class Link:
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
+        self._router = turns.broker.router
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
         self._write_paused = False
         self._read_paused = False
         self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
 
     def attach(self, session: Session, transport: asyncio.Transport) -> None:
         """The session lives on this transport from now on."""
@@ -61,7 +65,7 @@ class Link:
         """Whether nothing more may be read for now."""
         return bool(session.blocked)
 
-    def farewell(self, reason: str) -> bytes:
+    def farewell(self, reason: str) -> bytes:  # noqa: ARG002 - for WebSocket
         """Bytes to send behind the last output."""
         return b""
 
@@ -75,7 +79,12 @@ class Link:
         session.link_pending(transport.get_write_buffer_size() if self._write_paused else 0)
         if session.is_closed:
             self._close()
-        elif self.must_wait(session) is not self._read_paused:
+        else:
+            self.steer_reading(session, transport)
+
+    def steer_reading(self, session: Session, transport: asyncio.Transport) -> None:
+        """Read while the session takes more."""
+        if self.must_wait(session) is not self._read_paused and not transport.is_closing():
             self._read_paused = not self._read_paused
             if self._read_paused:
                 transport.pause_reading()
@@ -96,11 +105,11 @@ class Link:
             transport.write(last)
         transport.close()
         if transport.get_write_buffer_size():
-            asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+            self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
     def data_done(self) -> None:
         """Input was run: have the turn ended, early if somebody's outbox grew large."""
-        if self._turns.broker.router.pressure:
+        if self._router.pressure:
             self._turns.turn_now()
         else:
             self._turns.turn_needed()
@@ -127,6 +136,8 @@ class Link:
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
         self._closing = True
+        if self._linger is not None:
+            self._linger.cancel()
         session, self._session, self._transport = self._session, None, None
         if session is not None:
             session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
@@ -135,20 +146,20 @@ class Link:
 
 
 class StreamLink(Link, asyncio.BufferedProtocol):
-    """A plain or TLS connection: the transport reads straight into the broker's read area."""
+    """A client's connection: the transport reads straight into the broker's read area."""
 
-    def __init__(self, turns: Turns, open_session: Callable[[asyncio.Transport], Session]) -> None:
+    def __init__(self, turns: Turns, open_session: Callable[[], Session]) -> None:
         super().__init__(turns)
         self._open_session = open_session
         self._wall_ns = turns.broker.clock.wall_ns
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is up (with TLS: after the handshake)."""
+        """The connection is up."""
         transport = cast(asyncio.Transport, transport)
-        self.attach(self._open_session(transport), transport)
+        self.attach(self._open_session(), transport)
         self.data_done()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the broker decides
         """Where the next read goes."""
         session = self._session
         assert session is not None

@@ -17,6 +17,8 @@ MIB = 1024 * 1024
 
 DEFAULT_PORT = 4222
 DEFAULT_MONITOR_PORT = 8222
+LOOPBACK = "127.0.0.1"
+WILDCARDS = ("0.0.0.0", "::", "")
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
 
@@ -64,7 +66,10 @@ class UserOptions:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationOptions:
-    """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`."""
+    """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
+
+    `defined` tells an empty block from none: the former keeps strangers out.
+    """
 
     user: str = ""
     password: Secret = NO_SECRET
@@ -72,6 +77,7 @@ class AuthorizationOptions:
     timeout_ns: int = 0  # 0: 2 s, or the TLS timeout plus 1 s
     users: tuple[UserOptions, ...] = ()
     default_permissions: PermissionRules | None = None
+    defined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ class ServerOptions:
     server_tags: tuple[str, ...] = ()
     server_metadata: dict[str, str] = field(default_factory=dict)
     # Monitoring: port 0 is off, -1 any free port.
-    http_host: str = ""  # empty: 127.0.0.1 when embedded; a file or flags fill in the client host
+    http_host: str = ""  # empty: the client host, but loopback where that is a wildcard
     http_port: int = 0
     https_port: int = 0
     http_base_path: str = ""

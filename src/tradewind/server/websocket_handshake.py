@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from tradewind.errors import ConfigError
+from tradewind.server.auth.cookies import parse_cookies
 from tradewind.server.options import WebsocketOptions
 
 # What an unauthenticated peer can make us hold. nats-server allows 1 MiB.
@@ -31,7 +32,6 @@ Headers = dict[str, list[str]]  # lower-case name to the values of its lines, in
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _HOST = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
-_COOKIE_VALUE = re.compile(r"[ !#-:<-\[\]-~]*")
 _HTTP_VERSION = re.compile(r"HTTP/([0-9])\.([0-9])")
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://([^/?]*)")
@@ -306,19 +306,6 @@ def _forwarded_ip(request: _Request) -> str:
     return "" if "%" in value else value
 
 
-def _cookies(request: _Request) -> dict[str, str]:
-    """All well-formed cookies; of several with one name the last counts, as for nats-server."""
-    cookies: dict[str, str] = {}
-    for line in request.headers.get("cookie", ()):
-        for pair in line.split(";"):
-            name, equals, value = pair.strip(_BLANKS).partition("=")
-            if len(value) > 1 and value[0] == value[-1] == '"':
-                value = value[1:-1]
-            if equals and _TOKEN.fullmatch(name) and _COOKIE_VALUE.fullmatch(value):
-                cookies[name] = value
-    return cookies
-
-
 def _accept(request: _Request, options: WebsocketOptions) -> HandshakeResult:
     key = request.first("sec-websocket-key").encode("latin-1")
     accept = base64.b64encode(hashlib.sha1(key + ACCEPT_GUID).digest()).decode()  # noqa: S324
@@ -349,7 +336,7 @@ def _accept(request: _Request, options: WebsocketOptions) -> HandshakeResult:
         fragment_compressed=not is_safari,
         client_ip=_forwarded_ip(request),
         path=request.path,
-        cookies=_cookies(request),
+        cookies=parse_cookies(request.headers.get("cookie", ())),
     )
 
 

@@ -1,20 +1,21 @@
 """A WebSocket connection: HTTP upgrade first, then protocol bytes inside frames.
 
-Owns the two codecs of one connection. The session behind it is like any other: it sees the same bytes, the same gate
-and the same limits.
+Owns the two codecs of one connection. The session behind it is like any other: it sees the same
+bytes, the same gate and the same limits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from tradewind.broker.contracts import RemoteAddress, label
-from tradewind.broker.identity import Credentials
 from tradewind.broker.session import Session
+from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Link, Turns
 from tradewind.server.options import SECOND_NS, WebsocketOptions
+from tradewind.server.tls_codec import tls_facts
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire import ops
 from tradewind.wire.websocket import (
@@ -67,7 +68,9 @@ class WebSocketLink(Link, asyncio.Protocol):
         self._run(data)
 
     def _run(self, data: bytes) -> None:
-        """Decode and run what came; a compressed flood is taken in slices, with reading paused meanwhile."""
+        """Decode and run what came; a compressed flood is taken in slices, with reading paused
+        meanwhile.
+        """
         session, decoder = self._session, self._decoder
         if session is None or decoder is None or session.is_closed:
             return
@@ -80,14 +83,18 @@ class WebSocketLink(Link, asyncio.Protocol):
         except WebsocketError as error:
             self._turns.broker.log.error(f"{label(session)} - {error}")
             assert self._encoder is not None
-            self._close_with(self._encoder.encode_close(error.close_code, str(error)), ops.CLOSED_PROTOCOL)
+            self._close_with(
+                self._encoder.encode_close(error.close_code, str(error)), ops.CLOSED_PROTOCOL
+            )
         if decoder.pending and not session.is_closed:
             session.touch()
             asyncio.get_running_loop().call_soon(self._go_on)
         self.data_done()
 
     def _go_on(self) -> None:
-        """The next slice, as soon as the session can take it; `flush` comes back here when it was blocked."""
+        """The next slice, as soon as the session can take it; `flush` comes back here when it was
+        blocked.
+        """
         if self._session is not None and not self._session.blocked:
             self._run(b"")
 
@@ -99,7 +106,12 @@ class WebSocketLink(Link, asyncio.Protocol):
         """End of a turn; a session that is free again goes on with what is left."""
         super().flush()
         session = self._session
-        if session is not None and self._decoder is not None and self._decoder.pending and not session.blocked:
+        if (
+            session is not None
+            and self._decoder is not None
+            and self._decoder.pending
+            and not session.blocked
+        ):
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def _message_bytes_max(self, session: Session) -> int:
@@ -132,12 +144,11 @@ class WebSocketLink(Link, asyncio.Protocol):
         remote = RemoteAddress(ip.removeprefix("::ffff:"), port)
         session = broker.open_session(remote, "WEBSOCKET")
         if self._tls:
-            from tradewind.server.listener import tls_facts
-
-            session.tls = tls_facts(self._raw)
-        cookies = result.cookies
-        if cookies:
-            session.complete_credentials = lambda credentials: fill_in(self._options, cookies, credentials)
+            session.tls = tls_facts(self._raw.get_extra_info("ssl_object"))
+        if result.cookies:
+            session.complete_credentials = partial(
+                credentials_from_cookies, self._options, result.cookies
+            )
         self.attach(session, self._raw)
         self.data_done()
 
@@ -148,7 +159,9 @@ class WebSocketLink(Link, asyncio.Protocol):
             if opcode == OPCODE_PING and self._raw is not None:
                 self._raw.write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
-                self._close_with(self._encoder.encode_control(OPCODE_CLOSE, payload), ops.CLOSED_BY_CLIENT)
+                self._close_with(
+                    self._encoder.encode_control(OPCODE_CLOSE, payload), ops.CLOSED_BY_CLIENT
+                )
 
     def _close_with(self, frame: bytes, reason: str) -> None:
         """Send a close frame of our own choice behind what is queued, then end the session."""
@@ -174,14 +187,3 @@ class WebSocketLink(Link, asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(error)
-
-
-def fill_in(options: WebsocketOptions, cookies: dict[str, str], credentials: Credentials) -> Credentials:
-    """Take from the browser's cookies what CONNECT left empty."""
-    return replace(
-        credentials,
-        user=credentials.user or cookies.get(options.user_cookie, ""),
-        password=credentials.password or cookies.get(options.pass_cookie, ""),
-        token=credentials.token or cookies.get(options.token_cookie, ""),
-        jwt=credentials.jwt or cookies.get(options.jwt_cookie, ""),
-    )

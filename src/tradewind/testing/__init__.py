@@ -1,1 +1,1 @@
-
+"""The test kit, shipped: a server without sockets and with a clock of its own."""

@@ -6,7 +6,7 @@ never raises: a failed allocation is reported as -1 and leaves the buffer as it 
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memmove
+from libc.string cimport memcpy
 
 ctypedef struct Buffer:
     char* data          # NULL while capacity is 0
@@ -38,9 +38,10 @@ cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
     cdef char* data
     if extra <= buffer.capacity - buffer.end:
         return 0
-    if buffer.begin > 0:
+    # Moved only when at least as much was taken as is left: each byte pays for one move, whatever the pattern of use.
+    if buffer.begin >= size and buffer.begin > 0:
         if size > 0:
-            memmove(buffer.data, buffer.data + buffer.begin, size)
+            memcpy(buffer.data, buffer.data + buffer.begin, size)
         buffer.begin = 0
         buffer.end = size
         if extra <= buffer.capacity - size:
@@ -48,7 +49,7 @@ cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
     if extra > (<size_t>1 << 62):
         return -1
     capacity = buffer.capacity if buffer.capacity >= 256 else 256
-    while capacity - size < extra:
+    while capacity - buffer.end < extra:
         capacity *= 2
     data = <char*>realloc(buffer.data, capacity)
     if data == NULL:

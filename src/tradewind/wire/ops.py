@@ -1,17 +1,18 @@
 """The client protocol, drawn once: operations, limits and the exact texts of its errors.
 
 ```
-client -> server                                    server -> client
-CONNECT {json}                                      INFO {json}
-PUB  <subject> [reply] <#bytes>      + payload      MSG  <subject> <sid> [reply] <#bytes>       + payload
-HPUB <subject> [reply] <#hdr> <#all> + payload      HMSG <subject> <sid> [reply] <#hdr> <#all>  + payload
-SUB  <subject> [queue] <sid>                        +OK                 (verbose only)
-UNSUB <sid> [max]                                   -ERR '<text>'
-PING / PONG                                         PING / PONG
+client -> server                                  server -> client
+CONNECT {json}                                    INFO {json}
+PUB  <subject> [reply] <#bytes>                   MSG  <subject> <sid> [reply] <#bytes>
+HPUB <subject> [reply] <#hdr> <#all>              HMSG <subject> <sid> [reply] <#hdr> <#all>
+SUB  <subject> [queue] <sid>                      +OK                 (verbose only)
+UNSUB <sid> [max]                                 -ERR '<text>'
+PING / PONG                                       PING / PONG
 ```
-Each line ends with CRLF (LF alone is accepted), each payload with CRLF. Verbs are case-insensitive, arguments are
-separated by spaces and tabs. Sizes have at most nine digits. A header block counts into #all and starts with
-`NATS/1.0`; the server never looks into it.
+Each line ends with CRLF (LF alone is accepted), each payload (of the four
+lines with a size) with CRLF. Verbs are case-insensitive,
+arguments are separated by spaces and tabs. Sizes have at most nine digits. A header block counts
+into #all and starts with `NATS/1.0`; the server never looks into it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from __future__ import annotations
 from typing import Final
 
 PROTOCOL_VERSION: Final = 1
-# The version that INFO reports: clients switch features on by it, so it names the server we are compatible with.
+# The version that INFO reports: clients switch features on by it, so it names the server we are
+# compatible with.
 NATS_VERSION: Final = "2.15.1"
 JETSTREAM_API_LEVEL: Final = 5
 

@@ -50,10 +50,13 @@ ctypedef struct ParserState:
     size_t control_line_max
     size_t payload_max
     size_t scanned              # bytes of the unfinished line that hold no LF
+    size_t argument_start       # where its blanks end, as far as seen; 0: no blanks seen
     size_t need                 # bytes that an unfinished PUB needs in all; 0: unknown
     uint8_t skipping            # kind whose rest of line is being ignored (PING, PONG, +OK)
     uint8_t headers_allowed
 
 
-cdef void parser_init(ParserState* state, size_t control_line_max, size_t payload_max) noexcept nogil
-cdef int parse_operation(ParserState* state, const char* data, size_t size, Operation* operation) noexcept nogil
+cdef void parser_init(ParserState* state, size_t control_line_max,
+                      size_t payload_max) noexcept nogil
+cdef int parse_operation(ParserState* state, const char* data, size_t size,
+                         Operation* operation) noexcept nogil

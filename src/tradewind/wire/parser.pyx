@@ -1,15 +1,19 @@
 """Bytes -> operations of a client, over one contiguous run of bytes.
 
-Owns the grammar and its limits; never owns bytes (an Operation points into the caller's buffer), never decides what an
-operation means. The caller keeps unconsumed bytes and calls again with more behind them. Work per byte is constant for
-any chunking: `scanned` and `need` remember how far an unfinished operation was looked at.
+Owns the grammar and its limits; never owns bytes (an Operation points into the caller's buffer),
+never decides what an operation means. The caller keeps unconsumed bytes and calls again with more
+behind them. Work per byte is constant for any chunking: `scanned`, `argument_start` and `need`
+remember how far an unfinished operation was looked at.
 
-The reactions are nats-server's: an unknown verb is a fault at its first wrong byte, PING and PONG ignore the rest of
-their line however long, everything else has a bounded line, and a payload that is too large is refused when its size
-is read, before a single byte of it is kept.
+The reactions are nats-server's: an unknown verb is a fault at its first wrong byte, PING and PONG
+ignore the rest of their line however long, everything else has a bounded line, and a payload that
+is too large is refused when its size is read, before a single byte of it is kept.
 """
 
 from libc.string cimport memchr, memset
+
+from tradewind.wire.buffer cimport (
+    Buffer, buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
 from tradewind.errors import ProtocolError
 
@@ -19,18 +23,22 @@ cdef enum:
     SPACE = 32
     TAB = 9
     DIGITS_MAX = 9
-    # White space in front of the arguments is not part of the line limit, but it has to end some time.
+    # White space in front of the arguments is not part of the line limit, but must end some time.
     PADDING_MAX = 16384
 
 
-cdef void parser_init(ParserState* state, size_t control_line_max, size_t payload_max) noexcept nogil:
+cdef void parser_init(ParserState* state, size_t control_line_max,
+                      size_t payload_max) noexcept nogil:
     memset(state, 0, sizeof(ParserState))
     state.control_line_max = control_line_max
     state.payload_max = payload_max
 
 
-cdef inline int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size, size_t start) noexcept nogil:
-    """PARSE_DONE if data[start:verb_size] is the rest of the verb, PARSE_MORE if it may become so, else PARSE_FAULT."""
+cdef inline int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size,
+                          size_t start) noexcept nogil:
+    """PARSE_DONE if data[start:verb_size] is the rest of the verb, PARSE_MORE if it may become so,
+    else PARSE_FAULT.
+    """
     cdef size_t index = start
     while index < verb_size:
         if index == size:
@@ -216,8 +224,11 @@ cdef int parse_arguments(Operation* operation) noexcept nogil:
     return PARSE_DONE
 
 
-cdef int parse_operation(ParserState* state, const char* data, size_t size, Operation* operation) noexcept nogil:
-    """Parse the operation that starts at data[0]; see ParseStatus. `operation` is valid only for PARSE_DONE."""
+cdef int parse_operation(ParserState* state, const char* data, size_t size,
+                         Operation* operation) noexcept nogil:
+    """Parse the operation that starts at data[0]; see ParseStatus. `operation` is valid only for
+    PARSE_DONE.
+    """
     cdef size_t start = 0, line_size
     cdef int kind = OP_NONE, status
     cdef const char* newline
@@ -240,8 +251,11 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size, Oper
         return PARSE_MORE
     if kind != OP_CONNECT and kind != OP_INFO and data[start] != SPACE and data[start] != TAB:
         return fault(operation, FAULT_UNKNOWN)
+    if start < state.argument_start:
+        start = state.argument_start
     while start < size and (data[start] == SPACE or data[start] == TAB):
         start += 1
+    state.argument_start = start
     if start > state.control_line_max + PADDING_MAX:
         return fault(operation, FAULT_CONTROL_LINE)
     if state.scanned < start:
@@ -261,7 +275,8 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size, Oper
         return PARSE_MORE
     operation.kind = kind
     if kind == OP_PUB or kind == OP_HPUB:
-        # The LF is found again when the payload is complete; `need` keeps that from happening more than once or twice.
+        # The LF is found again when the payload is complete; `need` keeps that from happening more
+        # than once or twice.
         state.scanned = line_size
         status = parse_publish(state, data, size, line_size + 1, operation)
     else:
@@ -269,28 +284,31 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size, Oper
         operation.consumed = line_size + 1
     if status == PARSE_DONE:
         state.scanned = 0
+        state.argument_start = 0
         state.need = 0
     return status
 
 
 # ---------------------------------------------------------------------- for Python callers
 
-FAULT_NAMES = {FAULT_UNKNOWN: "unknown", FAULT_ARGUMENTS: "arguments", FAULT_CONTROL_LINE: "control line",
-               FAULT_PAYLOAD: "payload"}
+FAULT_NAMES = {FAULT_UNKNOWN: "unknown", FAULT_ARGUMENTS: "arguments",
+               FAULT_CONTROL_LINE: "control line", FAULT_PAYLOAD: "payload"}
 KIND_NAMES = {OP_PUB: "PUB", OP_HPUB: "HPUB", OP_PING: "PING", OP_PONG: "PONG", OP_SUB: "SUB",
-              OP_UNSUB: "UNSUB", OP_CONNECT: "CONNECT", OP_INFO: "INFO", OP_OK: "+OK", OP_ERR: "-ERR"}
+              OP_UNSUB: "UNSUB", OP_CONNECT: "CONNECT", OP_INFO: "INFO", OP_OK: "+OK",
+              OP_ERR: "-ERR"}
 
 
 cdef tuple describe(const Operation* operation):
     """The operation as Python values: (verb, arguments ...)."""
     cdef str name = KIND_NAMES[operation.kind]
+    cdef size_t header_size = operation.header_size
     if operation.kind == OP_PUB or operation.kind == OP_HPUB:
-        return (name, operation.subject[:operation.subject_size], operation.reply[:operation.reply_size],
-                operation.body[:operation.header_size],
-                operation.body[operation.header_size:operation.total_size])
+        return (name, operation.subject[:operation.subject_size],
+                operation.reply[:operation.reply_size], operation.body[:header_size],
+                operation.body[header_size:operation.total_size])
     if operation.kind == OP_SUB:
-        return (name, operation.subject[:operation.subject_size], operation.queue[:operation.queue_size],
-                operation.sid[:operation.sid_size])
+        return (name, operation.subject[:operation.subject_size],
+                operation.queue[:operation.queue_size], operation.sid[:operation.sid_size])
     if operation.kind == OP_UNSUB:
         return name, operation.sid[:operation.sid_size], operation.count_max
     if operation.kind == OP_CONNECT or operation.kind == OP_INFO or operation.kind == OP_ERR:
@@ -299,44 +317,59 @@ cdef tuple describe(const Operation* operation):
 
 
 cdef class Parser:
-    """The parser with a buffer of its own: feed it any chunks and get tuples. Sessions use the C function instead."""
+    """The parser with a buffer of its own, for tests and tools: feed it any chunks and get tuples.
+
+    Sessions use the C function instead. `fault` names what was wrong, None while nothing was;
+    `before_fault` holds the operations that the failing call completed; `position` counts the bytes
+    of finished (and ignored) operations.
+    """
 
     cdef ParserState state
-    cdef bytearray pending
+    cdef Buffer pending
     cdef readonly str fault
+    cdef readonly list before_fault
+    cdef readonly size_t position
+
+    def __cinit__(self):
+        buffer_init(&self.pending)
 
     def __init__(self, size_t control_line_max=4096, size_t payload_max=1048576, bint headers=True):
         parser_init(&self.state, control_line_max, payload_max)
         self.state.headers_allowed = headers
-        self.pending = bytearray()
+        self.before_fault = []
+
+    def __dealloc__(self):
+        buffer_free(&self.pending)
 
     @property
     def pending_bytes(self):
         """How many bytes of an unfinished operation are kept."""
-        return len(self.pending)
+        return buffer_size(&self.pending)
 
     def feed(self, bytes data not None):
-        """All operations that are complete now; ProtocolError, with `fault` set, at the first byte that is wrong.
-
-        The operations in front of the wrong byte are lost to this caller, so it is for tests and tools.
-        """
+        """All operations that are complete now; ProtocolError at the first byte that is wrong."""
         cdef Operation operation
-        cdef int status = PARSE_DONE
-        cdef size_t position = 0
-        cdef const char* start
-        cdef bytes whole
-        self.pending += data
-        whole = bytes(self.pending)
-        start = whole
-        result = []
+        cdef int status
+        cdef list result = []
+        if self.fault is not None:
+            raise ProtocolError(f"{self.fault}: nothing can follow a fault", self.fault)
+        if buffer_append(&self.pending, data, len(data)) != 0:
+            raise MemoryError
         while True:
-            status = parse_operation(&self.state, start + position, len(whole) - position, &operation)
-            position += operation.consumed if status != PARSE_FAULT else 0
-            if status != PARSE_DONE:
+            status = parse_operation(&self.state, self.pending.data + self.pending.begin,
+                                     buffer_size(&self.pending), &operation)
+            if status == PARSE_FAULT:
+                break
+            self.pending.begin += operation.consumed
+            self.position += operation.consumed
+            if status == PARSE_MORE:
                 break
             result.append(describe(&operation))
-        self.pending = bytearray(whole[position:])
+        if buffer_size(&self.pending) == 0:
+            buffer_clear(&self.pending)
         if status == PARSE_FAULT:
             self.fault = FAULT_NAMES[operation.fault]
-            raise ProtocolError(f"{self.fault} at byte {position} of the last chunk", self.fault)
+            self.before_fault = result
+            raise ProtocolError(
+                f"{self.fault} in the operation that begins at byte {self.position}", self.fault)
         return result

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tradewind.broker.identity import Credentials
 from tradewind.server.auth import credentials_from_cookies
+from tradewind.server.auth.cookies import parse_cookies
 from tradewind.server.options import WebsocketOptions
 
 OPTIONS = WebsocketOptions(user_cookie="u", pass_cookie="pw", token_cookie="tok", jwt_cookie="j")
@@ -39,13 +40,15 @@ OPTIONS = WebsocketOptions(user_cookie="u", pass_cookie="pw", token_cookie="tok"
 def test_cookies_are_read_as_the_official_server_reads_them(
     header: str, user: str, password: str
 ) -> None:
-    found = credentials_from_cookies(OPTIONS, header, Credentials())
+    found = credentials_from_cookies(OPTIONS, parse_cookies([header]), Credentials())
     assert (found.user, found.password, found.token, found.jwt) == (user, password, "", "")
 
 
 def test_what_connect_gave_wins_field_by_field() -> None:
     sent = Credentials(user="own", token="t", nkey="N", nonce=b"1", connection_type="WEBSOCKET")
-    found = credentials_from_cookies(OPTIONS, "u=cookie; pw=p; tok=cookie; j=jwt", sent)
+    found = credentials_from_cookies(
+        OPTIONS, parse_cookies(["u=cookie; pw=p; tok=cookie; j=jwt"]), sent
+    )
     assert found == Credentials(
         user="own",
         password="p",
@@ -60,10 +63,13 @@ def test_what_connect_gave_wins_field_by_field() -> None:
 
 def test_cookies_that_are_not_configured_mean_nothing() -> None:
     sent = Credentials()
-    assert credentials_from_cookies(WebsocketOptions(), "u=a; =x; tok=t", sent) == Credentials()
+    assert (
+        credentials_from_cookies(WebsocketOptions(), parse_cookies(["u=a; =x; tok=t"]), sent)
+        == Credentials()
+    )
 
 
 @given(st.text())
 def test_no_header_raises(header: str) -> None:
-    found = credentials_from_cookies(OPTIONS, header, Credentials())
+    found = credentials_from_cookies(OPTIONS, parse_cookies([header]), Credentials())
     assert ";" not in found.user

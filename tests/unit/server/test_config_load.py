@@ -132,6 +132,9 @@ def test_top_level_key(options: Any, text: str, field: str, value: object) -> No
         ("listen: 127.0.0.1:-1", "127.0.0.1", -1),
         ("listen: ':4333'", "0.0.0.0", 4333),
         ("listen: '[::1]:4333'", "::1", 4333),
+        ("listen: 'a:1', port: 2", "a", 2),
+        ("port: 2, listen: 'a:1'", "a", 1),
+        ("listen: 'a:1', host: b", "b", 1),
     ],
 )
 def test_listen(options: Any, text: str, host: str, port: int) -> None:
@@ -162,7 +165,9 @@ def test_a_bare_number_for_a_duration_is_a_warning_that_is_also_logged(load: Any
 
 def test_single_user_and_token(options: Any) -> None:
     login = options("authorization { username: a, pass: b, timeout: 1.5 }").authorization
-    assert login == AuthorizationOptions("a", Secret("b"), timeout_ns=1_500_000_000)
+    assert login == AuthorizationOptions(
+        "a", Secret("b"), timeout_ns=1_500_000_000, defined=True
+    )
     assert options("authorization { token: t }").authorization.token.reveal() == "t"
     assert (
         options("authorization { token: t, timeout: '3s' }").authorization.timeout_ns == 3 * 10**9

@@ -75,7 +75,7 @@ class AccessReader:
                 **refused(REFUSED_AUTHORIZATION),
             },
         )
-        options = AuthorizationOptions(**fields)
+        options = AuthorizationOptions(**fields, defined=True)
         if (options.user or options.password) and options.token:
             raise fault(node, f"{key} has both a user and a token: choose one")
         if "users" in fields and options.user:

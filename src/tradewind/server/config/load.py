@@ -34,6 +34,7 @@ from tradewind.server.config.reader import (
     integer_from,
     port,
     size,
+    spread_address,
     text,
     text_map,
     texts,
@@ -82,11 +83,9 @@ def load_config_file(path: str, environ: Mapping[str, str] | None = None) -> Loa
 
 def _assemble(fields: dict[str, Any]) -> dict[str, Any]:
     """Turn fields as read into fields of `ServerOptions`."""
-    if "listen" in fields:
-        fields["host"], fields["port"] = fields.pop("listen")
-    for scheme in ("http", "https"):
-        if scheme in fields:
-            fields["http_host"], fields[f"{scheme}_port"] = fields.pop(scheme)
+    spread_address(fields, "listen", "host", "port")
+    spread_address(fields, "http", "http_host", "http_port")
+    spread_address(fields, "https", "http_host", "https_port")
     if fields.pop("no_system_account", False):
         fields["system_account"] = ""
     if fields.get("trace_verbose") or fields.get("trace_headers"):

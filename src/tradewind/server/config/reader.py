@@ -132,6 +132,14 @@ def address(node: Node, key: str) -> tuple[str, int]:
     return host, port(Node(int(digits), node.path, node.line), key)
 
 
+def spread_address(fields: dict[str, Any], name: str, host: str, port: str) -> None:
+    """Replace an address field by its host and port fields, unless those come later in the file."""
+    if name in fields:
+        later = list(fields)[list(fields).index(name) :]
+        values = dict(zip((host, port), fields.pop(name), strict=True))
+        fields.update({field: value for field, value in values.items() if field not in later})
+
+
 def texts(node: Node, key: str) -> tuple[str, ...]:
     """One string or a list of strings."""
     if isinstance(node.value, str):

@@ -26,6 +26,7 @@ from tradewind.server.config.reader import (
     ignored,
     port,
     seconds,
+    spread_address,
     text,
     text_map,
     texts,
@@ -127,8 +128,7 @@ def read_websocket(reader: Reader, access: AccessReader, node: Node, key: str) -
             "ping_interval": ("ping_interval_ns", reader.duration_or_seconds),
         },
     )
-    if "listen" in fields:
-        fields["host"], fields["port"] = fields.pop("listen")
+    spread_address(fields, "listen", "host", "port")
     for field in ("host", "handshake_timeout_ns"):
         if not fields.get(field):
             fields.pop(field, None)

@@ -1,0 +1,103 @@
+"""Links over TLS: what a session and the log are told while a connection comes up.
+
+Owns nothing but that: the bytes are `tls_pipe`'s, everything after the handshake is the link's own.
+A client's session is there from accept on, because INFO and the log name it; a WebSocket link
+starts when TLS is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tradewind.broker.contracts import BrokerLog, RemoteAddress, label
+from tradewind.broker.session import Session
+from tradewind.server.link import StreamLink, Turns
+from tradewind.server.tls_pipe import TlsPipe, TlsSettings
+from tradewind.wire import ops
+
+
+class TlsLink(StreamLink):
+    """A connection of a client listener that offers TLS."""
+
+    def opened(self, pipe: TlsPipe) -> None:
+        """Open the session; INFO must be on its way before the client's first byte is looked at."""
+        self.connection_made(pipe)
+        self.flush()
+
+    def secured(self, pipe: TlsPipe) -> None:
+        """The session learns who is at the other end."""
+        session = self._session
+        assert session is not None
+        session.tls = facts = pipe.codec.facts()
+        log = self._turns.broker.log
+        if log.debug_enabled:
+            log.debug(f"{label(session)} - TLS handshake complete")
+            log.debug(
+                f"{label(session)} - TLS version {facts.version}, cipher suite {facts.cipher}"
+            )
+
+    def stayed_plain(self, transport: asyncio.Transport) -> None:
+        """Nothing is between the link and the socket any more."""
+        self._transport = transport
+
+    def refused(self, reason: str, *, harmless: bool) -> None:
+        """The end of a session that never began."""
+        session = self._session
+        if session is None or session.is_closed:
+            return
+        log_refusal(self._turns.broker.log, label(session), reason, harmless=harmless)
+        session.close(ops.CLOSED_TLS_HANDSHAKE)
+        self._turns.turn_needed()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Stop decrypting at once, not only at the end of the turn, when the session is blocked."""
+        super().buffer_updated(nbytes)
+        if self._session is not None and self._transport is not None:
+            self.steer_reading(self._session, self._transport)
+
+
+class LateStart:
+    """Starts a protocol that knows nothing of TLS when TLS is up; until then it is only logged."""
+
+    def __init__(
+        self, protocol: asyncio.BaseProtocol, log: BrokerLog, remote: RemoteAddress
+    ) -> None:
+        self._protocol = protocol
+        self._log = log
+        self._remote = remote
+
+    def opened(self, pipe: TlsPipe) -> None:
+        """Nothing to do yet."""
+
+    def secured(self, pipe: TlsPipe) -> None:
+        """Now it begins."""
+        self._protocol.connection_made(pipe)
+
+    def stayed_plain(self, transport: asyncio.Transport) -> None:
+        """Not offered on such listeners."""
+        raise AssertionError(f"{transport!r}: nobody may come without TLS here")
+
+    def refused(self, reason: str, *, harmless: bool) -> None:
+        """There is no session to name."""
+        log_refusal(self._log, f"{self._remote.ip}:{self._remote.port}", reason, harmless=harmless)
+
+
+def log_refusal(log: BrokerLog, who: str, reason: str, *, harmless: bool) -> None:
+    """As nats-server does: port scanners and health checks only show when debugging."""
+    (log.debug if harmless else log.error)(f"{who} - TLS handshake error: {reason}")
+
+
+def client_pipe(
+    turns: Turns, open_session: Callable[[], Session], settings: TlsSettings
+) -> TlsPipe:
+    """The protocol for an accepted socket of a client listener."""
+    link = TlsLink(turns, open_session)
+    return TlsPipe(link, link, settings)
+
+
+def late_pipe(
+    protocol: asyncio.Protocol, log: BrokerLog, remote: RemoteAddress, settings: TlsSettings
+) -> TlsPipe:
+    """The protocol for an accepted socket whose `protocol` begins after the handshake."""
+    return TlsPipe(protocol, LateStart(protocol, log, remote), settings)

@@ -1,0 +1,400 @@
+"""TLS between a socket and a link: a protocol towards the socket, a transport towards the link.
+
+Owns the way of a connection from accept to TLS, and the ciphertext afterwards. The first byte of
+the client decides, and with TLS required nothing that came in the clear is ever handed up:
+
+    LISTENING    (handshake_first with a delay) INFO is held back, waiting for a hello
+    GREETING     the link's first output, INFO, goes out in the clear
+    AWAITING     waiting for the first byte: a hello, or plain protocol where that is allowed
+    HANDSHAKING  output is held back; at most HANDSHAKE_BYTES_MAX of input
+    SECURE       bytes in, bytes out
+    PLAIN        the client spoke plain protocol and may: the link talks to the socket itself
+    CLOSING      input is thrown away
+
+It never looks at the protocol inside. asyncio's own TLS is not used because it drops a connection
+whose handshake failed without sending the alert that says why, and cannot begin after INFO.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import ssl
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from tradewind.server.options import SECOND_NS, TlsOptions
+from tradewind.server.tls import check_pinned
+from tradewind.server.tls_codec import NOT_TLS, SLICE_BYTES, TlsCodec, tls_reason
+
+RECORD_HANDSHAKE = 0x16
+AREA_BYTES = 256 * 1024
+HANDSHAKE_READ_BYTES = 16 * 1024
+HANDSHAKE_BYTES_MAX = 64 * 1024
+# Answers of TLS itself (key updates) that may wait for a peer that does not read.
+CONTROL_BYTES_MAX = 64 * 1024
+# After an alert the peer may still be sending; closing at once would reset the connection and the
+# alert would be lost. So input is thrown away until the peer has closed, but not for longer.
+DRAIN_SECONDS = 1.0
+# A peer that is being closed has this long to read what is still queued for it.
+LINGER_SECONDS = 5.0
+
+
+class State(enum.Enum):
+    """Where a connection is; see the module's description."""
+
+    LISTENING = enum.auto()
+    GREETING = enum.auto()
+    AWAITING = enum.auto()
+    HANDSHAKING = enum.auto()
+    SECURE = enum.auto()
+    PLAIN = enum.auto()
+    CLOSING = enum.auto()
+
+
+_OPENING = (State.LISTENING, State.GREETING, State.AWAITING, State.HANDSHAKING)
+
+
+class TlsUser(Protocol):
+    """Who is told how the connection comes up."""
+
+    def opened(self, pipe: TlsPipe) -> None:
+        """The socket is there; nothing was read yet."""
+
+    def secured(self, pipe: TlsPipe) -> None:
+        """The handshake is complete."""
+
+    def stayed_plain(self, transport: asyncio.Transport) -> None:
+        """No TLS on this connection: it goes on with the socket's own transport."""
+
+    def refused(self, reason: str, *, harmless: bool) -> None:
+        """No connection; `harmless` when the client only did not begin. The pipe closes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What the connections of one listener share.
+
+    `hello_wait_ns`: None greets in the clear first, 0 expects TLS at once, else how long to wait
+    for it. `area` takes every read of ciphertext, `plain` what goes to links that want it copied.
+    `pending` has the connections that are not up.
+    """
+
+    context: ssl.SSLContext
+    options: TlsOptions
+    hello_wait_ns: int | None = None
+    allow_plain: bool = False
+    area: memoryview = field(default_factory=lambda: memoryview(bytearray(AREA_BYTES)))
+    plain: memoryview = field(default_factory=lambda: memoryview(bytearray(SLICE_BYTES)))
+    pending: set[TlsPipe] = field(default_factory=set)
+
+
+class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
+    """One connection. `upper` gets the plaintext as if this were its transport."""
+
+    def __init__(
+        self,
+        upper: asyncio.BufferedProtocol | asyncio.Protocol,
+        user: TlsUser,
+        settings: TlsSettings,
+    ) -> None:
+        super().__init__()
+        self._upper = upper
+        self._user = user
+        self._settings = settings
+        self._state = State.CLOSING
+        self._plain_allowed = False
+        self._codec: TlsCodec | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._held: list[bytes] = []
+        self._handshake_bytes = 0
+        self._read_paused = False
+        self._write_paused = False
+        self._error: Exception | None = None
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._state
+
+    @property
+    def codec(self) -> TlsCodec:
+        """The TLS connection; only after a hello came."""
+        assert self._codec is not None, f"no TLS in {self._state}"
+        return self._codec
+
+    # ---------------------------------------------------------------- the socket's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is up."""
+        self._raw = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        settings = self._settings
+        settings.pending.add(self)
+        if settings.hello_wait_ns:
+            self._state = State.LISTENING
+            self._start_timer(settings.hello_wait_ns / SECOND_NS)
+        else:
+            greets = settings.hello_wait_ns is None
+            self._state = State.GREETING if greets else State.AWAITING
+            self._plain_allowed = greets and settings.allow_plain
+            self._start_timer(settings.options.timeout_ns / SECOND_NS)
+        self._user.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
+        """Where the next ciphertext goes; until TLS is up, a little at a time."""
+        area = self._settings.area
+        return area if self._state is State.SECURE else area[:HANDSHAKE_READ_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` were read into the area."""
+        if self._state is State.SECURE:
+            area, codec = self._settings.area, self.codec
+            for start in range(0, nbytes, SLICE_BYTES):
+                codec.feed(area[start : min(start + SLICE_BYTES, nbytes)])
+                self._pump()
+        elif self._state is State.HANDSHAKING:
+            self._handshake(nbytes)
+        elif self._state is not State.CLOSING:
+            self._first_bytes(nbytes)
+
+    def eof_received(self) -> bool:
+        """Half-closed connections are not kept."""
+        if self._state is State.SECURE:
+            self.close()
+        return False
+
+    def pause_writing(self) -> None:
+        """The socket is slow."""
+        self._write_paused = True
+        self._upper.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The socket takes bytes again."""
+        self._write_paused = False
+        if self._state is State.SECURE:
+            self._send_output()
+        self._upper.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        may_leave = self._plain_allowed and self._state is not State.HANDSHAKING
+        if self._state in _OPENING and not may_leave:
+            self._user.refused(tls_reason(exc), harmless=False)
+        self._end_opening(State.CLOSING)
+        self._codec = None
+        self._upper.connection_lost(self._error or exc)
+
+    # ---------------------------------------------------------------- until the connection is up
+
+    def _first_bytes(self, size: int) -> None:
+        if self._settings.area[0] == RECORD_HANDSHAKE:
+            if self._state is State.LISTENING:
+                self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
+            self._state = State.HANDSHAKING
+            self._codec = TlsCodec(self._settings.context)
+            self._handshake(size)
+        elif self._plain_allowed:
+            self._go_plain(size)
+        else:
+            self._refuse(NOT_TLS, harmless=True)
+
+    def _handshake(self, size: int) -> None:
+        codec = self.codec
+        self._handshake_bytes += size
+        codec.feed(self._settings.area[:size])
+        try:
+            complete = codec.handshake()
+        except ssl.SSLError as error:
+            self._refuse(tls_reason(error))
+            return
+        self._send_output()
+        if complete:
+            self._secure()
+        elif self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+            self._refuse(f"no end of the handshake in {HANDSHAKE_BYTES_MAX} bytes")
+
+    def _secure(self) -> None:
+        codec, options = self.codec, self._settings.options
+        if not check_pinned(options, codec.facts().certificate):
+            self._raw.write(codec.close_notify())
+            self._refuse("certificate not pinned")
+            return
+        held, self._held = self._held, []
+        self._end_opening(State.SECURE)
+        self._user.secured(self)
+        for data in held:
+            self.write(data)
+        self._pump()
+
+    def _go_plain(self, size: int) -> None:
+        held, self._held = self._held, []
+        self._end_opening(State.PLAIN)
+        self._raw.set_protocol(self._upper)
+        self._user.stayed_plain(self._raw)
+        for data in held:
+            self._raw.write(data)
+        upper = cast(asyncio.BufferedProtocol, self._upper)
+        rest = self._settings.area[:size]
+        while rest:
+            view = memoryview(upper.get_buffer(len(rest)))
+            count = min(len(view), len(rest))
+            view[:count] = rest[:count]
+            upper.buffer_updated(count)
+            rest = rest[count:]
+
+    def _refuse(self, reason: str, *, harmless: bool = False) -> None:
+        """End a connection that never came up, behind the alert if there is one."""
+        self._end_opening(State.CLOSING)
+        # Still there for whoever stops the listener.
+        self._settings.pending.add(self)
+        self._user.refused(reason, harmless=harmless)
+        self._send_output()
+        if not self._raw.is_closing():
+            self._timer = self._loop.call_later(DRAIN_SECONDS, self.abort)
+            try:
+                self._raw.write_eof()
+            except OSError:
+                self.abort()
+
+    def _expired(self) -> None:
+        """The client took too long for the next step."""
+        if self._state is State.LISTENING:
+            self._state = State.AWAITING
+            self._plain_allowed = self._settings.allow_plain
+            self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
+            held, self._held = self._held, []
+            for data in held:
+                self._raw.write(data)
+        elif self._plain_allowed and self._state is not State.HANDSHAKING:
+            self._go_plain(0)
+        else:
+            self._user.refused("timeout", harmless=True)
+            self.abort()
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self._expired)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _end_opening(self, state: State) -> None:
+        self._state = state
+        self._stop_timer()
+        self._held.clear()
+        self._settings.pending.discard(self)
+
+    # ---------------------------------------------------------------- bytes
+
+    def _pump(self) -> None:
+        """Decrypt and hand up, until nothing is left or the link has had enough."""
+        codec = self.codec
+        while self._state is State.SECURE and not self._read_paused and codec.has_input:
+            self._hand_up(codec)
+            if codec.is_over:
+                break
+        if self._state is not State.SECURE:
+            return
+        if codec.is_over:
+            self._error = codec.fault
+            self.close()
+        elif not self._write_paused:
+            self._send_output()
+        elif codec.output_bytes > CONTROL_BYTES_MAX:
+            self.abort()
+
+    def _hand_up(self, codec: TlsCodec) -> None:
+        upper = self._upper
+        if isinstance(upper, asyncio.BufferedProtocol):
+            size = codec.decrypt_into(memoryview(upper.get_buffer(-1)))
+            if size:
+                upper.buffer_updated(size)
+        else:
+            plain = self._settings.plain
+            size = codec.decrypt_into(plain)
+            if size:
+                upper.data_received(bytes(plain[:size]))
+
+    def _send_output(self) -> None:
+        codec = self._codec
+        if codec is not None and codec.output_bytes and not self._raw.is_closing():
+            self._raw.write(codec.take_output())
+
+    # ---------------------------------------------------------------- the link's side
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send, or hold back until it is clear how."""
+        if self._state is State.SECURE:
+            try:
+                for ciphertext in self.codec.encrypt(bytes(data)):
+                    self._raw.write(ciphertext)
+            except ssl.SSLError as error:
+                # One broken connection must not break the turn that writes to all of them.
+                self._error = error
+                self.abort()
+        elif self._state is State.GREETING:
+            self._state = State.AWAITING
+            self._raw.write(data)
+        elif self._state in _OPENING:
+            self._held.append(bytes(data))
+
+    def close(self) -> None:
+        """Send what was written and say goodbye, then close."""
+        if self._state is State.CLOSING:
+            return
+        if self._state is State.SECURE and not self._raw.is_closing():
+            self._raw.write(self.codec.close_notify())
+        self._end_opening(State.CLOSING)
+        self._raw.close()
+        if self._raw.get_write_buffer_size():
+            self._timer = self._loop.call_later(LINGER_SECONDS, self.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._end_opening(State.CLOSING)
+        self._raw.abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is of no use to write."""
+        return self._state is State.CLOSING or self._raw.is_closing()
+
+    def pause_reading(self) -> None:
+        """Hand nothing up any more; what was read already stays encrypted."""
+        if not self._read_paused and not self._raw.is_closing():
+            self._read_paused = True
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Hand up again, not before the next turn of the loop: the link is in the middle of one."""
+        if self._read_paused and not self._raw.is_closing():
+            self._read_paused = False
+            self._loop.call_soon(self._resumed)
+
+    def _resumed(self) -> None:
+        """What is left first; the socket only then, so that never more than one read is left."""
+        if self._read_paused or self._state is not State.SECURE:
+            return
+        self._pump()
+        if not self._read_paused and not self.is_closing():
+            self._raw.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Whether plaintext is handed up."""
+        return not self._read_paused and not self.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        """Ciphertext that the socket did not take yet."""
+        return self._raw.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """When the link is told that the socket is slow."""
+        self._raw.set_write_buffer_limits(high=high, low=low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What the socket's transport knows, and `ssl_object`."""
+        if name == "ssl_object":
+            return self._codec.connection if self._codec is not None else default
+        return self._raw.get_extra_info(name, default)

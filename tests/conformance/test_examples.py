@@ -1,0 +1,96 @@
+"""The examples run as they are, against our server and, where they take an address, the official
+one.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers_ops import running
+
+from harness import StartServer
+from websocket_frames import websocket_config, websocket_port
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(*arguments: str, folder: Path = ROOT) -> list[str]:
+    """The lines that an example prints; it must end well and say nothing on stderr."""
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=folder,
+    )
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
+def test_hello_shows_the_three_patterns(start: StartServer) -> None:
+    assert run(str(EXAMPLES / "hello.py"), start().url) == [
+        "orders.42.created: two apples {'Trace': '7'}",
+        "shout: HELLO",
+        "nobody.listens.here: no responders",
+        "jobs: 100 done, shared by 2 workers",
+    ]
+
+
+ACCOUNTS_OUTPUT = [
+    "FACTORY does not see what SHOP publishes",
+    'robot: nats: permissions violation for publish to "order.2"',
+    "connected: FACTORY/robot, SHOP/clerk, SYS/guard",
+]
+
+
+def test_accounts_on_a_server_with_their_file(kind: str, tmp_path: Path) -> None:
+    config = (EXAMPLES / "accounts.conf").read_text().replace("127.0.0.1:8222", "127.0.0.1:-1")
+    with running(kind, tmp_path, config) as server:
+        assert run(str(EXAMPLES / "accounts.py"), server.url) == ACCOUNTS_OUTPUT
+        assert "[WRN]" not in server.log
+
+
+def test_accounts_starts_a_server_of_its_own_from_any_folder(tmp_path: Path) -> None:
+    assert run(str(EXAMPLES / "accounts.py"), folder=tmp_path) == ACCOUNTS_OUTPUT
+
+
+def test_websocket_on_a_running_server(start: StartServer) -> None:
+    port = websocket_port(start(websocket_config()))
+    lines = run(str(EXAMPLES / "websocket.py"), f"ws://127.0.0.1:{port}")
+    assert lines == ["INFO", "chat.room: hello"]
+
+
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        (
+            "embedded.py",
+            [
+                "connected to <nats server v2.15.1> as client 1",
+                "hello from the same process",
+                "stopped",
+            ],
+        ),
+        ("embedded_thread.py", ["INFO", "MSG weather.north 1 5", "windy", "stopped"]),
+        ("websocket.py", ["INFO", "chat.room: hello"]),
+    ],
+)
+def test_embedded_server(name: str, output: list[str]) -> None:
+    address, *rest = run(str(EXAMPLES / name))
+    assert address.startswith("listening on ")
+    assert rest == output
+
+
+def test_the_fixture_works_in_pytest() -> None:
+    *_, summary = run("-m", "pytest", "-p", "no:cacheprovider", str(EXAMPLES / "test_orders.py"))
+    assert summary.startswith("2 passed")
+
+
+def test_every_example_is_run_here() -> None:
+    text = Path(__file__).read_text()
+    assert [p.name for p in EXAMPLES.iterdir() if p.is_file() and p.name not in text] == []
