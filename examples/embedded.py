@@ -3,7 +3,7 @@
     python examples/embedded.py
 
 Without arguments the server takes any free port of 127.0.0.1 and logs nothing. Every setting of
-`tradewind.server.options.ServerOptions` can be given by name.
+`tradewind.options.ServerOptions` can be given by name.
 """
 # ruff: noqa: T201 - an example talks to the terminal
 

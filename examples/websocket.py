@@ -13,7 +13,7 @@ import sys
 from websockets.sync.client import connect
 
 import tradewind
-from tradewind.server.options import WebsocketOptions
+from tradewind.options import WebsocketOptions
 
 
 def show(url: str) -> None:

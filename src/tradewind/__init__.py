@@ -1,4 +1,4 @@
-"""Tradewind: JetStream in Python.
+"""Tradewind: a NATS-compatible server in Python.
 
 `Server` and `serve` run a NATS-compatible server inside a program; `tradewind-server` runs it as a
 process. Names are imported on first use, so that importing the package costs nothing.

@@ -36,3 +36,17 @@ class ProtocolError(TradewindError):
 
 class ServerStartError(TradewindError):
     """The server cannot start: an address in use, a file that cannot be read or written."""
+
+
+class StoreError(TradewindError):
+    """A store cannot do what it was asked: no space, a failed write, a folder that is in use."""
+
+
+class CorruptRecord(StoreError):  # noqa: N818 - it names what was found, not what happened to us
+    """Bytes on disk are not what was written there: where, and how it shows."""
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"{path}: byte {offset}: {reason}")

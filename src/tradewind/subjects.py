@@ -20,6 +20,11 @@ def is_literal(subject: str) -> bool:
     return not any(token in ("*", ">") for token in subject.split("."))
 
 
+def is_valid_literal(subject: str) -> bool:
+    """Whether a message can be published on it: valid, and no token is a wildcard."""
+    return is_valid_subject(subject) and is_literal(subject)
+
+
 def is_subset(narrow: str, wide: str) -> bool:
     """Whether every literal subject that `narrow` matches is matched by `wide` too."""
     narrow_parts = narrow.split(".")

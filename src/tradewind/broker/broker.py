@@ -19,7 +19,6 @@ from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
 from tradewind.broker.admission import Admission
 from tradewind.broker.contracts import (
     BrokerLog,
-    BrokerOptions,
     ClosedSession,
     Observer,
     RemoteAddress,
@@ -34,15 +33,14 @@ from tradewind.broker.info import ServerInfo
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
 from tradewind.clock import Clock
+from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
 
-GLOBAL_ACCOUNT = "$G"
 SECOND_NS = 1_000_000_000
 FIRST_PING_NS = 2 * SECOND_NS
 RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
-SYSTEM_ACCOUNT_DEFAULT = "$SYS"
 
 
 class Broker:
@@ -50,7 +48,7 @@ class Broker:
 
     def __init__(
         self,
-        options: BrokerOptions,
+        options: ServerOptions,
         gates: dict[str, Gate],
         accounts: dict[str, AccountLimits],
         *,
@@ -403,7 +401,7 @@ class Broker:
 
     def reload(
         self,
-        options: BrokerOptions,
+        options: ServerOptions,
         gates: dict[str, Gate],
         accounts: dict[str, AccountLimits],
         *,

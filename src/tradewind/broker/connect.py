@@ -84,7 +84,8 @@ def parse_connect(argument: bytes, current: ConnectOptions) -> ConnectOptions:
         if entry is None or value is None:
             continue
         name, kind = entry
-        if type(value) is not kind or (kind is int and abs(value) >= _PROTOCOL_INT_MAX):
+        too_large = isinstance(value, int) and abs(value) >= _PROTOCOL_INT_MAX
+        if type(value) is not kind or too_large:
             raise ProtocolError(f"CONNECT field {key!r} takes a {kind.__name__}")
         changes[name] = value
     return replace(current, **changes)

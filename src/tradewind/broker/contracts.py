@@ -15,45 +15,6 @@ if TYPE_CHECKING:
     from tradewind.broker.session import Session
 
 
-class BrokerOptions(Protocol):
-    """The settings that the broker reads; `server.options.ServerOptions` has them all."""
-
-    @property
-    def server_name(self) -> str: ...  # noqa: D102
-    @property
-    def max_control_line_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def max_payload_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def max_pending_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def max_connections(self) -> int: ...  # noqa: D102
-    @property
-    def max_subscriptions(self) -> int: ...  # noqa: D102
-    @property
-    def max_subscription_tokens(self) -> int: ...  # noqa: D102
-    @property
-    def max_closed_clients(self) -> int: ...  # noqa: D102
-    @property
-    def max_traced_msg_len(self) -> int: ...  # noqa: D102
-    @property
-    def ping_interval_ns(self) -> int: ...  # noqa: D102
-    @property
-    def ping_max(self) -> int: ...  # noqa: D102
-    @property
-    def write_deadline_ns(self) -> int: ...  # noqa: D102
-    @property
-    def no_header_support(self) -> bool: ...  # noqa: D102
-    @property
-    def disable_sublist_cache(self) -> bool: ...  # noqa: D102
-    @property
-    def no_fast_producer_stall(self) -> bool: ...  # noqa: D102
-    @property
-    def system_account(self) -> str: ...  # noqa: D102
-    @property
-    def auth_timeout_ns(self) -> int: ...  # noqa: D102
-
-
 class BrokerLog(Protocol):
     """Where the broker says what happens."""
 

@@ -14,7 +14,6 @@ from tradewind.monitor.documents import Connection, Connz, SubscriptionDetail
 from tradewind.monitor.formats import go_duration, present, rounded_rtt_ns, timestamp, uptime
 from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
-from tradewind.monitor.subjects import covers
 from tradewind.monitor.views import (
     BrokerView,
     ClosedSessionView,
@@ -22,7 +21,8 @@ from tradewind.monitor.views import (
     SessionView,
     SubscriptionView,
 )
-from tradewind.server.options import GLOBAL_ACCOUNT
+from tradewind.options import GLOBAL_ACCOUNT
+from tradewind.subjects import collide
 
 AnyConnection: TypeAlias = SessionView | ClosedSessionView
 SortKey: TypeAlias = Callable[[AnyConnection, int], int | str]
@@ -169,7 +169,7 @@ def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> list[AnyCon
         chosen = [c for c in chosen if c.user == options.user]
     if options.filter_subject:
         wanted = options.filter_subject
-        chosen = [c for c in chosen if any(covers(wanted, s.subject) for s in c.subscriptions())]
+        chosen = [c for c in chosen if any(collide(wanted, s.subject) for s in c.subscriptions())]
     return chosen
 
 

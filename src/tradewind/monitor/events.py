@@ -25,7 +25,7 @@ from tradewind.monitor.formats import (
 )
 from tradewind.monitor.varz import subscription_total
 from tradewind.monitor.views import AccountView, ClosedSessionView, ConnectionView, SessionView
-from tradewind.server.options import GLOBAL_ACCOUNT
+from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.wire.ops import CLOSED_AUTHENTICATION_FAILURE, NATS_VERSION
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tradewind.errors import ServerStartError
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.pages import build_application
-from tradewind.server.options import LOOPBACK
+from tradewind.options import LOOPBACK
 
 HEADER_BYTES_MAX = 16 * 1024
 CONNECTIONS_MAX = 256

@@ -27,9 +27,9 @@ from tradewind.monitor.options import (
     SubszOptions,
 )
 from tradewind.monitor.parameters import PageError
-from tradewind.monitor.subjects import covers, is_literal
 from tradewind.monitor.views import AccountView
 from tradewind.route.rules import PermissionRules
+from tradewind.subjects import is_subset, is_valid_literal
 
 BAD_REQUEST = 400
 FAILED = 500
@@ -238,10 +238,10 @@ def count_subscribers(account: AccountView, subject: str, queue: str = "") -> in
     """How many client subscriptions a subject reaches; a wildcard counts the subscriptions that it
     covers.
     """
-    if is_literal(subject):
+    if is_valid_literal(subject):
         return sum(queue in ("", s.queue) for s in account.matching(subject))
     count = 0
     for offset in range(0, account.subscription_count, _SCAN_PAGE):
         page = account.all_subscriptions(offset, _SCAN_PAGE)
-        count += sum(queue in ("", s.queue) and covers(subject, s.subject) for s in page)
+        count += sum(queue in ("", s.queue) and is_subset(s.subject, subject) for s in page)
     return count

@@ -13,8 +13,8 @@ from tradewind.monitor.documents import SublistStats, SubscriptionDetail, Subsz
 from tradewind.monitor.formats import number, present, timestamp
 from tradewind.monitor.options import SubszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
-from tradewind.monitor.subjects import is_literal
 from tradewind.monitor.views import AccountView, BrokerView, SubscriptionView
+from tradewind.subjects import is_valid_literal
 
 
 def merged_stats(accounts: Iterable[AccountView]) -> SublistStats:
@@ -56,7 +56,7 @@ def _page(accounts: list[AccountView], offset: int, limit: int) -> list[Subscrip
 def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Subsz:
     """The page; raises PageError when the test subject is not one that can be published on."""
     options = paged(options)
-    if options.test and not is_literal(options.test):
+    if options.test and not is_valid_literal(options.test):
         shown = quoted(options.test)[1:-1]
         raise PageError(f"invalid test subject, must be valid publish subject: {shown}")
     accounts = [a for a in broker.accounts.values() if options.account in ("", a.name)]

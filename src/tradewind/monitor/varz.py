@@ -15,7 +15,7 @@ from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettin
 from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
 from tradewind.monitor.usage import Usage
 from tradewind.monitor.views import BrokerView
-from tradewind.server.options import ServerOptions, TlsOptions
+from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
 _AUTH_TIMEOUT_NS = 2 * SECOND_NS

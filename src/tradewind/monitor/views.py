@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from tradewind.options import ServerOptions
 from tradewind.route.rules import PermissionRules
-from tradewind.server.options import ServerOptions
 
 
 class SubscriptionView(Protocol):
@@ -82,10 +82,10 @@ class AccountView(Protocol):
         max_, avg_fanout.
         """
 
-    def matching(self, subject: str) -> list[SubscriptionView]:
+    def matching(self, subject: str) -> Sequence[SubscriptionView]:
         """The client subscriptions that a message on this subject would reach."""
 
-    def all_subscriptions(self, offset: int, limit: int) -> list[SubscriptionView]:
+    def all_subscriptions(self, offset: int, limit: int) -> Sequence[SubscriptionView]:
         """A page of the client subscriptions."""
 
     def has_interest(self, subject: str) -> bool:
@@ -155,7 +155,7 @@ class ConnectionView(Protocol):
     @property
     def account(self) -> AccountView | None: ...
 
-    def subscriptions(self) -> list[SubscriptionView]:
+    def subscriptions(self) -> Sequence[SubscriptionView]:
         """All subscriptions of this connection."""
 
 

@@ -1,8 +1,9 @@
 """Allow and deny rules, compiled for one user.
 
-Owns the decision for one subject. Publish and delivery checks run once per message on the concrete subject and use
-the trie; subscribe checks run once per SUB, compare two patterns and are plain Python. Deny always wins, also where a
-narrower allow names the same queue (nats-server had to fix that twice).
+Owns the decision for one subject. Publish and delivery checks run once per message on the concrete
+subject and use the trie; subscribe checks run once per SUB, compare two patterns and are plain
+Python. Deny always wins, also where a narrower allow names the same queue (nats-server had to fix
+that twice).
 """
 
 from tradewind.subjects import collide, is_literal, is_subset
@@ -15,7 +16,7 @@ cdef Sublist subject_set(entries):
         return None
     result = Sublist()
     for entry in entries:
-        result.add(entry.encode())
+        result.keep(entry.encode())
     return result
 
 
@@ -29,7 +30,7 @@ cdef list split_entries(entries):
 
 
 cdef class Permissions:
-    """Compiled from `route.rules.PermissionRules`; immutable, so sessions of one user may share it."""
+    """Compiled from `route.rules.PermissionRules`; immutable, so sessions of one user share it."""
 
     def __init__(self, rules):
         self.rules = rules
@@ -56,12 +57,15 @@ cdef class Permissions:
         return self.publish_allowed(subject, <uint32_t>len(subject))
 
     def may_deliver(self, bytes subject not None):
-        """Whether a message on a concrete subject may reach a subscription that is wider than a deny rule."""
+        """Whether a message on a concrete subject may reach a subscription wider than a deny rule.
+        """
         return self.delivery_allowed(subject, <uint32_t>len(subject))
 
     def may_subscribe(self, str subject not None, str queue not None=""):
-        """(allowed, filtered): `filtered` means that a deny rule covers a part of the subscription only."""
-        if self.subscribe_allow_entries is not None and not self._subscribe_is_allowed(subject, queue):
+        """(allowed, filtered): `filtered` means that a deny rule covers a part of the subscription.
+        """
+        if (self.subscribe_allow_entries is not None
+                and not self._subscribe_is_allowed(subject, queue)):
             return False, False
         filtered = False
         wildcard = not is_literal(subject)
@@ -76,7 +80,9 @@ cdef class Permissions:
         return True, filtered
 
     def _subscribe_is_allowed(self, subject, queue):
-        """A queue subscription needs an entry without queue, or with a matching one where any names a queue."""
+        """A queue subscription needs an entry without queue, or with a matching one where any names
+        a queue.
+        """
         plain = False
         queue_named = False
         for allowed, allowed_queue in self.subscribe_allow_entries:

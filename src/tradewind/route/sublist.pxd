@@ -7,7 +7,7 @@ cdef enum:
     SUB_CACHE_SLOTS_MAX = 8192
 
 ctypedef struct Subscription:
-    void* owner             # whoever receives: a SessionState of the broker; NULL for an internal subscription
+    void* owner             # whoever receives: a SessionState of the broker; NULL: internal
     void* handler           # a borrowed Python object for an internal subscription, else NULL
     int64_t delivered
     int64_t delivered_max   # 0: no limit
@@ -58,7 +58,8 @@ ctypedef struct CacheEntry:
 
 
 cdef Subscription* subscription_new(const char* subject, uint32_t subject_size, const char* queue,
-                                    uint32_t queue_size, const char* sid, uint32_t sid_size) noexcept nogil
+                                    uint32_t queue_size, const char* sid,
+                                    uint32_t sid_size) noexcept nogil
 cdef void subscription_free(Subscription* subscription) noexcept nogil
 cdef void match_free(Match* match) noexcept nogil
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil
@@ -74,6 +75,7 @@ cdef class Sublist:
     cdef uint32_t cache_evictions
     cdef bint cache_enabled
     cdef Match scratch              # result of the last uncached lookup
+    cdef SubscriptionArray kept     # made by `keep`: they live as long as the sublist
     cdef uint64_t generation
     cdef uint64_t seed
     cdef readonly uint64_t count
@@ -87,6 +89,8 @@ cdef class Sublist:
     cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil
     cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil
     cdef void _invalidate(self, const char* subject, uint32_t size) noexcept nogil
+    cdef Match* _fill(self, CacheEntry* entry, uint64_t hash_value, const char* subject,
+                      uint32_t size) noexcept nogil
     cdef Match* _lookup(self, const char* subject, uint32_t size) noexcept nogil
     cdef void _grow_cache(self) noexcept nogil
     cdef void _prune(self, Node* node) noexcept nogil

@@ -1,16 +1,21 @@
 """Subject -> subscribers: a trie of tokens with a cache for literal subjects.
 
-Owns the trie nodes and the cache; never owns a Subscription (whoever made it frees it, after `remove`). It knows
-nothing of sessions, permissions or delivery.
+Owns the trie nodes and the cache; never owns a Subscription (whoever made it frees it, after
+`remove`), except those made by `keep`. It knows nothing of sessions, permissions or delivery.
 
 Invariants
-- a node is in the trie only while it, or a node below it, holds a subscription (empty nodes are pruned);
-- `subscription.position` is its index in the plain list of its node, or in the member list of its queue group;
-- a cache entry is used only while its generation equals `generation`: a wildcard that comes or goes bumps it, a
-  literal invalidates the one entry that it can concern. So an inbox that comes and goes costs the cache nothing.
+- a node is in the trie only while it, or a node below it, holds a subscription (empty nodes are
+  pruned);
+- `subscription.position` is its index in the plain list of its node, or in the member list of its
+  queue group;
+- a cache entry is used only while its generation equals `generation`: a wildcard that comes or goes
+  bumps it, a literal invalidates the one entry that it can concern. So an inbox that comes and goes
+  costs the cache nothing;
+- the cache is bounded in bytes: neither long subjects nor large results are kept in it;
 - a Match returned by `match` is valid until the next insert, remove or match.
 
-Queue groups of equal name that match through different patterns count as one group, as in nats-server.
+Queue groups of equal name that match through different patterns count as one group, as in
+nats-server.
 """
 
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -23,13 +28,18 @@ cdef enum:
     STAR = 42
     TAIL = 62
     CACHE_SLOTS_FIRST = 64
+    # 8192 entries of at most this size stay below 64 MiB whatever a peer publishes. To a large
+    # result the lookup adds little, next to its deliveries.
+    CACHE_SUBJECT_BYTES_MAX = 512
+    CACHE_FANOUT_MAX = 256
 
 
 # ------------------------------------------------------------------ subscriptions and arrays
 
 cdef Subscription* subscription_new(const char* subject, uint32_t subject_size, const char* queue,
-                                    uint32_t queue_size, const char* sid, uint32_t sid_size) noexcept nogil:
-    """A zeroed subscription with copies of its three strings in one heap block; NULL without memory."""
+                                    uint32_t queue_size, const char* sid,
+                                    uint32_t sid_size) noexcept nogil:
+    """A zeroed subscription with copies of its strings in one heap block; NULL without memory."""
     cdef size_t size = sizeof(Subscription) + subject_size + <size_t>queue_size + sid_size
     cdef char* block = <char*>malloc(size)
     cdef Subscription* subscription = <Subscription*>block
@@ -138,13 +148,15 @@ cdef void match_free(Match* match) noexcept nogil:
 cdef int match_add_node(Match* match, Node* node) noexcept nogil:
     """Add all subscriptions of one node; queue groups merge by name."""
     cdef uint32_t index
+    # The groups of one node differ in name: only those that were there before can be the same.
+    cdef uint32_t known = match.groups.count
     cdef QueueGroup* source
     cdef QueueGroup* target
     if node.plain.count and array_extend(&match.plain, &node.plain) != 0:
         return -1
     for index in range(node.groups.count):
         source = &node.groups.items[index]
-        target = groups_find(&match.groups, match.groups.count, source.members.items[0].queue,
+        target = groups_find(&match.groups, known, source.members.items[0].queue,
                              source.members.items[0].queue_size)
         if target == NULL:
             target = groups_push(&match.groups)
@@ -157,10 +169,19 @@ cdef int match_add_node(Match* match, Node* node) noexcept nogil:
     return 0
 
 
+cdef uint64_t match_fanout(const Match* match) noexcept nogil:
+    """How many subscriptions a match holds, all members of its groups counted."""
+    cdef uint64_t fanout = match.plain.count
+    cdef uint32_t index
+    for index in range(match.groups.count):
+        fanout += match.groups.items[index].members.count
+    return fanout
+
+
 # ------------------------------------------------------------------ subjects
 
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil:
-    """No empty token, no white space, '>' only as the last token; `literal` also refuses wildcards."""
+    """No empty token, no white space, '>' only as the last; `literal` also refuses wildcards."""
     cdef uint32_t index, start = 0
     cdef char byte
     if size == 0:
@@ -224,7 +245,8 @@ cdef inline uint32_t token_end(const char* subject, uint32_t start, uint32_t siz
 
 # ------------------------------------------------------------------ nodes
 
-cdef Node* node_new(Node* parent, const char* token, uint32_t token_size, uint64_t seed) noexcept nogil:
+cdef Node* node_new(Node* parent, const char* token, uint32_t token_size,
+                    uint64_t seed) noexcept nogil:
     cdef Node* node = <Node*>calloc(1, sizeof(Node) + token_size)
     if node == NULL:
         return NULL
@@ -290,56 +312,82 @@ cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint creat
     child = <Node*>table_find(&node.children, hash_value, token, size)
     if child == NULL and create:
         child = node_new(node, token, size, node.children.seed)
-        if child != NULL and table_insert(&node.children, hash_value, &child.token[0], size, child) != 0:
+        if child != NULL and table_insert(&node.children, hash_value, &child.token[0], size,
+                                          child) != 0:
             node_free(child)
             child = NULL
     return child
 
 
-cdef int collect(Node* node, const char* subject, uint32_t start, uint32_t size, Match* match) noexcept nogil:
+cdef inline Node* child_for(const Node* node, const char* token, uint32_t size) noexcept nogil:
+    """The child for a token of a published subject, where '*' and '>' are ordinary tokens."""
+    if node.children.count == 0:
+        return NULL
+    return <Node*>table_find(&node.children, table_hash(&node.children, token, size), token, size)
+
+
+# Both walks below go on in a loop and call themselves only where a token and '*' both have a
+# branch: a peer that wants a deep C stack needs a long subject for every frame of it.
+
+cdef int collect(Node* node, const char* subject, uint32_t start, uint32_t size,
+                 Match* match) noexcept nogil:
     """Add everything below `node` that matches the tokens from `start`; -1 without memory."""
-    cdef uint32_t end = token_end(subject, start, size)
+    cdef uint32_t end
     cdef Node* child
-    if node.tail != NULL and match_add_node(match, node.tail) != 0:
-        return -1
-    child = NULL
-    if node.children.count:
-        child = <Node*>table_find(&node.children, table_hash(&node.children, subject + start, end - start),
-                                  subject + start, end - start)
-    if end == size:
-        if child != NULL and match_add_node(match, child) != 0:
+    while True:
+        end = token_end(subject, start, size)
+        if node.tail != NULL and match_add_node(match, node.tail) != 0:
             return -1
-        if node.star != NULL and match_add_node(match, node.star) != 0:
-            return -1
-        return 0
-    if child != NULL and collect(child, subject, end + 1, size, match) != 0:
-        return -1
-    if node.star != NULL and collect(node.star, subject, end + 1, size, match) != 0:
-        return -1
-    return 0
+        child = child_for(node, subject + start, end - start)
+        if end == size:
+            if child != NULL and match_add_node(match, child) != 0:
+                return -1
+            if node.star != NULL and match_add_node(match, node.star) != 0:
+                return -1
+            return 0
+        start = end + 1
+        if child == NULL:
+            node = node.star
+        elif node.star == NULL:
+            node = child
+        else:
+            if collect(child, subject, start, size, match) != 0:
+                return -1
+            node = node.star
+        if node == NULL:
+            return 0
 
 
-cdef bint any_below(Node* node, const char* subject, uint32_t start, uint32_t size) noexcept nogil:
+cdef bint any_below(const Node* node, const char* subject, uint32_t start,
+                    uint32_t size) noexcept nogil:
     """Whether at least one subscription below `node` matches; stops at the first."""
-    cdef uint32_t end = token_end(subject, start, size)
-    cdef Node* child = NULL
-    if node.tail != NULL:
-        return True
-    if node.children.count:
-        child = <Node*>table_find(&node.children, table_hash(&node.children, subject + start, end - start),
-                                  subject + start, end - start)
-    if end == size:
-        if child != NULL and (child.plain.count or child.groups.count):
+    cdef uint32_t end
+    cdef Node* child
+    while True:
+        end = token_end(subject, start, size)
+        if node.tail != NULL:
             return True
-        return (node.star != NULL
-                and (node.star.plain.count != 0 or node.star.groups.count != 0))
-    if child != NULL and any_below(child, subject, end + 1, size):
-        return True
-    return node.star != NULL and any_below(node.star, subject, end + 1, size)
+        child = child_for(node, subject + start, end - start)
+        if end == size:
+            if child != NULL and (child.plain.count or child.groups.count):
+                return True
+            return (node.star != NULL
+                    and (node.star.plain.count != 0 or node.star.groups.count != 0))
+        start = end + 1
+        if child == NULL:
+            node = node.star
+        elif node.star == NULL:
+            node = child
+        else:
+            if any_below(child, subject, start, size):
+                return True
+            node = node.star
+        if node == NULL:
+            return False
 
 
 cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
-    """A published subject is not validated; one with an empty token matches nothing, not even '>'."""
+    """Published subjects are not validated; one with an empty token matches nothing, even '>'."""
     cdef uint32_t index
     if size == 0 or subject[0] == DOT or subject[size - 1] == DOT:
         return True
@@ -359,7 +407,9 @@ cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
 # ------------------------------------------------------------------ the class
 
 cdef class Sublist:
-    """All subscriptions of one subject space. The Python methods are for tests, monitoring and the control plane."""
+    """All subscriptions of one subject space. The Python methods are for tests, monitoring and the
+    control plane.
+    """
 
     def __cinit__(self, uint64_t seed=0, bint cache=True):
         self.seed = seed
@@ -379,9 +429,14 @@ cdef class Sublist:
             match_free(&self.cache[index].match)
         free(self.cache)
         match_free(&self.scratch)
+        for index in range(self.kept.count):
+            subscription_free(self.kept.items[index])
+        free(self.kept.items)
 
     cdef int insert(self, Subscription* subscription) noexcept nogil:
-        """Put it into the trie; its subject must be valid. -1 without memory (nothing is changed then)."""
+        """Put it into the trie; its subject must be valid. -1, and nothing is changed, without
+        memory.
+        """
         cdef Node* node = self.root
         cdef Node* child
         cdef uint32_t start = 0, end
@@ -399,7 +454,8 @@ cdef class Sublist:
             start = end + 1
         array = &node.plain
         if subscription.queue_size:
-            group = groups_find(&node.groups, node.groups.count, subscription.queue, subscription.queue_size)
+            group = groups_find(&node.groups, node.groups.count, subscription.queue,
+                                subscription.queue_size)
             if group == NULL:
                 group = groups_push(&node.groups)
                 if group == NULL:
@@ -432,7 +488,8 @@ cdef class Sublist:
                 break
             start = end + 1
         if subscription.queue_size:
-            group = groups_find(&node.groups, node.groups.count, subscription.queue, subscription.queue_size)
+            group = groups_find(&node.groups, node.groups.count, subscription.queue,
+                                subscription.queue_size)
             if group == NULL:
                 return
             array_swap_remove(&group.members, subscription.position)
@@ -459,7 +516,8 @@ cdef class Sublist:
             elif parent.tail == node:
                 parent.tail = NULL
             else:
-                table_remove(&parent.children, table_hash(&parent.children, &node.token[0], node.token_size),
+                table_remove(&parent.children,
+                             table_hash(&parent.children, &node.token[0], node.token_size),
                              &node.token[0], node.token_size)
             node_free(node)
             node = parent
@@ -478,11 +536,13 @@ cdef class Sublist:
             entry.generation = 0
 
     cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil:
-        """All subscribers of a subject; NULL only without memory. See the module's invariants for its life time."""
+        """All subscribers of a subject; NULL only without memory. See the module's invariants for
+        its life time.
+        """
         cdef uint64_t hash_value
         cdef CacheEntry* entry
         self.matches += 1
-        if not self.cache_enabled or never_repeats(subject, size):
+        if not self.cache_enabled or size > CACHE_SUBJECT_BYTES_MAX or never_repeats(subject, size):
             return self._lookup(subject, size)
         if self.cache_slots == 0 or (self.cache_evictions > self.cache_slots
                                      and self.cache_slots < SUB_CACHE_SLOTS_MAX):
@@ -497,6 +557,11 @@ cdef class Sublist:
                 self.cache_hits += 1
                 return &entry.match
             self.cache_evictions += 1
+        return self._fill(entry, hash_value, subject, size)
+
+    cdef Match* _fill(self, CacheEntry* entry, uint64_t hash_value, const char* subject,
+                      uint32_t size) noexcept nogil:
+        """Look a subject up and keep the result in a cache entry, unless it is too large."""
         entry.generation = 0
         if size > entry.subject_capacity:
             free(entry.subject)
@@ -504,14 +569,21 @@ cdef class Sublist:
             entry.subject_capacity = size if entry.subject != NULL else 0
             if entry.subject == NULL:
                 return self._lookup(subject, size)
-        memcpy(entry.subject, subject, size)
+        if size:
+            memcpy(entry.subject, subject, size)
         entry.subject_size = size
         entry.hash = hash_value
         entry.match.plain.count = 0
-        entry.match.groups.count = 0
+        # Groups are not reused: over time each of them would grow to the size of the largest.
+        groups_free(&entry.match.groups)
         if not has_empty_token(subject, size) and \
                 collect(self.root, subject, 0, size, &entry.match) != 0:
             return NULL
+        if match_fanout(&entry.match) > CACHE_FANOUT_MAX:
+            match_free(&self.scratch)
+            self.scratch = entry.match
+            memset(&entry.match, 0, sizeof(Match))
+            return &self.scratch
         entry.generation = self.generation
         return &entry.match
 
@@ -527,7 +599,9 @@ cdef class Sublist:
         return not has_empty_token(subject, size) and any_below(self.root, subject, 0, size)
 
     cdef void _grow_cache(self) noexcept nogil:
-        """Start small and double while distinct subjects push each other out; old entries are dropped."""
+        """Start small and double while distinct subjects push each other out; old entries are
+        dropped.
+        """
         cdef uint32_t slots = self.cache_slots * 2 if self.cache_slots else CACHE_SLOTS_FIRST
         cdef CacheEntry* cache = <CacheEntry*>calloc(slots, sizeof(CacheEntry))
         cdef uint32_t index
@@ -543,17 +617,26 @@ cdef class Sublist:
 
     # -------------------------------------------------------------- for Python callers
 
-    def add(self, bytes subject, bytes queue=b"", bytes sid=b""):
-        """Insert a subscription and give a handle to it for `discard`; ValueError for an invalid subject."""
+    def add(self, bytes subject not None, bytes queue not None=b"", bytes sid not None=b""):
+        """Insert a subscription and give a handle to it for `discard`; ValueError for an invalid
+        subject.
+        """
         cdef Subscription* subscription
         if not subject_valid(subject, <uint32_t>len(subject), False):
             raise ValueError(f"invalid subject {subject!r}")
-        subscription = subscription_new(subject, <uint32_t>len(subject), queue, <uint32_t>len(queue), sid,
-                                        <uint32_t>len(sid))
+        subscription = subscription_new(subject, <uint32_t>len(subject), queue,
+                                        <uint32_t>len(queue), sid, <uint32_t>len(sid))
         if subscription == NULL or self.insert(subscription) != 0:
             subscription_free(subscription)
             raise MemoryError
         return <size_t>subscription
+
+    def keep(self, bytes subject not None):
+        """Insert a plain subscription that stays for good and is freed with the sublist."""
+        cdef Subscription* subscription = <Subscription*><size_t>self.add(subject)
+        if array_push(&self.kept, subscription) != 0:
+            self.discard(<size_t>subscription)
+            raise MemoryError
 
     def discard(self, size_t handle):
         """Remove and free a subscription made by `add`."""
@@ -561,7 +644,7 @@ cdef class Sublist:
         self.remove(subscription)
         subscription_free(subscription)
 
-    def find(self, bytes subject):
+    def find(self, bytes subject not None):
         """(plain handles, {queue: handles}) of the subscriptions that match a literal subject."""
         cdef Match* match = self.match(subject, <uint32_t>len(subject))
         cdef QueueGroup* group
@@ -573,15 +656,16 @@ cdef class Sublist:
         for index in range(match.groups.count):
             group = &match.groups.items[index]
             name = group.members.items[0].queue[:group.members.items[0].queue_size]
-            groups[name] = [<size_t>group.members.items[member] for member in range(group.members.count)]
+            groups[name] = [<size_t>group.members.items[member]
+                            for member in range(group.members.count)]
         return plain, groups
 
-    def has_interest(self, bytes subject):
+    def has_interest(self, bytes subject not None):
         """Whether anything matches a literal subject."""
         return self.matches_any(subject, <uint32_t>len(subject))
 
     def node_count(self):
-        """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it before."""
+        """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it."""
         cdef size_t total = 0
         cdef Node* node
         cdef uint32_t index
@@ -600,16 +684,12 @@ cdef class Sublist:
 
     def cache_stats(self):
         """(valid entries, largest fan-out, sum of fan-outs) over the cache."""
-        cdef uint32_t index, group, entries = 0
+        cdef uint32_t index, entries = 0
         cdef uint64_t fanout, largest = 0, total = 0
-        cdef CacheEntry* entry
         for index in range(self.cache_slots):
-            entry = &self.cache[index]
-            if entry.generation != self.generation:
+            if self.cache[index].generation != self.generation:
                 continue
-            fanout = entry.match.plain.count
-            for group in range(entry.match.groups.count):
-                fanout += entry.match.groups.items[group].members.count
+            fanout = match_fanout(&self.cache[index].match)
             entries += 1
             total += fanout
             largest = max(largest, fanout)

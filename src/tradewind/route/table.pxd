@@ -1,7 +1,8 @@
-"""An open-addressing hash table from byte strings to pointers, used by the trie, its cache and the sid tables.
+"""An open-addressing hash table from byte strings to pointers: for the trie and the sid tables.
 
-Owns its slot array only: keys and values belong to the caller, and a key must live as long as its entry. The hash is
-seeded, so a peer that chooses the keys cannot choose the collisions. Never raises; -1 means no memory.
+Owns its slot array only: keys and values belong to the caller, and a key must live as long as its
+entry. The hash is seeded, so a peer that chooses the keys cannot choose the collisions. Never
+raises; -1 means no memory.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -33,11 +34,12 @@ cdef inline uint64_t fold_multiply(uint64_t a, uint64_t b) noexcept nogil:
 cdef inline uint64_t hash_bytes(uint64_t seed, const char* data, size_t size) noexcept nogil:
     """A 64-bit hash built on folded 128-bit products, 16 bytes a step.
 
-    Both factors of every product hold a secret: one that a peer could make zero would erase the other, and keys that
-    collide under every seed could be written down in advance.
+    Both factors of every product hold a secret: one that a peer could make zero would erase the
+    other, and keys that collide under every seed could be written down in advance.
     """
     cdef uint64_t mask = seed ^ 0xE7037ED1A0B428DBull
-    cdef uint64_t state = fold_multiply(seed ^ 0x9E3779B97F4A7C15ull, <uint64_t>size ^ 0xA0761D6478BD642Full)
+    cdef uint64_t state = fold_multiply(seed ^ 0x9E3779B97F4A7C15ull,
+                                        <uint64_t>size ^ 0xA0761D6478BD642Full)
     cdef uint64_t first = 0, second = 0
     cdef uint32_t low = 0, high = 0
     while size > 16:
@@ -55,7 +57,7 @@ cdef inline uint64_t hash_bytes(uint64_t seed, const char* data, size_t size) no
         first = low
         second = high
     elif size > 0:
-        first = ((<uint64_t><uint8_t>data[0]) << 16) | ((<uint64_t><uint8_t>data[size >> 1]) << 8) | \
+        first = (<uint64_t><uint8_t>data[0] << 16) | (<uint64_t><uint8_t>data[size >> 1] << 8) | \
             <uint64_t><uint8_t>data[size - 1]
         second = 0
     else:
@@ -82,7 +84,8 @@ cdef inline uint32_t table_hash(const Table* table, const char* key, size_t size
     return <uint32_t>hash_bytes(table.seed, key, size)
 
 
-cdef inline void* table_find(const Table* table, uint32_t hash, const char* key, uint32_t size) noexcept nogil:
+cdef inline void* table_find(const Table* table, uint32_t hash, const char* key,
+                             uint32_t size) noexcept nogil:
     cdef uint32_t index
     cdef Slot* slot
     if table.count == 0:
@@ -132,8 +135,11 @@ cdef inline int table_insert(Table* table, uint32_t hash, const char* key, uint3
     return 0
 
 
-cdef inline void* table_remove(Table* table, uint32_t hash, const char* key, uint32_t size) noexcept nogil:
-    """Take an entry out and give its value (NULL if absent); later entries of the run move back, so no tombstones."""
+cdef inline void* table_remove(Table* table, uint32_t hash, const char* key,
+                               uint32_t size) noexcept nogil:
+    """Take an entry out and give its value (NULL if absent); later entries of the run move back, so
+    there are no tombstones.
+    """
     cdef uint32_t mask, hole, index, home
     cdef void* value
     if table.count == 0:

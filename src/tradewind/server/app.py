@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Self
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
@@ -24,12 +25,12 @@ from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.http import MonitorServer
 from tradewind.monitor.system import SystemServices
 from tradewind.nkeys import create_server_id
+from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
 from tradewind.server.files import PortsFile, write_pid_file
 from tradewind.server.listener import Listener, WebSocketListener, bind
 from tradewind.server.logs import Log
-from tradewind.server.options import LOOPBACK, SECOND_NS, ServerOptions
 from tradewind.server.reload import describe_changes
 from tradewind.server.tls import server_context
 from tradewind.wire import ops
@@ -84,13 +85,14 @@ class Server:
             seed=secrets.randbits(64),
         )
         self.view = MonitorView(self.broker)
+        self.view.report_fault = log.error
         self.system = SystemServices(
             self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
         )
 
     # ---------------------------------------------------------------- life
 
-    async def __aenter__(self) -> Server:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -146,8 +148,7 @@ class Server:
             self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
         )
         host, port = self._listener.address
-        info = self.broker.info.listener("STANDARD")
-        info.host, info.port = advertised(options.client_advertise, options.host, port)
+        self._advertise()
         self.view.listening.host, self.view.listening.port = options.host, port
         self._listener.start()
         self.log.notice(
@@ -160,6 +161,12 @@ class Server:
                 self.log.warn(
                     'Clients that are not using "TLS Handshake First" option will fail to connect'
                 )
+
+    def _advertise(self) -> None:
+        """INFO names the address that clients are to use."""
+        info = self.broker.info.listener("STANDARD")
+        options = self.options
+        info.host, info.port = advertised(options.client_advertise, options.host, self.port)
 
     def _start_websocket(self) -> None:
         options = self.options.websocket
@@ -337,7 +344,8 @@ class Server:
         context = server_context(options.tls) if options.tls else None
         gates = build_gates(options)
         self.log.reconfigure(options)
-        self.options = options
+        old, self.options = self.options, options
+        self._reload_files(old)
         if self._listener is not None:
             self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
         self.broker.reload(
@@ -348,6 +356,19 @@ class Server:
             self.log.notice(f"Reloaded: {change}")
         self.log.notice(f"Reloaded server configuration ({options.config_digest})")
         self.turn_needed()
+
+    def _reload_files(self, old: ServerOptions) -> None:
+        """What other programs learn of this server from outside of a connection."""
+        options = self.options
+        if options.client_advertise != old.client_advertise:
+            self._advertise()
+        if options.pid_file and options.pid_file != old.pid_file:
+            write_pid_file(options.pid_file)
+        if options.ports_file_dir != old.ports_file_dir:
+            if self._ports_file is not None:
+                self._ports_file.remove()
+                self._ports_file = None
+            self._write_ports_file()
 
     def reload_or_log(self) -> None:
         """The same for a signal: a bad file is only logged, the server goes on as it was."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from tradewind._version import __version__
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import BrokerLog
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 from tradewind.wire import ops
 
 

@@ -15,10 +15,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from tradewind.errors import ConfigError, ServerStartError
+from tradewind.options import ServerOptions
 from tradewind.server.app import Server as RunningServer
 from tradewind.server.config.load import load_config_file
 from tradewind.server.logs import Log, open_log
-from tradewind.server.options import ServerOptions
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
@@ -60,7 +60,7 @@ class Server(RunningServer):
     >>> async with tradewind.Server() as server:          # doctest: +SKIP
     ...     client = await nats.connect(server.url)
 
-    Keyword arguments are the names of `tradewind.server.options.ServerOptions`; `config` is the
+    Keyword arguments are the names of `tradewind.options.ServerOptions`; `config` is the
     path of a configuration file that they override. Without any it listens on a free port of
     127.0.0.1 and logs nothing; `log=True` logs to stderr.
     """

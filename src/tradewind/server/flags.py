@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import ConfigError
-from tradewind.server.options import (
+from tradewind.options import (
     DEFAULT_PORT,
     LOOPBACK,
     WILDCARDS,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from tradewind.broker.broker import Broker
+from tradewind.broker.contracts import label
 from tradewind.broker.session import Session
 from tradewind.wire import ops
 
@@ -107,6 +108,12 @@ class Link:
         if transport.get_write_buffer_size():
             self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
+    def fail(self, error: Exception) -> None:
+        """An error that should not exist: it is logged, and ends this connection only."""
+        if self._session is not None:
+            self._turns.broker.log.error(f"{label(self._session)} - internal error: {error!r}")
+            self._session.close(ops.CLOSED_READ_ERROR)
+
     def data_done(self) -> None:
         """Input was run: have the turn ended, early if somebody's outbox grew large."""
         if self._router.pressure:
@@ -169,5 +176,8 @@ class StreamLink(Link, asyncio.BufferedProtocol):
         """`nbytes` were read."""
         session = self._session
         assert session is not None
-        session.received(nbytes, self._wall_ns())
+        try:
+            session.received(nbytes, self._wall_ns())
+        except Exception as error:  # our own bug may end this connection, but no other
+            self.fail(error)
         self.data_done()

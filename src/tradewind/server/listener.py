@@ -16,8 +16,8 @@ from functools import partial
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.errors import ServerStartError
+from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.link import StreamLink, Turns
-from tradewind.server.options import TlsOptions, WebsocketOptions
 from tradewind.server.tls_link import client_pipe, late_pipe
 from tradewind.server.tls_pipe import TlsPipe, TlsSettings
 from tradewind.server.websocket_link import WebSocketLink

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tradewind.errors import ServerStartError
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 
 _FILE_MODE = 0o640
 _COLOURS = {"INF": "32", "DBG": "36", "WRN": "0;93", "ERR": "31", "FTL": "31", "TRC": "33"}

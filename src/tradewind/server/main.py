@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tradewind._version import __version__
 from tradewind.errors import ConfigError, ServerStartError
+from tradewind.options import ServerOptions
 from tradewind.server.flags import (
     USAGE,
     USAGE_TLS,
@@ -21,7 +22,6 @@ from tradewind.server.flags import (
     load_options,
     parse_flags,
 )
-from tradewind.server.options import ServerOptions
 from tradewind.wire.ops import NATS_VERSION
 
 NAME = "nats-server"  # tools look for it at the beginning of a line

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from tradewind.errors import ConfigError
+from tradewind.options import ServerOptions, TlsOptions
 from tradewind.server.config.tree import format_duration
-from tradewind.server.options import ServerOptions, TlsOptions
 
 _Say = Callable[[object], str]
 

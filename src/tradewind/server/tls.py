@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tradewind.errors import ConfigError, ServerStartError
-from tradewind.server.options import TlsOptions
+from tradewind.options import TlsOptions
 
 TlsConnection = ssl.SSLObject | ssl.SSLSocket
 

@@ -23,7 +23,7 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
-from tradewind.server.options import SECOND_NS, TlsOptions
+from tradewind.options import SECOND_NS, TlsOptions
 from tradewind.server.tls import check_pinned
 from tradewind.server.tls_codec import NOT_TLS, SLICE_BYTES, TlsCodec, tls_reason
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from tradewind.errors import ConfigError
+from tradewind.options import WebsocketOptions
 from tradewind.server.auth.cookies import parse_cookies
-from tradewind.server.options import WebsocketOptions
 
 # What an unauthenticated peer can make us hold. nats-server allows 1 MiB.
 REQUEST_BYTES_MAX = 64 * 1024

@@ -12,9 +12,9 @@ from typing import cast
 
 from tradewind.broker.contracts import RemoteAddress, label
 from tradewind.broker.session import Session
+from tradewind.options import SECOND_NS, WebsocketOptions
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Link, Turns
-from tradewind.server.options import SECOND_NS, WebsocketOptions
 from tradewind.server.tls_codec import tls_facts
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire import ops
@@ -156,7 +156,8 @@ class WebSocketLink(Link, asyncio.Protocol):
         assert self._decoder is not None
         assert self._encoder is not None
         for opcode, payload in self._decoder.take_control():
-            if opcode == OPCODE_PING and self._raw is not None:
+            # A peer that does not read gets no PONGs, or they would pile up without a limit.
+            if opcode == OPCODE_PING and self._raw is not None and not self._write_paused:
                 self._raw.write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
                 self._close_with(

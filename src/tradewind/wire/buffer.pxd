@@ -1,7 +1,7 @@
 """A growing byte buffer in C, and decimal numbers: the two things every encoder here needs.
 
-Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. Never shrinks by itself and
-never raises: a failed allocation is reported as -1 and leaves the buffer as it was.
+Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. Never shrinks
+by itself and never raises: a failed allocation is reported as -1 and leaves the buffer as it was.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -38,7 +38,7 @@ cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
     cdef char* data
     if extra <= buffer.capacity - buffer.end:
         return 0
-    # Moved only when at least as much was taken as is left: each byte pays for one move, whatever the pattern of use.
+    # Moved only when at least as much was taken as is left: so each byte taken pays for one moved.
     if buffer.begin >= size and buffer.begin > 0:
         if size > 0:
             memcpy(buffer.data, buffer.data + buffer.begin, size)

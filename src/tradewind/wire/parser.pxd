@@ -33,7 +33,7 @@ ctypedef struct Operation:
     size_t consumed
     const char* argument        # the whole argument part of the line
     size_t argument_size
-    const char* subject         # pointers into the parsed bytes; NULL/0 where the operation has none
+    const char* subject         # pointers into the parsed bytes; size 0 where there is none
     const char* reply
     const char* queue
     const char* sid
@@ -50,7 +50,7 @@ ctypedef struct ParserState:
     size_t control_line_max
     size_t payload_max
     size_t scanned              # bytes of the unfinished line that hold no LF
-    size_t argument_start       # where its blanks end, as far as seen; 0: no blanks seen
+    size_t argument_start       # where the blanks behind its verb end, as far as seen
     size_t need                 # bytes that an unfinished PUB needs in all; 0: unknown
     uint8_t skipping            # kind whose rest of line is being ignored (PING, PONG, +OK)
     uint8_t headers_allowed

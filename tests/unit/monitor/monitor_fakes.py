@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tradewind.monitor.subjects import covers
 from tradewind.route.rules import PermissionRules
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
+from tradewind.subjects import is_subset
 
 START_NS = 1_794_770_144_583_020_414
 SECOND_NS = 1_000_000_000
@@ -70,14 +70,14 @@ class FakeAccount:
         return {**empty, **self.stats}
 
     def matching(self, subject: str) -> list[FakeSubscription]:
-        return [s for s in self.subscription_list if covers(s.subject, subject)]
+        return [s for s in self.subscription_list if is_subset(subject, s.subject)]
 
     def all_subscriptions(self, offset: int, limit: int) -> list[FakeSubscription]:
         self.pages.append((offset, limit))
         return self.subscription_list[offset : offset + limit]
 
     def has_interest(self, subject: str) -> bool:
-        return any(covers(pattern, subject) for pattern in self.interest)
+        return any(is_subset(subject, pattern) for pattern in self.interest)
 
     def subscribe(self, subject: str, handler: Callable[[Any], None], queue: str = "") -> str:
         assert subject not in self.handlers
@@ -93,7 +93,7 @@ class FakeAccount:
 
     def request(self, message: FakeMessage) -> None:
         """Deliver to every service whose subject matches; fails when there is none."""
-        found = [h for pattern, h in self.handlers.items() if covers(pattern, message.subject)]
+        found = [h for pattern, h in self.handlers.items() if is_subset(message.subject, pattern)]
         assert found, f"nobody serves {message.subject}"
         for handler in found:
             handler(message)

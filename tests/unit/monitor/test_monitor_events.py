@@ -10,7 +10,7 @@ from monitor_fakes import SECOND_NS, FakeBroker, FakeClosedSession, FakeSession
 
 from tradewind.monitor.events import ACCOUNT_INTERVAL_NS, STATSZ_INTERVAL_NS, event_id
 from tradewind.monitor.system import SystemServices
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 
 
 class Stage:

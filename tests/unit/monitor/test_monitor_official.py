@@ -21,7 +21,7 @@ from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.pages import build_application
 from tradewind.monitor.system import SystemServices
 from tradewind.route.rules import PermissionRules, ResponseRule
-from tradewind.server.options import AccountOptions, ServerOptions, UserOptions
+from tradewind.options import AccountOptions, ServerOptions, UserOptions
 
 CONFIG = """
 listen: "127.0.0.1:-1"

@@ -28,7 +28,7 @@ from tradewind.monitor.options import (
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.usage import UsageMeter
 from tradewind.monitor.varz import Listening
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     JetStreamOptions,

@@ -12,7 +12,7 @@ from monitor_fakes import FakeAccount, FakeBroker, FakeMessage, FakeSubscription
 from tradewind.errors import ConfigError
 from tradewind.monitor.system import SystemServices
 from tradewind.route.rules import PermissionRules, ResponseRule
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 
 
 class Desk:

@@ -9,7 +9,7 @@ import bcrypt
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
 from tradewind.server.auth import Listener, build_gate
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     Secret,

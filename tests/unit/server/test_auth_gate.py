@@ -31,7 +31,7 @@ from tradewind.broker.identity import Credentials, Deferred, Identity
 from tradewind.errors import ConfigError
 from tradewind.route.rules import PermissionRules
 from tradewind.server.auth import build_gate, gate_notices
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     Secret,

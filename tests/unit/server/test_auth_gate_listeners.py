@@ -23,7 +23,7 @@ from auth_gate_kit import (
 from certificates import Authority
 from tradewind.broker.identity import Credentials, Identity
 from tradewind.server.auth import build_gate, gate_notices
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     Secret,

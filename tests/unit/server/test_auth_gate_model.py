@@ -15,7 +15,7 @@ from certificates import Authority
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
 from tradewind.server.auth import Listener, build_gate
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     Secret,

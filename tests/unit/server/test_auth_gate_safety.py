@@ -30,7 +30,7 @@ from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
 from tradewind.errors import ConfigError
 from tradewind.server.auth import build_gate, gate_notices
-from tradewind.server.options import (
+from tradewind.options import (
     AuthorizationOptions,
     Secret,
     ServerOptions,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
-from tradewind.server.options import Secret
+from tradewind.options import Secret
 
 
 def hashed(password: bytes) -> Secret:

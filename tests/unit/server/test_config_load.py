@@ -16,7 +16,7 @@ from tradewind.errors import ConfigError
 from tradewind.route.rules import PermissionRules, ResponseRule
 from tradewind.server.config.checks import check_options
 from tradewind.server.config.load import LoadedConfig, load_config_file
-from tradewind.server.options import (
+from tradewind.options import (
     AuthorizationOptions,
     JetStreamOptions,
     Secret,

@@ -19,7 +19,7 @@ from tradewind.errors import ConfigError
 from tradewind.server import main as main_module
 from tradewind.server.flags import USAGE, FlagError, load_options, merge, parse_flags
 from tradewind.server.main import main, running_servers, send_signal
-from tradewind.server.options import (
+from tradewind.options import (
     AuthorizationOptions,
     Secret,
     ServerOptions,

@@ -16,7 +16,7 @@ import pytest
 
 from tradewind.errors import ServerStartError
 from tradewind.server.logs import FileSink, Log, StderrSink, open_log
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 
 NOW_NS = 1_767_323_045_123_456_789  # 2026-01-02 03:04:05.123456789 UTC
 PID = os.getpid()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tradewind.errors import ConfigError
-from tradewind.server.options import (
+from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
     JetStreamOptions,

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from certificates import Authority, Certificate, write_key
 from tradewind.errors import ConfigError, ServerStartError
-from tradewind.server.options import TlsOptions
+from tradewind.options import TlsOptions
 from tradewind.server.tls import (
     check_pinned,
     peer_certificate,

@@ -9,7 +9,7 @@ import pytest
 from tls_link_kit import CONNECT, MILLISECOND_NS, Connection, Ground, until
 
 from certificates import Authority
-from tradewind.server.options import ServerOptions
+from tradewind.options import ServerOptions
 from tradewind.server.tls_pipe import (
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
@@ -239,6 +239,7 @@ async def test_plain_client_is_served_where_it_is_allowed(ground: Ground) -> Non
     await until(lambda: connection.take_sent() == b"PONG\r\n")
     assert connection.session.tls is None
     connection.session.close(ops.CLOSED_KICKED)
+    connection.turns.turn_now()
     await connection.gone()
 
 

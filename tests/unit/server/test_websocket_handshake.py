@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.errors import ConfigError
-from tradewind.server.options import WebsocketOptions
+from tradewind.options import WebsocketOptions
 from tradewind.server.websocket_handshake import REQUEST_BYTES_MAX, Handshake, HandshakeResult
 from websocket_frames import KEY_ANSWER, parse_response, request
 

@@ -15,7 +15,7 @@ from websockets.protocol import OPEN, Protocol
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from tradewind.server.options import WebsocketOptions
+from tradewind.options import WebsocketOptions
 from tradewind.server.websocket_handshake import Handshake
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 

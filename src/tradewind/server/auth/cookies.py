@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tradewind.broker.identity import Credentials
-from tradewind.server.options import WebsocketOptions
+from tradewind.options import WebsocketOptions
 
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
 _VALUE = re.compile(r"[ !#-:<-\[\]-~]*\Z")  # printable ASCII without quote, semicolon and backslash

@@ -23,10 +23,7 @@ from typing import Literal
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
 from tradewind.errors import ConfigError
-from tradewind.server.auth.certificates import CertificateMap, read_names
-from tradewind.server.auth.members import Member, Members, collect_members
-from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
-from tradewind.server.options import (
+from tradewind.options import (
     GLOBAL_ACCOUNT,
     AuthorizationOptions,
     Secret,
@@ -34,6 +31,9 @@ from tradewind.server.options import (
     TlsOptions,
     WebsocketOptions,
 )
+from tradewind.server.auth.certificates import CertificateMap, read_names
+from tradewind.server.auth.members import Member, Members, collect_members
+from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 
 Listener = Literal["standard", "websocket"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from tradewind import nkeys
 from tradewind.broker.identity import Identity
 from tradewind.errors import ConfigError
+from tradewind.options import GLOBAL_ACCOUNT, Secret, ServerOptions, UserOptions
 from tradewind.route.rules import PermissionRules
-from tradewind.server.options import GLOBAL_ACCOUNT, Secret, ServerOptions, UserOptions
 
 CONNECTION_TYPES = frozenset(
     {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}

@@ -11,7 +11,7 @@ import re
 
 import bcrypt
 
-from tradewind.server.options import Secret
+from tradewind.options import Secret
 
 # As on nats-server, a value with this prefix is always taken as a hash, even a broken one.
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$")

@@ -10,6 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from tradewind.errors import ConfigError
+from tradewind.options import (
+    GLOBAL_ACCOUNT,
+    AccountOptions,
+    AuthorizationOptions,
+    UserOptions,
+)
 from tradewind.route.rules import PermissionRules
 from tradewind.server.config.absent import (
     MESSAGE_TRACE_NOTICE,
@@ -33,12 +39,6 @@ from tradewind.server.config.reader import (
     truth,
 )
 from tradewind.server.config.tree import Node
-from tradewind.server.options import (
-    GLOBAL_ACCOUNT,
-    AccountOptions,
-    AuthorizationOptions,
-    UserOptions,
-)
 
 CONNECTION_TYPES = (
     "STANDARD",

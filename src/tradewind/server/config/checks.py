@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from tradewind.errors import ConfigError
+from tradewind.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
 from tradewind.server.config.tree import format_duration
-from tradewind.server.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
 
 _ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/]+\Z")
 

@@ -12,6 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tradewind.errors import ConfigError
+from tradewind.options import (
+    DEFAULT_PORT,
+    SECOND_NS,
+    JetStreamOptions,
+    ServerOptions,
+    TlsOptions,
+    WebsocketOptions,
+)
 from tradewind.server.config.absent import (
     NOTICES,
     PROFILING_NOTICE,
@@ -42,14 +50,6 @@ from tradewind.server.config.reader import (
 )
 from tradewind.server.config.transport import read_tls, read_websocket
 from tradewind.server.config.tree import Node, digest
-from tradewind.server.options import (
-    DEFAULT_PORT,
-    SECOND_NS,
-    JetStreamOptions,
-    ServerOptions,
-    TlsOptions,
-    WebsocketOptions,
-)
 
 LAME_DUCK_DURATION_MIN_NS = 30 * SECOND_NS
 WRITE_TIMEOUTS = ("default", "close", "retry")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from tradewind.errors import ConfigError
+from tradewind.options import SECOND_NS, Secret
 from tradewind.server.config.tree import INT64_MAX, Node, parse_duration_ns, parse_size_text
-from tradewind.server.options import SECOND_NS, Secret
 
 INT32_MAX = 2**31 - 1
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tradewind.errors import ConfigError, ServerStartError
+from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.config.absent import (
     CURVES_NOTICE,
     HANDSHAKE_RATE_NOTICE,
@@ -33,7 +34,6 @@ from tradewind.server.config.reader import (
     truth,
 )
 from tradewind.server.config.tree import Node
-from tradewind.server.options import TlsOptions, WebsocketOptions
 
 HANDSHAKE_FIRST_AUTO_NS = 50_000_000
 

@@ -1,0 +1,66 @@
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tradewind.broker.router import Router
+from tradewind.broker.session import Session
+
+@dataclass(frozen=True, slots=True)
+class AccountLimits:
+    connections_max: int = -1
+    subscriptions_max: int = -1
+    payload_bytes_max: int = -1
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    subject: str
+    queue: str
+    sid: str
+    msgs: int
+    max_msgs: int
+    cid: int
+    account: str
+
+@dataclass(frozen=True, slots=True)
+class InternalMessage:
+    account: Account
+    subject: str
+    reply: str
+    header: bytes
+    payload: bytes
+    session: Session | None
+
+class Account:
+    limits: AccountLimits
+    total_connections: int
+    slow_consumers: int
+    in_msgs: int
+    in_bytes: int
+    out_msgs: int
+    out_bytes: int
+    @property
+    def name(self) -> str: ...
+    @property
+    def sessions(self) -> dict[int, Session]: ...
+    @property
+    def session_count(self) -> int: ...
+    @property
+    def subscription_count(self) -> int: ...
+    def __init__(
+        self,
+        name: str,
+        router: Router,
+        seed: int = 0,
+        limits: AccountLimits | None = None,
+        cache: bool = True,
+    ) -> None: ...
+    def has_interest(self, subject: str) -> bool: ...
+    def publish(
+        self, subject: str, payload: bytes, reply: str = "", header: bytes = b""
+    ) -> int: ...
+    def subscribe(
+        self, subject: str, handler: Callable[[InternalMessage], object], queue: str = ""
+    ) -> int: ...
+    def unsubscribe(self, token: int) -> None: ...
+    def sublist_stats(self) -> dict[str, int | float]: ...
+    def all_subscriptions(self, offset: int = 0, limit: int = 1024) -> list[SubscriptionInfo]: ...
+    def matching(self, subject: str) -> list[SubscriptionInfo]: ...

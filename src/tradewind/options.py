@@ -1,0 +1,233 @@
+"""Every setting of a server, typed, with its default: where flags, file and embedding meet.
+
+Owns names, units and defaults. `server.config` fills these from a file, `server.flags` from the
+command line; everything else only reads them. Units are in the names: `_ns` nanoseconds, `_bytes`
+bytes. Passwords and tokens are `Secret`, which prints as asterisks wherever it ends up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tradewind.route.rules import PermissionRules
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+MIB = 1024 * 1024
+
+DEFAULT_PORT = 4222
+DEFAULT_MONITOR_PORT = 8222
+LOOPBACK = "127.0.0.1"
+WILDCARDS = ("0.0.0.0", "::", "")
+GLOBAL_ACCOUNT = "$G"
+SYSTEM_ACCOUNT = "$SYS"
+
+
+class Secret:
+    """A string that cannot be printed by accident; `reveal()` is the only way to its text."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself; call it only where it is compared or hashed."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+NO_SECRET = Secret("")
+
+
+@dataclass(frozen=True, slots=True)
+class UserOptions:
+    """One user of an account: by password, by nkey, or by TLS certificate (a name only)."""
+
+    user: str = ""
+    password: Secret = NO_SECRET
+    nkey: str = ""
+    permissions: PermissionRules | None = None
+    connection_types: frozenset[str] = frozenset()  # empty: any
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationOptions:
+    """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
+
+    `defined` tells an empty block from none: the former keeps strangers out.
+    """
+
+    user: str = ""
+    password: Secret = NO_SECRET
+    token: Secret = NO_SECRET
+    timeout_ns: int = 0  # 0: 2 s, or the TLS timeout plus 1 s
+    users: tuple[UserOptions, ...] = ()
+    default_permissions: PermissionRules | None = None
+    defined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AccountOptions:
+    """One entry of `accounts {}`. A limit of -1 means none."""
+
+    name: str
+    users: tuple[UserOptions, ...] = ()
+    default_permissions: PermissionRules | None = None
+    max_connections: int = -1
+    max_subscriptions: int = -1
+    max_payload_bytes: int = -1
+    nkey: str = ""  # its public key, if it has one
+    jetstream: bool = False
+    # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
+    # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).
+    jetstream_limits: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """A `tls {}` block or the --tls flags.
+
+    `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else how long to wait for TLS.
+    """
+
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    verify: bool = False
+    verify_and_map: bool = False
+    timeout_ns: int = 2 * SECOND_NS
+    handshake_first_ns: int | None = None
+    min_version: str = "1.2"
+    cipher_suites: tuple[str, ...] = ()  # names as in Go; empty: the defaults
+    pinned_certs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WebsocketOptions:
+    """The `websocket {}` block."""
+
+    host: str = "0.0.0.0"
+    port: int = 0
+    advertise: str = ""
+    no_tls: bool = False
+    tls: TlsOptions | None = None
+    same_origin: bool = False
+    allowed_origins: tuple[str, ...] = ()
+    compression: bool = False
+    handshake_timeout_ns: int = 2 * SECOND_NS
+    jwt_cookie: str = ""
+    user_cookie: str = ""
+    pass_cookie: str = ""
+    token_cookie: str = ""
+    no_auth_user: str = ""
+    authorization: AuthorizationOptions | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    ping_interval_ns: int = 0  # 0: the server's
+
+
+@dataclass(frozen=True, slots=True)
+class JetStreamOptions:
+    """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (our default)."""
+
+    enabled: bool = False
+    store_dir: str = ""
+    max_memory_bytes: int = -1
+    max_file_bytes: int = -1
+    domain: str = ""
+    sync_interval_ns: int = 0
+    strict: bool = True
+    # Only what the file sets: max_ack_pending, max_ha_assets, max_request_batch,
+    # duplicate_window_ns, batch_max_inflight_per_stream, batch_max_inflight_total,
+    # batch_max_msgs, batch_timeout_ns.
+    limits: dict[str, int] = field(default_factory=dict)
+    max_buffered_bytes: int = 0  # per stream, waiting to be stored; 0: the default, as below
+    max_buffered_msgs: int = 0
+    request_queue_limit: int = 0  # API requests waiting
+    info_queue_limit: int = 0
+    max_concurrent_io: int = 0
+    extension_hint: str = ""
+    unique_tag: str = ""
+    legacy_preview: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """All of it. Immutable: a reload builds a new one and compares."""
+
+    host: str = "0.0.0.0"
+    port: int = DEFAULT_PORT  # -1: any free port
+    server_name: str = ""  # empty: the server id
+    client_advertise: str = ""
+    server_tags: tuple[str, ...] = ()
+    server_metadata: dict[str, str] = field(default_factory=dict)
+    # Monitoring: port 0 is off, -1 any free port.
+    http_host: str = ""  # empty: the client host, but loopback where that is a wildcard
+    http_port: int = 0
+    https_port: int = 0
+    http_base_path: str = ""
+    # Logging
+    debug: bool = False
+    trace: bool = False
+    trace_verbose: bool = False
+    trace_headers: bool = False
+    logtime: bool = True
+    logtime_utc: bool = False
+    log_file: str = ""
+    log_size_limit_bytes: int = 0
+    log_files_max: int = 0
+    max_traced_msg_len: int = 0
+    syslog: bool = False
+    remote_syslog: str = ""
+    pid_file: str = ""
+    ports_file_dir: str = ""
+    # Limits
+    max_control_line_bytes: int = 4096
+    max_payload_bytes: int = MIB
+    max_pending_bytes: int = 64 * MIB
+    max_connections: int = 65536
+    max_subscriptions: int = 0  # 0: none
+    max_subscription_tokens: int = 0
+    max_closed_clients: int = 10_000
+    ping_interval_ns: int = 2 * MINUTE_NS
+    ping_max: int = 2
+    write_deadline_ns: int = 10 * SECOND_NS
+    write_timeout: str = "default"  # what follows a missed deadline: default, close or retry
+    lame_duck_duration_ns: int = 2 * MINUTE_NS
+    lame_duck_grace_ns: int = 10 * SECOND_NS
+    no_header_support: bool = False
+    disable_sublist_cache: bool = False
+    no_fast_producer_stall: bool = False
+    # Who may enter
+    authorization: AuthorizationOptions = AuthorizationOptions()
+    accounts: dict[str, AccountOptions] = field(default_factory=dict)
+    no_auth_user: str = ""
+    system_account: str = SYSTEM_ACCOUNT  # empty: none
+    tls: TlsOptions | None = None
+    allow_non_tls: bool = False
+    websocket: WebsocketOptions | None = None
+    jetstream: JetStreamOptions = JetStreamOptions()
+    # Where it came from
+    config_file: str = ""
+    config_digest: str = ""
+    notices: tuple[str, ...] = ()  # one line each, logged as warnings when the server starts
+
+    @property
+    def auth_timeout_ns(self) -> int:
+        """How long a connection may take to authenticate."""
+        if self.authorization.timeout_ns:
+            return self.authorization.timeout_ns
+        return self.tls.timeout_ns + SECOND_NS if self.tls else 2 * SECOND_NS

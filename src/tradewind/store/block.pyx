@@ -1,0 +1,355 @@
+"""One block: a run of records, in a file or in memory, and the index that finds them.
+
+Owns the bytes of the block that are not in the file yet (the tail), the mapping of those that are, and per sequence
+the offset of its record and the id of its subject. It never decides which messages to keep, and it does no I/O but
+through its DiskFile.
+
+Invariants
+- a sequence s is live iff first_seq <= s <= last_seq, s is not in `deleted`, and (when loaded) its offset is not
+  NO_RECORD; live_msgs and live_bytes are the count and the sum of record sizes of those;
+- records never move: an offset stays valid until the block is rewritten as a whole;
+- pointers given out by `read` are valid until the next append, flush or eviction.
+
+The index costs 8 bytes a message. It is built when the block is written or scanned and may be dropped under memory
+pressure; `scan` builds it again from the bytes, without the checksums, which were verified when the store was opened.
+"""
+
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+from tradewind.store.hash cimport Key
+from tradewind.store.records cimport RECORD_MIN, RECORD_OK, parse_record, write_record
+from tradewind.store.sequence_tree cimport (
+    sequences_count, sequences_delete, sequences_insert, sequences_insert_range)
+from tradewind.store.subject_index cimport SUBJECT_NONE
+from tradewind.wire.buffer cimport buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store import s2
+from tradewind.store.hash import key_for
+
+cdef enum:
+    TOMBSTONE_BIT = 62
+    ERASED_BIT = 63
+    TAIL_KEEP_BYTES = 65536
+
+cdef class Block:
+    """Block `number` of a stream; `file` is a DiskFile, or None for a memory stream."""
+
+    def __cinit__(self):
+        buffer_init(&self.tail)
+
+    def __init__(self, str stream not None, uint32_t number, file=None):
+        cdef Key key = key_for(f"{stream}-{number}")
+        self.key = key.state
+        self.number = number
+        self.file = file
+        self.deleted = SequenceSet()
+
+    def __dealloc__(self):
+        buffer_free(&self.tail)
+        free(self.offsets)
+        free(self.subject_ids)
+
+    # -------------------------------------------------------------- bytes
+
+    cdef int _map(self) except -1:
+        """Map (or inflate) what is in the file."""
+        cdef const unsigned char[::1] view
+        if self.file is None:
+            raise StoreError("a block in memory has nothing to map")
+        self.mapped_data = NULL
+        self.mapped_size = 0
+        self.mapped = self.file.map()
+        if s2.is_compressed(bytes(self.mapped[:4])):
+            self.mapped = s2.decode_block(bytes(self.mapped))
+            self.compressed = True
+        view = self.mapped
+        if view.shape[0]:
+            self.mapped_data = <const char*>&view[0]
+        self.mapped_size = view.shape[0]
+        return 0
+
+    cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL:
+        """A pointer to `size` bytes of the block."""
+        if offset >= self.written:
+            if <uint64_t>offset + size > self.size:
+                raise CorruptRecord(self.path, offset, "beyond the end of the block")
+            return self.tail.data + self.tail.begin + (offset - self.written)
+        if <uint64_t>offset + size > self.mapped_size:
+            self._map()
+            if <uint64_t>offset + size > self.mapped_size:
+                raise CorruptRecord(self.path, offset, "beyond the end of the file")
+        return self.mapped_data + offset
+
+    @property
+    def path(self):
+        """Where the file is; for messages."""
+        return "memory" if self.file is None else self.file.path
+
+    @property
+    def pending_bytes(self):
+        """How much is not in the file yet."""
+        return self.size - self.written
+
+    def flush(self):
+        """Write the tail, in one write; StoreError leaves everything as it was, to be tried again."""
+        cdef size_t size = buffer_size(&self.tail)
+        cdef const char* start
+        if self.file is None or size == 0:
+            return
+        start = self.tail.data + self.tail.begin
+        self.file.write((<const unsigned char[:size]><const unsigned char*>start), self.written)
+        self.written = self.size
+        if self.tail.capacity > TAIL_KEEP_BYTES * 4 and size < TAIL_KEEP_BYTES:
+            buffer_free(&self.tail)
+        else:
+            buffer_clear(&self.tail)
+
+    def release(self):
+        """Give memory back: the index and the mapping; only for a block with nothing in its tail."""
+        if self.file is None or self.size != self.written:
+            return
+        free(self.offsets)
+        free(self.subject_ids)
+        self.offsets = NULL
+        self.subject_ids = NULL
+        self.count = 0
+        self.capacity = 0
+        self.mapped = None
+        self.mapped_data = NULL
+        self.mapped_size = 0
+        buffer_free(&self.tail)
+
+    def close(self):
+        """Release everything and close the file."""
+        self.release()
+        if self.file is not None:
+            self.file.close()
+
+    @property
+    def memory_bytes(self):
+        """Anonymous memory that `release` would give back, and the tail."""
+        inflated = self.mapped_size if self.compressed else 0
+        return <uint64_t>self.capacity * 8 + self.tail.capacity + inflated
+
+    # -------------------------------------------------------------- the index
+
+    cdef bint is_loaded(self) noexcept nogil:
+        return self.offsets != NULL or self.size == 0
+
+    cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil:
+        if seq < self.base_seq or seq - self.base_seq >= self.count:
+            return NO_RECORD
+        return self.offsets[seq - self.base_seq]
+
+    cdef int _reserve(self, uint32_t count) except -1:
+        cdef uint32_t capacity
+        cdef void* memory
+        if count <= self.capacity and self.offsets != NULL:
+            return 0
+        capacity = max(count, self.capacity + self.capacity // 2, <uint32_t>64)
+        memory = realloc(self.offsets, <size_t>capacity * sizeof(uint32_t))
+        if memory == NULL:
+            raise MemoryError
+        self.offsets = <uint32_t*>memory
+        memory = realloc(self.subject_ids, <size_t>capacity * sizeof(uint32_t))
+        if memory == NULL:
+            raise MemoryError
+        self.subject_ids = <uint32_t*>memory
+        self.capacity = capacity
+        return 0
+
+    cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1:
+        """The next record in sequence order; a gap before it is filled with NO_RECORD."""
+        cdef uint64_t index
+        if self.count == 0:
+            self.base_seq = seq
+        if seq < self.base_seq + self.count:
+            raise StoreError(f"block {self.number}: sequence {seq} is not above the one before")
+        index = seq - self.base_seq
+        if index > 0xFFFFFFF0:
+            raise StoreError(f"block {self.number}: a gap of {index} sequences is too large")
+        self._reserve(<uint32_t>index + 1)
+        while self.count < index:
+            self.offsets[self.count] = NO_RECORD
+            self.subject_ids[self.count] = SUBJECT_NONE
+            self.count += 1
+        self.offsets[index] = offset
+        self.subject_ids[index] = subject_id
+        self.count += 1
+        return 0
+
+    cdef const char* plain_bytes(self) except NULL:
+        """All bytes of a block that lie in one place: wholly in the file, or wholly in memory."""
+        if self.written == 0:
+            return self.tail.data + self.tail.begin
+        if self.written != self.size:
+            raise StoreError(f"block {self.number} is partly in its file and partly in memory")
+        return self._at(0, <uint32_t>self.size)
+
+    cdef int reset_index(self) except -1:
+        self.count = 0
+        self._reserve(64)
+        return 0
+
+    cdef uint64_t indexed_to(self) noexcept nogil:
+        """The highest sequence in the index; 0 while it is empty."""
+        return self.base_seq + self.count - 1 if self.count else 0
+
+    cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
+                           uint32_t subject_id) except -1:
+        """A message found by recovery at an offset of the file."""
+        self._push(seq, offset, subject_id)
+        if self.live_msgs == 0:
+            self.deleted = SequenceSet()
+            self.first_seq = seq
+        elif seq > self.last_seq + 1:
+            self._delete_range(self.last_seq + 1, seq - 1)
+        self.last_seq = seq
+        self.last_timestamp = timestamp
+        self.live_msgs += 1
+        self.live_bytes += size
+        return 0
+
+    def adopt_file(self):
+        """Take the size of the block from its file; for recovery."""
+        self.written = self.size = 0
+        self._map()
+        self.written = self.size = self.mapped_size
+
+    def adopt_totals(self, uint64_t first_seq, uint64_t last_seq, int64_t last_timestamp, uint64_t live_bytes,
+                     SequenceSet deleted not None):
+        """Take the totals from index.db; the index stays unloaded until it is needed."""
+        self.first_seq = first_seq
+        self.last_seq = last_seq
+        self.last_timestamp = last_timestamp
+        self.live_bytes = live_bytes
+        self.deleted = deleted
+        self.live_msgs = last_seq + 1 - first_seq - sequences_count(&deleted.tree)
+
+    # -------------------------------------------------------------- appending
+
+    cdef char* room(self, uint32_t size) except NULL:
+        """Where the next record of `size` bytes is to be written; `commit_message` makes it part of the block."""
+        if self.size + size > 0xFFFFFFF0:
+            raise StoreError(f"block {self.number} would be larger than 4 GiB")
+        if buffer_reserve(&self.tail, size) != 0:
+            raise MemoryError
+        return self.tail.data + self.tail.end
+
+    cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t subject_id) except -1:
+        self.adopt_message(seq, timestamp, size, <uint32_t>self.size, subject_id)
+        self.tail.end += size
+        self.size += size
+        return 0
+
+    cdef int append_mark(self, uint64_t sequence_and_flags, int64_t timestamp) except -1:
+        """A tombstone or a skip: 30 bytes without subject or payload."""
+        cdef char* target = self.room(RECORD_MIN)
+        cdef uint64_t seq = sequence_and_flags & 0x3FFFFFFFFFFFFFFFull
+        write_record(target, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
+        self.tail.end += RECORD_MIN
+        self.size += RECORD_MIN
+        if (sequence_and_flags >> ERASED_BIT) & 1:
+            self.skip_to(seq)
+        return 0
+
+    def skip_to(self, uint64_t seq):
+        """Sequences up to `seq` are used up without a message."""
+        if self.live_msgs == 0:
+            self.deleted = SequenceSet()
+            self.first_seq = seq + 1
+        elif seq > self.last_seq:
+            self._delete_range(self.last_seq + 1, seq)
+        if seq > self.last_seq:
+            self.last_seq = seq
+
+    def _delete_range(self, uint64_t first, uint64_t last):
+        if sequences_insert_range(&self.deleted.tree, first, last) != 0:
+            raise MemoryError
+
+    def start_after(self, uint64_t seq):
+        """An empty block whose first message will be behind `seq`."""
+        self.first_seq = seq + 1
+        self.last_seq = seq
+
+    # -------------------------------------------------------------- reading and removing
+
+    cdef int read(self, uint64_t seq, Record* record) except -1:
+        """The record of a live sequence; 1 if there is none. The block must be loaded."""
+        cdef uint32_t offset = self._offset_of(seq)
+        cdef const char* start
+        cdef uint32_t size
+        if offset == NO_RECORD:
+            return 1
+        start = self._at(offset, RECORD_MIN)
+        memcpy(&size, start, 4)
+        size &= 0x7FFFFFFF
+        if parse_record(self._at(offset, size), size, record) != RECORD_OK or record.seq != seq:
+            raise CorruptRecord(self.path, offset, f"sequence {seq} is not where the index says")
+        return 0
+
+    cdef int drop(self, uint64_t seq, uint32_t size) except -1:
+        """A live sequence is live no more."""
+        if self.offsets != NULL:
+            self.offsets[seq - self.base_seq] = NO_RECORD
+        self.live_msgs -= 1
+        self.live_bytes -= size
+        if self.live_msgs == 0:
+            self.first_seq = self.last_seq + 1
+            self.deleted = SequenceSet()
+        elif seq == self.first_seq:
+            self.first_seq += 1
+            while sequences_delete(&self.deleted.tree, self.first_seq):
+                self.first_seq += 1
+        elif sequences_insert(&self.deleted.tree, seq) < 0:
+            raise MemoryError
+        return 0
+
+    cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
+        """The first live sequence >= seq that passes the filter; 0 if none. Loaded, and the filter prepared."""
+        cdef uint32_t index
+        if seq < self.base_seq:
+            seq = self.base_seq
+        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
+            if self.offsets[index] != NO_RECORD and chosen.accepts(self.subject_ids[index]):
+                return self.base_seq + index
+        return 0
+
+    cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
+        """The first live sequence >= seq of a subject; 0 if none."""
+        cdef uint32_t index
+        if seq < self.base_seq:
+            seq = self.base_seq
+        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
+            if self.subject_ids[index] == subject_id and self.offsets[index] != NO_RECORD:
+                return self.base_seq + index
+        return 0
+
+    cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
+        """The last live sequence <= seq of a subject; 0 if none."""
+        cdef int64_t index
+        if self.count == 0 or seq < self.base_seq:
+            return 0
+        index = <int64_t>min(seq - self.base_seq, <uint64_t>self.count - 1)
+        while index >= 0:
+            if self.subject_ids[index] == subject_id and self.offsets[index] != NO_RECORD:
+                return self.base_seq + <uint64_t>index
+            index -= 1
+        return 0
+
+    cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
+        """How many live sequences >= seq pass the filter."""
+        cdef uint32_t index
+        cdef uint64_t total = 0
+        if seq < self.base_seq:
+            seq = self.base_seq
+        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
+            if self.offsets[index] != NO_RECORD and chosen.accepts(self.subject_ids[index]):
+                total += 1
+        return total
+
+    def live_sequences(self):
+        """All live sequences; the block must be loaded."""
+        cdef uint32_t index
+        return [self.base_seq + index for index in range(self.count) if self.offsets[index] != NO_RECORD]

@@ -1,0 +1,116 @@
+"""What a store of messages promises, whatever it lies in: the types and the `Store` protocol.
+
+Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) keep the promise and pass one test suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from tradewind.errors import StoreError
+
+
+class NotFoundError(StoreError):
+    """There is no such message: never stored, deleted, or removed by a limit."""
+
+
+class DiscardedError(StoreError):
+    """The stream is full and its policy is to refuse new messages; the text is the official one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """How much is kept. 0 or less means no limit."""
+
+    msgs_max: int = 0
+    bytes_max: int = 0
+    age_max_ns: int = 0
+    subject_msgs_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A copy of one message."""
+
+    seq: int
+    timestamp_ns: int
+    subject: bytes
+    header: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LostMessages:
+    """Messages that were on disk and cannot be read any more, as stream info reports them."""
+
+    sequences: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """The totals of a stream."""
+
+    msgs: int
+    bytes: int
+    first_seq: int
+    first_timestamp_ns: int
+    last_seq: int
+    last_timestamp_ns: int
+    subjects: int
+    deleted: int
+    lost: LostMessages | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectState:
+    """One subject of a stream."""
+
+    msgs: int
+    first_seq: int
+    last_seq: int
+
+
+class Store(Protocol):
+    """The messages of one stream."""
+
+    @property
+    def state(self) -> StoreState:
+        """The totals now."""
+
+    def store(self, subject: bytes, header: bytes, payload: bytes, timestamp_ns: int) -> int:
+        """Append a message and give its sequence."""
+
+    def skip(self, through: int, timestamp_ns: int) -> None:
+        """Use up all sequences up to `through` without messages."""
+
+    def get(self, seq: int) -> StoredMessage:
+        """The message of a sequence; NotFoundError if there is none."""
+
+    def next_message(self, patterns: tuple[bytes, ...], seq: int) -> StoredMessage:
+        """The first message at or behind `seq` whose subject matches; NotFoundError at the end."""
+
+    def last_message(self, subject: bytes) -> StoredMessage:
+        """The newest message whose subject matches (a literal or a pattern)."""
+
+    def remove(self, seq: int, *, erase: bool = False) -> bool:
+        """Delete a message, with `erase` also its bytes; false if it is not there."""
+
+    def purge(self, pattern: bytes = b"", *, below: int = 0, keep: int = 0) -> int:
+        """Delete the messages that match, below a sequence or all but the newest `keep`; gives how many."""
+
+    def compact(self, seq: int) -> int:
+        """Delete everything below `seq`; gives how many messages that were."""
+
+    def expire(self, now_ns: int) -> int:
+        """Delete what is older than the age limit; gives how many."""
+
+    def subjects(
+        self, pattern: bytes = b"", offset: int = 0, limit: int = 100_000
+    ) -> dict[bytes, int]:
+        """Live messages per matching subject."""
+
+    def messages(self, seq: int = 0) -> Iterator[StoredMessage]:
+        """All live messages from a sequence on; the store may change meanwhile."""

@@ -1,0 +1,183 @@
+"""A stream's messages on disk, in the official format.
+
+Owns the files below `msgs/` of one stream and the order in which they reach the disk. Appends go into the tail of the
+last block; `flush` writes each block once; `begin_commit`/`finish_commit` make it durable. What was appended is
+promised only when `synced_seq` has reached it.
+
+Order rules, which every crash test checks
+- a block's name is durable before anything in it is promised;
+- a tombstone is durable before the block with the deleted record goes, because blocks go one commit later at the
+  earliest, one at a time and oldest first: no message comes back because a file did;
+- `index.db` exists only while the store is closed. It is removed, durably, before the first change.
+
+The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tradewind.errors import StoreError
+from tradewind.store.block import Block
+from tradewind.store.commit import Commit
+from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.disk import DiskFull
+from tradewind.store.layout import block_file_name
+from tradewind.store.messages import MessageStore
+
+if TYPE_CHECKING:
+    from tradewind.store.disk import Disk, DiskFile
+
+INDEX_FILE = "index.db"
+
+
+class ReadOnlyError(StoreError):
+    """The stream takes no changes, because its disk failed; reading goes on."""
+
+
+class FileStore(MessageStore):
+    """The messages of one stream below `folder` (its `msgs` directory); made by `recover.open_store`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        name: str,
+        limits: StoreLimits | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(name, limits, **settings)
+        self.keeps_tombstones = True
+        self.disk = disk
+        self.folder = folder
+        self.failure: StoreError | None = None
+        self.synced_seq = 0
+        self._lost: LostMessages | None = None
+        self._unsynced: dict[str, DiskFile] = {}
+        self._names_changed = False
+        self._trash: list[list[Block]] = []
+        self._committing: Commit | None = None
+        self._index_file_present = False
+
+    # ---------------------------------------------------------------- blocks, called by MessageStore
+
+    def open_block(self, number: int) -> Block:
+        """A new block file; its name becomes durable with the next commit."""
+        self._forget_index_file()
+        file = self.disk.create(f"{self.folder}/{block_file_name(number)}", replace=True)
+        self._names_changed = True
+        return Block(self.name, number, file)
+
+    def block_sealed(self, block: Block) -> None:
+        """The rest of it is written now; it is synced with the next commit."""
+        self._write(block)
+
+    def block_dropped(self, block: Block) -> None:
+        """Nothing in it is live: its file goes after the next commit."""
+        self._trash.append([block])
+
+    def blocks_purged(self, blocks: list[Block]) -> None:
+        """All of them go together."""
+        self._trash.append(blocks)
+
+    def _write(self, block: Block) -> None:
+        if not block.pending_bytes:
+            return
+        try:
+            block.flush()
+        except StoreError as error:
+            self.failure = error
+            raise
+        self._unsynced[block.path] = block.file
+
+    def _forget_index_file(self) -> None:
+        """A change makes index.db wrong: it must be gone first."""
+        if self._index_file_present:
+            self.disk.remove(f"{self.folder}/{INDEX_FILE}")
+            self.disk.sync_directory(self.folder)
+            self._index_file_present = False
+
+    # ---------------------------------------------------------------- durability
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has anything to do."""
+        return bool(
+            self._unsynced
+            or self._names_changed
+            or self._trash
+            or (self.last is not None and self.last.pending_bytes)
+        )
+
+    def flush(self) -> None:
+        """Write what was appended, one write per block; StoreError makes the store read-only."""
+        self.check_writable()
+        if self.last is not None:
+            self._write(self.last)
+
+    def begin_commit(self) -> Commit | None:
+        """Everything appended so far, to be synced by a worker; None if there is nothing or one is under way."""
+        if self._committing is not None or not self.is_dirty:
+            return None
+        self.flush()
+        commit = Commit(self.disk, self.last_seq, list(self._unsynced.values()))
+        if self._names_changed:
+            commit.folders.append(self.folder)
+        self._unsynced = {}
+        self._names_changed = False
+        self._committing = commit
+        return commit
+
+    def finish_commit(self, commit: Commit) -> None:
+        """The worker is done with it. Raises its error, after making the store read-only."""
+        assert commit is self._committing
+        self._committing = None
+        if commit.error is not None:
+            self.failure = commit.error
+            raise commit.error
+        self.synced_seq = max(self.synced_seq, commit.last_seq)
+        if self._trash:
+            for block in self._trash.pop(0):
+                block.close()
+                self.disk.remove(block.path)
+            self._names_changed = True
+
+    def commit(self) -> None:
+        """All of it now, in this thread; for tests, tools and the end."""
+        while (commit := self.begin_commit()) is not None:
+            commit.run()
+            self.finish_commit(commit)
+
+    def check_writable(self) -> None:
+        """ReadOnlyError, with the reason, after a failed write or sync."""
+        if self.failure is not None:
+            raise ReadOnlyError(f"stream {self.name!r} is read-only: {self.failure}")
+
+    def resume(self) -> bool:
+        """After a full disk has room again: try once more to write what is waiting; false if it is still full.
+
+        Any other failure stays: after a failed sync nobody knows what is on the disk.
+        """
+        if self.failure is None:
+            return True
+        if not isinstance(self.failure, DiskFull):
+            return False
+        failure, self.failure = self.failure, None
+        try:
+            if self.last is not None:
+                self._write(self.last)
+        except StoreError:
+            self.failure = failure
+            return False
+        return True
+
+    # ---------------------------------------------------------------- loss
+
+    @property
+    def lost(self) -> LostMessages | None:
+        """What recovery could not read."""
+        return self._lost
+
+    def set_lost(self, lost: LostMessages | None) -> None:
+        """Told by recovery."""
+        self._lost = lost

@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+# Any object with the buffer interface; typing has no name for it in Python 3.11.
+_Buffer = bytes | bytearray | memoryview[Any]
+
+VECTORED: Final[bool]
+
+@final
+class Key:
+    def __init__(self, key_bytes: bytes) -> None: ...
+    def hash(self, data: _Buffer) -> bytes: ...
+    def hash_parts(self, parts: Sequence[bytes]) -> bytes: ...
+    def hash_parts_portable(self, parts: Sequence[bytes]) -> bytes: ...
+
+def key_for(text: str) -> Key: ...

@@ -1,0 +1,260 @@
+"""Names, folders and fixed numbers of the store on disk, drawn once.
+
+Owns the folder layout, which names may become folders, the record layout, the block size rule and
+the texts from which hash keys are made. Never touches the disk: paths are plain strings relative
+to the configured store folder, and the callers hand them to `store.disk`.
+
+    jetstream/
+      <ACCOUNT>/                        "$G" is the default account
+        streams/
+          <STREAM>/
+            meta.inf  meta.sum          configuration and its hash (store.meta)
+            sources.db                  where each source stands (store.side_files)
+            msgs/
+              <N>.blk                   records, N from 1 and rising, gaps allowed
+              index.db                  optional summary of all blocks (store.index_file)
+              thw.db                    expiry of messages with a TTL (store.timing_wheel)
+              sched.db                  scheduled messages (store.side_files)
+            obs/<CONSUMER>/
+              meta.inf  meta.sum
+              o.dat                     what was delivered and acknowledged (store.consumer_file)
+            batches/<HASH>/             atomic batches in flight, each shaped like a stream
+            __msgs__/  __new_msgs__/    exist only during a purge
+          .<STREAM>/                    a stream whose deletion was interrupted
+        __snapshots__/                  staging of a restore
+
+A block is records one after the other, without header, footer or padding. One record:
+
+    offset    bytes   field
+    0         4 LE    length of the record, all of it; bit 31: it has a header block
+    4         8 LE    sequence; bit 63: erased or skipped; bit 62: tombstone
+    12        8 LE    time in ns since 1970, signed
+    20        2 LE    subject length S
+    22        S       subject
+    22+S      4 LE    header length H, only with bit 31
+    26+S      H       header block as on the wire, only with bit 31
+    ...               payload
+    length-8  8       hash of bytes 4..19, subject, header block and payload: no length is hashed
+
+A compressed block is "cmp", one byte of algorithm, the plain size as uvarint, the compressed
+stream of all but the last 8 plain bytes, and these 8 bytes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from tradewind.subjects import is_literal
+
+JETSTREAM_FOLDER: Final = "jetstream"
+STREAMS_FOLDER: Final = "streams"
+MESSAGES_FOLDER: Final = "msgs"
+CONSUMERS_FOLDER: Final = "obs"
+BATCHES_FOLDER: Final = "batches"
+PURGED_MESSAGES_FOLDER: Final = "__msgs__"
+NEW_MESSAGES_FOLDER: Final = "__new_msgs__"
+SNAPSHOTS_FOLDER: Final = "__snapshots__"
+
+META_FILE: Final = "meta.inf"
+META_SUM_FILE: Final = "meta.sum"
+META_KEY_FILE: Final = "meta.key"
+SOURCES_FILE: Final = "sources.db"
+INDEX_FILE: Final = "index.db"
+TIMERS_FILE: Final = "thw.db"
+SCHEDULES_FILE: Final = "sched.db"
+CONSUMER_FILE: Final = "o.dat"
+BLOCK_SUFFIX: Final = ".blk"
+KEY_SUFFIX: Final = ".key"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+NAME_BYTES_MAX: Final = 255
+BLOCK_NUMBER_MAX: Final = 0xFFFF_FFFF
+
+# Of a record.
+LENGTH_BYTES: Final = 4
+SEQUENCE_OFFSET: Final = 4
+TIME_OFFSET: Final = 12
+SUBJECT_LENGTH_OFFSET: Final = 20
+SUBJECT_OFFSET: Final = 22
+HEADER_LENGTH_BYTES: Final = 4
+CHECKSUM_BYTES: Final = 8
+RECORD_BYTES_MIN: Final = SUBJECT_OFFSET + CHECKSUM_BYTES
+RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
+HAS_HEADER_BIT: Final = 1 << 31
+ERASED_BIT: Final = 1 << 63
+TOMBSTONE_BIT: Final = 1 << 62
+SEQUENCE_MAX: Final = TOMBSTONE_BIT - 1
+# The official server writes its zero time (year 1) as these nanoseconds, wrapped to 64 bits.
+ZERO_TIME_NS: Final = -6795364578871345152
+
+COMPRESSED_MAGIC: Final = b"cmp"
+ALGORITHM_NONE: Final = 0
+ALGORITHM_S2: Final = 1
+
+BLOCK_BYTES_SMALL: Final = 32_000
+BLOCK_BYTES_MEDIUM: Final = 4 * 1024 * 1024
+BLOCK_BYTES_LARGE: Final = 8 * 1024 * 1024
+PAYLOAD_BYTES_DEFAULT: Final = 1024 * 1024
+# The official server's guess for a stream whose subjects are all wildcards.
+SUBJECT_BYTES_GUESS: Final = 256
+
+_FORBIDDEN_IN_NAMES: Final = {
+    " ": "a space",
+    "\t": "a tab",
+    "\r": "a carriage return",
+    "\n": "a line feed",
+    "\f": "a form feed",
+    "\0": "a zero byte",
+    ".": "'.'",
+    "*": "'*'",
+    ">": "'>'",
+    "/": "a path separator",
+    "\\": "a path separator",
+}
+
+
+def name_problem(name: str) -> str:
+    """What keeps `name` from being a stream or consumer name, or "" if nothing does.
+
+    The rule of the official server: other control characters and any letters are allowed.
+    """
+    if not name:
+        return "is empty"
+    for character in name:
+        if character in _FORBIDDEN_IN_NAMES:
+            return f"contains {_FORBIDDEN_IN_NAMES[character]}"
+    return _size_problem(name)
+
+
+def account_name_problem(name: str) -> str:
+    """What keeps `name` from being an account's folder, or "": account names may contain dots."""
+    if not name:
+        return "is empty"
+    if name in (".", "..") or "/" in name or "\0" in name:
+        return "is no name of a folder"
+    return _size_problem(name)
+
+
+def _size_problem(name: str) -> str:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "is not valid UTF-8"
+    return (
+        f"has {size} bytes, at most {NAME_BYTES_MAX} are allowed" if size > NAME_BYTES_MAX else ""
+    )
+
+
+def account_folder(account: str) -> str:
+    """The folder of an account, relative to the store folder."""
+    assert not account_name_problem(account)
+    return f"{JETSTREAM_FOLDER}/{account}"
+
+
+def stream_folder(account: str, stream: str) -> str:
+    """The folder of a stream, relative to the store folder."""
+    assert not name_problem(stream)
+    return f"{account_folder(account)}/{STREAMS_FOLDER}/{stream}"
+
+
+def consumer_folder(account: str, stream: str, consumer: str) -> str:
+    """The folder of a consumer, relative to the store folder."""
+    assert not name_problem(consumer)
+    return f"{stream_folder(account, stream)}/{CONSUMERS_FOLDER}/{consumer}"
+
+
+def block_file_name(number: int) -> str:
+    """The file name of block `number`: decimal, no leading zeros."""
+    assert 0 < number <= BLOCK_NUMBER_MAX
+    return f"{number}{BLOCK_SUFFIX}"
+
+
+def block_number(file_name: str) -> int:
+    """The number of the block in this file, 0 if the name is not one of a block.
+
+    "7.blk.tmp", "07.blk" and "7.new" are not: each block has exactly one name.
+    """
+    digits = file_name.removesuffix(BLOCK_SUFFIX)
+    if digits == file_name or not 1 <= len(digits) <= 10:
+        return 0
+    if not (digits.isascii() and digits.isdigit()) or digits[0] == "0":
+        return 0
+    number = int(digits)
+    return number if number <= BLOCK_NUMBER_MAX else 0
+
+
+def block_numbers(file_names: Iterable[str]) -> list[int]:
+    """The numbers of all blocks among these file names, rising."""
+    return sorted(number for name in file_names if (number := block_number(name)))
+
+
+def is_encrypted(file_names: Iterable[str]) -> bool:
+    """Whether the files of one folder (a stream's, its msgs or a consumer's) are encrypted.
+
+    Such a folder has a key file; we have no keys, so it must be refused as it is.
+    """
+    for name in file_names:
+        stem = name.removesuffix(KEY_SUFFIX)
+        if name == META_KEY_FILE or (stem != name and block_number(stem + BLOCK_SUFFIX)):
+            return True
+    return False
+
+
+def block_key_text(stream: str, number: int) -> str:
+    """The text whose hash key covers the records of one block."""
+    return f"{stream}-{number}"
+
+
+def stream_key_text(stream: str) -> str:
+    """The text whose hash key covers the stream's meta.inf and index.db."""
+    return stream
+
+
+def consumer_key_text(stream: str, consumer: str) -> str:
+    """The text whose hash key covers the consumer's meta.inf."""
+    return f"{stream}/{consumer}"
+
+
+def record_bytes(subject_bytes: int, header_bytes: int, payload_bytes: int) -> int:
+    """The length of a record; also what the message counts for in the stream's size."""
+    header = HEADER_LENGTH_BYTES + header_bytes if header_bytes else 0
+    return RECORD_BYTES_MIN + subject_bytes + header + payload_bytes
+
+
+def block_bytes_max(config: Mapping[str, Any], max_payload_bytes: int = 0) -> int:
+    """The size at which a block of a stream with this configuration is full.
+
+    Small streams get small blocks, because space is only given back block by block. Readers need
+    not know it, and any other size is as good for the official server.
+    """
+    estimate = _size_estimate(config, max_payload_bytes)
+    if estimate > 0:
+        quarter = (estimate // 4 + 1 + 99) // 100 * 100
+        if quarter <= BLOCK_BYTES_SMALL:
+            return BLOCK_BYTES_SMALL
+        return BLOCK_BYTES_LARGE if quarter >= BLOCK_BYTES_LARGE else BLOCK_BYTES_MEDIUM
+    if _limit(config, "max_msgs_per_subject") > 0:
+        return BLOCK_BYTES_MEDIUM
+    is_limits = config.get("retention", "limits") == "limits"
+    return BLOCK_BYTES_LARGE if is_limits else BLOCK_BYTES_MEDIUM
+
+
+def _size_estimate(config: Mapping[str, Any], max_payload_bytes: int) -> int:
+    """How large the stream can become in bytes, 0 when nothing limits it."""
+    if (max_bytes := _limit(config, "max_bytes")) > 0:
+        return max_bytes
+    if (max_messages := _limit(config, "max_msgs")) <= 0:
+        return 0
+    payload = _limit(config, "max_msg_size")
+    if payload <= 0:
+        payload = max_payload_bytes if max_payload_bytes > 0 else PAYLOAD_BYTES_DEFAULT
+    literals = [
+        len(subject.encode()) for subject in config.get("subjects") or () if is_literal(subject)
+    ]
+    subject = max(literals, default=SUBJECT_BYTES_GUESS)
+    return max_messages * (RECORD_BYTES_MIN + subject + HEADER_LENGTH_BYTES + payload)
+
+
+def _limit(config: Mapping[str, Any], field: str) -> int:
+    return int(config.get(field) or 0)

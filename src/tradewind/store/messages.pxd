@@ -1,0 +1,42 @@
+"""State of a message store; the code and the explanation are in messages.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.store.block cimport Block
+from tradewind.store.records cimport Record
+from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
+
+cdef class MessageStore:
+    cdef readonly str name
+    cdef readonly list blocks               # in order; the last one takes the appends
+    cdef readonly Block last
+    cdef readonly SubjectIndex index
+    cdef readonly uint64_t msgs
+    cdef readonly uint64_t bytes
+    cdef readonly uint64_t first_seq
+    cdef readonly uint64_t last_seq
+    cdef readonly int64_t last_timestamp
+    cdef readonly object limits             # StoreLimits
+    cdef int64_t msgs_max
+    cdef int64_t bytes_max
+    cdef int64_t age_max_ns
+    cdef int64_t subject_msgs_max
+    cdef readonly uint64_t block_bytes_max
+    cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
+    cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef uint64_t uses
+    cdef uint64_t loads_since_check
+
+    cdef Block block_of(self, uint64_t seq)
+    cdef int load_index(self, Block block) except -1
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size, const char* header, uint32_t header_size,
+                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0
+    cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
+    cdef int read(self, uint64_t seq, Record* record) except -1
+    cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0
+    cdef uint64_t last_of(self, SubjectEntry* entry) except? 0
+    cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
+    cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
+    cdef int advance_first(self) except -1
+    cdef int enforce_limits(self) except -1
+    cdef int64_t first_timestamp(self) except? -1
+    cdef object _copy(self, const Record* record)

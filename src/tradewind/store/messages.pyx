@@ -1,0 +1,649 @@
+"""The messages of one stream: sequences, subjects, limits, removal. The same code for files and for memory.
+
+Owns the blocks, the subject index and the totals. What a block lies in, and when it reaches the disk, is the business
+of the subclass: `FileStore` overrides `open_block`, `block_sealed` and `block_dropped`; here they mean memory.
+
+Invariants, checked by `verify()` and by every model test
+- msgs and bytes are the sums over the blocks; each subject's total is the number of its live messages;
+- first_seq is the lowest live sequence, or last_seq + 1 when there is none; last_seq never goes down;
+- every block but the last holds at least one live message;
+- removal by a limit leaves no trace on disk (it follows from the limits again), any other leaves a tombstone.
+"""
+
+from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
+from tradewind.store.scan cimport load_block_index
+
+from tradewind.errors import StoreError
+from tradewind.store.contract import (
+    DiscardedError, NotFoundError, StoreLimits, StoreState, StoredMessage, SubjectState)
+
+cdef enum:
+    GAP_ROLL_MIN = 65536            # a larger gap in the sequences starts a new block instead of filling an index
+    EVICTION_CHECK_LOADS = 8
+
+cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+cdef uint64_t SKIP = <uint64_t>1 << 63
+
+
+cdef class MessageStore:
+    """A stream's messages in memory; see FileStore for the one on disk."""
+
+    def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
+                 uint64_t index_bytes_max=256 * 1024 * 1024, uint64_t seed=0):
+        self.name = name
+        self.blocks = []
+        self.index = SubjectIndex(seed)
+        self.block_bytes_max = block_bytes_max
+        self.index_bytes_max = index_bytes_max
+        self.first_seq = 0
+        self.set_limits(limits or StoreLimits())
+
+    def set_limits(self, limits):
+        """New limits; `apply_limits` removes what is too much under them."""
+        self.limits = limits
+        self.msgs_max = limits.msgs_max
+        self.bytes_max = limits.bytes_max
+        self.age_max_ns = limits.age_max_ns
+        self.subject_msgs_max = limits.subject_msgs_max
+
+    # -------------------------------------------------------------- for subclasses
+
+    def open_block(self, uint32_t number):
+        """A new, empty block of that number."""
+        return Block(self.name, number)
+
+    def block_sealed(self, Block block not None):
+        """`block` will not be appended to any more."""
+
+    def block_dropped(self, Block block not None):
+        """Nothing in `block` is live; it is out of the list already."""
+
+    def blocks_purged(self, list blocks not None):
+        """The same for all of them at once."""
+
+    def check_writable(self):
+        """Raise if the store takes no changes; memory always does."""
+
+    # -------------------------------------------------------------- blocks
+
+    def add_block(self):
+        """Seal the last block and start the next one."""
+        cdef Block fresh
+        number = 1 if self.last is None else self.last.number + 1
+        if self.last is not None:
+            self.block_sealed(self.last)
+        fresh = self.open_block(number)
+        fresh.start_after(self.last_seq)
+        self.blocks.append(fresh)
+        self.last = fresh
+        self.uses += 1
+        fresh.used = self.uses
+
+    cdef Block block_of(self, uint64_t seq):
+        """The block that speaks of a sequence, or None."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        if self.last is not None and seq >= self.last.first_seq and seq <= self.last.last_seq:
+            return self.last
+        while low < high:
+            middle = (low + high) // 2
+            block = <Block>self.blocks[middle]
+            if block.last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self.blocks):
+            return None
+        block = <Block>self.blocks[low]
+        return block if block.first_seq <= seq else None
+
+    cdef int load_index(self, Block block) except -1:
+        """Have the block's index in memory; others are dropped when that is too much."""
+        self.uses += 1
+        block.used = self.uses
+        if block.is_loaded():
+            return 0
+        load_block_index(block, self.index)
+        self.loads_since_check += 1
+        if self.loads_since_check >= EVICTION_CHECK_LOADS:
+            self.loads_since_check = 0
+            self.evict(block)
+        return 0
+
+    def evict(self, Block kept=None):
+        """Release the least recently used block indexes until they fit into `index_bytes_max`."""
+        total = sum(block.memory_bytes for block in self.blocks)
+        if total <= self.index_bytes_max:
+            return
+        for block in sorted(self.blocks, key=lambda block: block.used):
+            if block is self.last or block is kept:
+                continue
+            total -= block.memory_bytes
+            block.release()
+            total += block.memory_bytes
+            if total <= self.index_bytes_max:
+                return
+
+    # -------------------------------------------------------------- append
+
+    cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
+        """A last block that takes `size` more bytes for sequence `seq`."""
+        if self.last is None:
+            self.add_block()
+        elif self.last.size and self.last.size + size > self.block_bytes_max:
+            self.add_block()
+        elif seq > self.last.last_seq + GAP_ROLL_MIN and self.last.live_msgs:
+            self.add_block()
+        return 0
+
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size, const char* header, uint32_t header_size,
+                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0:
+        """Store a message under the next sequence, then let the limits remove what is too much."""
+        cdef uint64_t size = record_size(subject_size, header_size, payload_size)
+        cdef uint64_t seq = self.last_seq + 1
+        cdef SubjectEntry* entry
+        cdef char* target
+        if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
+            raise StoreError(f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+        self.prepare_room(size, seq)
+        target = self.last.room(<uint32_t>size)
+        entry = self.index.find_or_add(subject, subject_size)
+        if entry == NULL:
+            raise MemoryError
+        write_record(target, &self.last.key, seq, timestamp, subject, subject_size, header, header_size,
+                     payload, payload_size)
+        self.last.commit_message(seq, timestamp, <uint32_t>size, entry.id)
+        if entry.total == 0:
+            entry.first_seq = seq
+            entry.first_block = self.last.number
+        entry.total += 1
+        entry.last_seq = seq
+        entry.last_block = self.last.number
+        if self.msgs == 0:
+            self.first_seq = seq
+        self.msgs += 1
+        self.bytes += size
+        self.last_seq = seq
+        self.last_timestamp = timestamp
+        if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max:
+            self._trim_subject(subject[:subject_size], self.subject_msgs_max)
+        if (self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max) or (
+                self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
+            self.enforce_limits()
+        return seq
+
+    def _trim_subject(self, bytes subject, uint64_t keep):
+        """Remove the oldest messages of a subject until only `keep` are left."""
+        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
+        while entry != NULL and entry.total > keep:
+            self.forget_message(self.first_of(entry), False)
+            entry = self.index.find(subject, <uint32_t>len(subject))
+
+    def skip(self, uint64_t through, int64_t timestamp):
+        """Use up all sequences up to `through` without messages."""
+        if through <= self.last_seq:
+            return
+        self.prepare_room(RECORD_MIN, through)
+        self.last.append_mark(through | SKIP, timestamp)
+        self.last_seq = through
+        if self.msgs == 0:
+            self.first_seq = through + 1
+
+    # -------------------------------------------------------------- look-up
+
+    cdef int read(self, uint64_t seq, Record* record) except -1:
+        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads a block."""
+        cdef Block block
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        self.load_index(block)
+        return block.read(seq, record)
+
+    cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
+        """The first live sequence >= seq whose subject passes; 0 if there is none."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        cdef SubjectEntry* entry = NULL
+        cdef uint64_t found
+        if self.msgs == 0 or seq > self.last_seq:
+            return 0
+        seq = max(seq, self.first_seq)
+        if chosen.literal is not None:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            if entry == NULL:
+                return 0
+            if entry.last_seq and entry.last_seq < seq:
+                return 0
+            if entry.first_seq and entry.first_seq >= seq:
+                return entry.first_seq
+        chosen.prepare()
+        while low < high:
+            middle = (low + high) // 2
+            if (<Block>self.blocks[middle]).last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(self.blocks):
+            block = <Block>self.blocks[low]
+            low += 1
+            if block.live_msgs == 0 or (entry != NULL and block.number < entry.first_block):
+                continue
+            if entry != NULL and block.number > entry.last_block:
+                return 0
+            self.load_index(block)
+            found = block.next_accepted(seq, chosen)
+            if found:
+                return found
+        return 0
+
+    cdef uint64_t last_of(self, SubjectEntry* entry) except? 0:
+        """The highest live sequence of a subject, looked up and remembered if it is not known."""
+        cdef Py_ssize_t index = len(self.blocks) - 1
+        cdef Block block
+        if entry.last_seq:
+            return entry.last_seq
+        while index >= 0:
+            block = <Block>self.blocks[index]
+            index -= 1
+            if block.number > entry.last_block or block.live_msgs == 0:
+                continue
+            self.load_index(block)
+            entry.last_seq = block.last_of(block.last_seq, entry.id)
+            if entry.last_seq:
+                entry.last_block = block.number
+                return entry.last_seq
+        raise StoreError(f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
+
+    cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
+        """The lowest live sequence of a subject, looked up and remembered if it is not known."""
+        cdef Py_ssize_t index = 0
+        cdef Block block
+        if entry.first_seq:
+            return entry.first_seq
+        while index < len(self.blocks):
+            block = <Block>self.blocks[index]
+            index += 1
+            if block.number < entry.first_block or block.live_msgs == 0:
+                continue
+            self.load_index(block)
+            entry.first_seq = block.first_of(block.first_seq, entry.id)
+            if entry.first_seq:
+                entry.first_block = block.number
+                return entry.first_seq
+        raise StoreError(f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
+
+    cdef int64_t first_timestamp(self) except? -1:
+        cdef Record record
+        if self.msgs == 0 or self.read(self.first_seq, &record) != 0:
+            return 0
+        return record.timestamp
+
+    # -------------------------------------------------------------- removal
+
+    cdef int forget_message(self, uint64_t seq, bint tombstone) except -1:
+        """Remove a live message from all totals; 1 if it is not live."""
+        cdef Block block
+        cdef Record record
+        cdef SubjectEntry* entry
+        cdef uint32_t size
+        cdef int64_t timestamp
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        self.load_index(block)
+        if block.read(seq, &record) != 0:
+            return 1
+        size = record.size
+        timestamp = record.timestamp
+        entry = self.index.find(record.subject, record.subject_size)
+        if entry != NULL:
+            entry.total -= 1
+            if entry.total == 0:
+                self.index.forget(entry)
+            else:
+                if seq == entry.first_seq or entry.first_seq == 0:
+                    entry.first_seq = entry.last_seq if entry.total == 1 else 0
+                    entry.first_block = max(entry.first_block, block.number) if entry.first_seq == 0 else 0
+                if seq == entry.last_seq:
+                    entry.last_seq = entry.first_seq if entry.total == 1 else 0
+                    entry.last_block = min(entry.last_block, block.number)
+        block.drop(seq, size)
+        self.msgs -= 1
+        self.bytes -= size
+        if tombstone and self.keeps_tombstones:
+            self.prepare_room(RECORD_MIN, self.last_seq)
+            self.last.append_mark(seq | TOMBSTONE, timestamp)
+        self.advance_first()
+        return 0
+
+    cdef int advance_first(self) except -1:
+        """Drop blocks without live messages and find the new first sequence."""
+        cdef Block block
+        cdef Py_ssize_t index = 0
+        if self.last is not None and self.last.live_msgs == 0 and self.last.size >= self.block_bytes_max // 2:
+            # A last block full of dead records would be kept for ever; its successor remembers the last sequence.
+            self.add_block()
+            if self.keeps_tombstones:
+                self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+        while index < len(self.blocks):
+            block = <Block>self.blocks[index]
+            if block.live_msgs == 0 and block is not self.last:
+                del self.blocks[index]
+                self.block_dropped(block)
+                continue
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                return 0
+            index += 1
+        self.first_seq = self.last_seq + 1
+        return 0
+
+    cdef int enforce_limits(self) except -1:
+        while self.msgs and self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max:
+            self.forget_message(self.first_seq, False)
+        while self.msgs and self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max:
+            self.forget_message(self.first_seq, False)
+        return 0
+
+    # -------------------------------------------------------------- the contract
+
+    def store(self, bytes subject not None, bytes header not None, bytes payload not None, int64_t timestamp_ns):
+        """Append a message and give its sequence."""
+        return self.append(subject, <uint32_t>len(subject), header, <uint32_t>len(header), payload,
+                           <uint32_t>len(payload), timestamp_ns)
+
+    def check_room(self, bytes subject not None, uint64_t message_bytes, bint per_subject=False):
+        """With discard new: DiscardedError if this message does not fit; `message_bytes` is header and payload."""
+        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
+        cdef uint64_t total = entry.total if entry != NULL else 0
+        cdef bint replaces = self.subject_msgs_max > 0 and total >= <uint64_t>self.subject_msgs_max
+        cdef uint64_t size = record_size(len(subject), 0, message_bytes)
+        if replaces and per_subject:
+            raise DiscardedError("maximum messages per subject exceeded")
+        if self.msgs_max > 0 and self.msgs >= <uint64_t>self.msgs_max and not replaces:
+            raise DiscardedError("maximum messages exceeded")
+        if self.bytes_max > 0 and self.bytes + size > <uint64_t>self.bytes_max:
+            raise DiscardedError("maximum bytes exceeded")
+
+    cdef object _copy(self, const Record* record):
+        return StoredMessage(record.seq, record.timestamp, record.subject[:record.subject_size],
+                             record.header[:record.header_size], record.payload[:record.payload_size])
+
+    def get(self, uint64_t seq):
+        """The message of a sequence; NotFoundError if there is none."""
+        cdef Record record
+        if self.read(seq, &record) != 0:
+            raise NotFoundError(f"stream {self.name!r} has no message {seq}")
+        return self._copy(&record)
+
+    def filter(self, patterns=()):
+        """A compiled filter for `next_message` and the like; keep it, it remembers its verdicts."""
+        return SubjectFilter(self.index, patterns)
+
+    def next_message(self, patterns, uint64_t seq):
+        """The first message at or behind `seq` that passes (patterns, or a filter); NotFoundError at the end."""
+        cdef SubjectFilter chosen = patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns)
+        cdef uint64_t found = self.next_matching(seq, chosen)
+        if found == 0:
+            raise NotFoundError(f"stream {self.name!r} has no matching message from {seq} on")
+        return self.get(found)
+
+    def last_message(self, bytes subject not None, uint64_t up_to=0):
+        """The newest message (at or below `up_to`) whose subject matches a literal or a pattern."""
+        cdef uint64_t best = self._last_matching(subject, up_to or self.last_seq)
+        if best == 0:
+            raise NotFoundError(f"stream {self.name!r} has no message on {subject!r}")
+        return self.get(best)
+
+    def _last_matching(self, bytes subject, uint64_t up_to):
+        cdef SubjectFilter chosen = self.filter((subject,))
+        cdef SubjectEntry* entry
+        cdef uint64_t best = 0
+        cdef uint32_t index
+        if chosen.literal is not None:
+            entry = self.index.find(subject, <uint32_t>len(subject))
+            return 0 if entry == NULL else self._last_up_to(entry.id, up_to)
+        chosen.prepare()
+        for index in range(self.index.entry_count):
+            if self.index.entries[index] != NULL and chosen.accepts(index):
+                best = max(best, <uint64_t>self._last_up_to(index, up_to))
+        return best
+
+    def _last_up_to(self, uint32_t subject_id, uint64_t up_to):
+        """The newest message of a subject at or below a sequence; 0 if there is none."""
+        cdef SubjectEntry* entry = self.index.entries[subject_id]
+        cdef uint64_t found = self.last_of(entry)
+        cdef Block block
+        if found <= up_to:
+            return found
+        for block in reversed(self.blocks):
+            if block.number < entry.first_block:
+                break
+            if block.live_msgs == 0 or block.first_seq > up_to:
+                continue
+            self.load_index(block)
+            found = block.last_of(min(up_to, block.last_seq), subject_id)
+            if found:
+                return found
+        return 0
+
+    def last_sequences(self, patterns, uint64_t up_to=0):
+        """The newest sequence of every matching subject, ascending."""
+        cdef SubjectFilter chosen = self.filter(patterns)
+        cdef uint32_t index
+        result = []
+        chosen.prepare()
+        for index in range(self.index.entry_count):
+            if self.index.entries[index] != NULL and chosen.accepts(index):
+                found = self._last_up_to(index, up_to or self.last_seq)
+                if found:
+                    result.append(found)
+        result.sort()
+        return result
+
+    def remove(self, uint64_t seq, *, erase=False):
+        """Delete a message, with `erase` also its bytes; false if it is not there."""
+        cdef Block block = self.block_of(seq)
+        if self.forget_message(seq, True) != 0:
+            return False
+        if erase and block is not None:
+            self.erase_record(block, seq)
+        return True
+
+    def erase_record(self, Block block not None, uint64_t seq):
+        """Overwrite a deleted record; in memory nothing reads it any more."""
+
+    def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
+        """Delete what matches, below a sequence, or all but the newest `keep`; gives how many."""
+        cdef uint64_t before = self.msgs
+        cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
+        if below and keep:
+            raise ValueError("purge takes a sequence or a number to keep, not both")
+        if chosen.everything and not below and not keep:
+            self._purge_all()
+            return before
+        if keep:
+            below = self._sequence_that_keeps(chosen, keep)
+        if chosen.everything:
+            return self.compact(below)
+        seq = self.next_matching(0, chosen)
+        while seq and (not below or seq < below):
+            self.forget_message(seq, True)
+            seq = self.next_matching(seq + 1, chosen)
+        return before - self.msgs
+
+    def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
+        """The sequence from which on exactly `keep` matching messages remain; 1 if there are no more."""
+        _, total = (0, self.msgs) if chosen.everything else self.index.matching_total(chosen)
+        cdef uint64_t seq = self.next_matching(0, chosen)
+        cdef uint64_t surplus = total - keep if total > keep else 0
+        while surplus and seq:
+            seq = self.next_matching(seq + 1, chosen)
+            surplus -= 1
+        return seq if total > keep else 1
+
+    def _purge_all(self):
+        cdef list dropped = self.blocks
+        if self.last is None or self.last_seq == 0:
+            return
+        number = self.last.number
+        self.block_sealed(self.last)
+        self.blocks = []
+        self.index = SubjectIndex(self.index.names.seed)
+        self.msgs = 0
+        self.bytes = 0
+        self.first_seq = self.last_seq + 1
+        self.last = self.open_block(number + 1)
+        self.last.start_after(self.last_seq)
+        self.blocks.append(self.last)
+        if self.keeps_tombstones:
+            self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+        self.blocks_purged(dropped)
+
+    def compact(self, uint64_t seq):
+        """Delete everything below `seq`; gives how many messages that were."""
+        cdef uint64_t before = self.msgs
+        if seq > self.last_seq:
+            self._purge_all()
+            self.skip(seq - 1, self.last_timestamp)
+            return before
+        while self.msgs and self.first_seq < seq:
+            self.forget_message(self.first_seq, True)
+        return before - self.msgs
+
+    def expire(self, int64_t now_ns):
+        """Delete what is older than the age limit; gives how many."""
+        cdef uint64_t before = self.msgs
+        if self.age_max_ns > 0:
+            while self.msgs and self.first_timestamp() + self.age_max_ns <= now_ns:
+                self.forget_message(self.first_seq, False)
+        return before - self.msgs
+
+    def apply_limits(self, int64_t now_ns):
+        """Bring the store under its limits, in the official order; gives how many messages went."""
+        cdef uint64_t before = self.msgs
+        self.enforce_limits()
+        self.expire(now_ns)
+        if self.subject_msgs_max > 0:
+            for subject, total in self.index.names_and_totals().items():
+                if total > self.subject_msgs_max:
+                    self._trim_subject(subject, self.subject_msgs_max)
+        return before - self.msgs
+
+    def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
+        """Live messages per matching subject."""
+        return self.index.names_and_totals(self.filter((pattern,) if pattern else ()), limit, offset)
+
+    def subject_state(self, bytes subject not None):
+        """Total, first and last sequence of one subject; None if it has no messages."""
+        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
+        if entry == NULL:
+            return None
+        return SubjectState(entry.total, self.first_of(entry), self.last_of(entry))
+
+    def count_matching(self, patterns, uint64_t seq=0):
+        """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
+        cdef SubjectFilter chosen = patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns)
+        cdef Block block
+        cdef uint64_t total = 0
+        if seq <= self.first_seq:
+            return self.msgs if chosen.everything else self.index.matching_total(chosen)[1]
+        chosen.prepare()
+        for block in self.blocks:
+            if block.last_seq < seq or block.live_msgs == 0:
+                continue
+            if chosen.everything and block.first_seq >= seq:
+                total += block.live_msgs
+                continue
+            self.load_index(block)
+            total += block.count_accepted(seq, chosen)
+        return total
+
+    def sequence_at(self, int64_t timestamp_ns):
+        """The first live sequence stored at or after a time; last_seq + 1 if there is none."""
+        cdef Block block
+        cdef Record record
+        cdef uint64_t seq
+        everything = self.filter()
+        for block in self.blocks:
+            if block.live_msgs == 0 or block.last_timestamp < timestamp_ns:
+                continue
+            self.load_index(block)
+            seq = block.first_seq
+            while seq and seq <= block.last_seq:
+                if block.read(seq, &record) == 0 and record.timestamp >= timestamp_ns:
+                    return seq
+                seq = block.next_accepted(seq + 1, everything)
+        return self.last_seq + 1
+
+    def messages(self, uint64_t seq=0):
+        """All live messages from a sequence on; the store may change meanwhile."""
+        chosen = self.filter()
+        found = self.next_matching(seq, chosen)
+        while found:
+            yield self.get(found)
+            found = self.next_matching(found + 1, chosen)
+
+    def deleted_sequences(self, uint32_t limit=100_000):
+        """The sequences between first and last that have no message, ascending."""
+        cdef Block block
+        result = []
+        expected = self.first_seq
+        for block in self.blocks:
+            if block.live_msgs == 0:
+                continue
+            result.extend(range(expected, min(block.first_seq, expected + limit)))
+            result.extend(block.deleted)
+            expected = block.last_seq + 1
+            if len(result) >= limit:
+                break
+        if self.msgs:
+            result.extend(range(expected, self.last_seq + 1))
+        return result[:limit]
+
+    @property
+    def state(self):
+        """The totals now."""
+        deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
+        return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(), self.last_seq,
+                          self.last_timestamp, self.index.live_count, deleted, self.lost)
+
+    @property
+    def lost(self):
+        """What recovery could not read; memory loses nothing."""
+        return None
+
+    def verify(self):
+        """Assert every invariant by counting again; for tests and `--check-store`."""
+        cdef Block block
+        cdef Record record
+        msgs, size, totals, previous = 0, 0, {}, 0
+        for block in self.blocks:
+            self.load_index(block)
+            live = block.live_sequences()
+            assert len(live) == block.live_msgs, (block.number, len(live), block.live_msgs)
+            assert block.live_msgs or block is self.last, block.number
+            block_bytes = 0
+            for seq in live:
+                assert seq > previous, (seq, previous)
+                previous = seq
+                assert block.read(seq, &record) == 0
+                block_bytes += record.size
+                subject = record.subject[:record.subject_size]
+                first, _, total = totals.get(subject, (seq, seq, 0))
+                totals[subject] = first, seq, total + 1
+            assert block_bytes == block.live_bytes, (block.number, block_bytes, block.live_bytes)
+            msgs += len(live)
+            size += block_bytes
+        assert (msgs, size) == (self.msgs, self.bytes), (msgs, size, self.msgs, self.bytes)
+        assert {name: entry[2] for name, entry in totals.items()} == self.index.names_and_totals()
+        for name, (first, last, total) in totals.items():
+            assert self.subject_state(name) == SubjectState(total, first, last), name
+        assert previous <= self.last_seq
+        if not msgs:
+            assert self.first_seq == (self.last_seq + 1 if self.blocks else 0), self.first_seq

@@ -1,0 +1,137 @@
+"""One record of a block: written and taken apart in place, without copies.
+
+The layout is drawn in `layout.py`. These functions own no memory; a Record points into the bytes it was parsed from.
+"""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+from tradewind.store.hash cimport HashKey, Part, hash_parts
+
+cdef enum:
+    RECORD_HEAD = 22                    # length, sequence, timestamp, subject length
+    RECORD_HASH = 8
+    RECORD_MIN = 30
+    RECORD_MAX = 33554432               # 32 MiB
+    HEADER_FLAG = 0x80000000            # bit 31 of the length: has a header block
+    SUBJECT_MAX = 65535
+
+cdef enum RecordStatus:
+    RECORD_OK = 0
+    RECORD_SHORT = 1                    # runs past the end of the bytes
+    RECORD_BAD = 2                      # lengths that cannot be, or a checksum that does not fit
+
+ctypedef struct Record:
+    uint64_t seq                        # without the flag bits
+    int64_t timestamp
+    bint erased                         # bit 63: erased or skipped
+    bint tombstone                      # bit 62
+    uint32_t size                       # of the whole record
+    const char* start
+    const char* subject
+    const char* header
+    const char* payload
+    uint32_t subject_size
+    uint32_t header_size
+    uint32_t payload_size
+
+
+cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size, uint64_t payload_size) noexcept nogil:
+    return RECORD_HEAD + subject_size + (header_size + 4 if header_size else 0) + payload_size + RECORD_HASH
+
+
+cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexcept nogil:
+    """The checksum covers sequence, timestamp, subject, header and payload, but none of the lengths."""
+    cdef Part parts[3]
+    parts[0].data = record.start + 4
+    parts[0].size = 16
+    parts[1].data = record.subject
+    if record.header_size == 0:
+        # Subject and payload lie side by side.
+        parts[1].size = <size_t>record.subject_size + record.payload_size
+        return hash_parts(key, parts, 2)
+    parts[1].size = record.subject_size
+    parts[2].data = record.header
+    parts[2].size = <size_t>record.header_size + record.payload_size
+    return hash_parts(key, parts, 3)
+
+
+cdef inline int parse_record(const char* data, size_t available, Record* record) noexcept nogil:
+    """Take the record at data[0] apart; lengths are checked, the checksum is not."""
+    cdef uint32_t length
+    cdef uint64_t sequence
+    cdef uint16_t subject_size
+    cdef uint32_t header_size = 0
+    cdef uint64_t fixed
+    if available < RECORD_MIN:
+        return RECORD_SHORT
+    memcpy(&length, data, 4)
+    memcpy(&sequence, data + 4, 8)
+    memcpy(&record.timestamp, data + 12, 8)
+    memcpy(&subject_size, data + 20, 2)
+    record.size = length & 0x7FFFFFFF
+    if record.size < RECORD_MIN or record.size > RECORD_MAX:
+        return RECORD_BAD
+    fixed = <uint64_t>RECORD_MIN + subject_size
+    if length & HEADER_FLAG:
+        if fixed + 4 > record.size:
+            return RECORD_BAD
+    elif fixed > record.size:
+        return RECORD_BAD
+    if record.size > available:
+        return RECORD_SHORT
+    if length & HEADER_FLAG:
+        memcpy(&header_size, data + RECORD_HEAD + subject_size, 4)
+        fixed += 4
+        if header_size > record.size - fixed:
+            return RECORD_BAD
+    record.start = data
+    record.erased = (sequence >> 63) & 1
+    record.tombstone = (sequence >> 62) & 1
+    record.seq = sequence & 0x3FFFFFFFFFFFFFFFull
+    record.subject = data + RECORD_HEAD
+    record.subject_size = subject_size
+    record.header_size = header_size
+    record.header = data + RECORD_HEAD + subject_size + (4 if length & HEADER_FLAG else 0)
+    record.payload = record.header + header_size
+    record.payload_size = <uint32_t>(record.size - fixed - header_size)
+    return RECORD_OK
+
+
+cdef inline bint record_is_intact(const HashKey* key, const Record* record) noexcept nogil:
+    cdef uint64_t stored
+    memcpy(&stored, record.start + record.size - RECORD_HASH, 8)
+    return stored == record_hash(key, record)
+
+
+cdef inline void write_record(char* target, const HashKey* key, uint64_t sequence, int64_t timestamp,
+                              const char* subject, uint32_t subject_size, const char* header,
+                              uint32_t header_size, const char* payload, uint32_t payload_size) noexcept nogil:
+    """Write a record of `record_size(...)` bytes; `sequence` includes its flag bits."""
+    cdef uint32_t size = <uint32_t>record_size(subject_size, header_size, payload_size)
+    cdef uint32_t length = size | (<uint32_t>HEADER_FLAG if header_size else 0)
+    cdef uint16_t subject_size16 = <uint16_t>subject_size
+    cdef char* at = target + RECORD_HEAD
+    cdef Record record
+    cdef uint64_t checksum
+    memcpy(target, &length, 4)
+    memcpy(target + 4, &sequence, 8)
+    memcpy(target + 12, &timestamp, 8)
+    memcpy(target + 20, &subject_size16, 2)
+    record.start = target
+    record.subject = at
+    record.subject_size = subject_size
+    record.header_size = header_size
+    record.payload_size = payload_size
+    if subject_size:
+        memcpy(at, subject, subject_size)
+    at += subject_size
+    if header_size:
+        memcpy(at, &header_size, 4)
+        memcpy(at + 4, header, header_size)
+        record.header = at + 4
+        at += 4 + header_size
+    if payload_size:
+        memcpy(at, payload, payload_size)
+    at += payload_size
+    checksum = record_hash(key, &record)
+    memcpy(at, &checksum, 8)

@@ -1,0 +1,157 @@
+"""Reading a block from end to end: to build its index again, or to recover it with every checksum verified.
+
+Owns the walk over records and what is done about damage. A record that does not verify never takes its neighbours
+along: the walk looks for the next one that does, and reports the bytes in between. Only what follows the last good
+record of a block may be a torn write; it is reported too, as the tail. Nothing here changes a file.
+"""
+
+from dataclasses import dataclass, field
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcmp
+from tradewind.store.records cimport (
+    RECORD_MIN, RECORD_OK, Record, parse_record, record_is_intact)
+from tradewind.store.sequence_tree cimport sequences_contains
+from tradewind.store.subject_index cimport SubjectEntry
+
+cdef enum:
+    # How far apart two sequences of one block may be when looking for the next good record behind damage.
+    RESYNC_GAP_MAX = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a block that are not records. `torn` means that nothing good follows them."""
+
+    offset: int
+    size: int
+    after_seq: int      # the last good sequence in front of them
+    before_seq: int     # the first one behind them; 0: none in this block
+    torn: bool
+
+
+@dataclass(slots=True)
+class BlockReport:
+    """What a recovered block held besides its messages."""
+
+    tombstones: list = field(default_factory=list)      # (sequence, timestamp)
+    damage: list = field(default_factory=list)          # Damage
+    records: int = 0
+    ttl_count: int = 0
+    schedule_count: int = 0
+    good_bytes: int = 0     # up to here the block is records
+
+
+cdef int load_block_index(Block block, SubjectIndex index) except -1:
+    """Build the index of a block whose totals are known; dead records are left out, checksums are not looked at."""
+    cdef uint64_t position = 0
+    cdef const char* data
+    cdef Record record
+    cdef SubjectEntry* entry
+    cdef int status
+    if block.size == 0:
+        return 0
+    data = block.plain_bytes()
+    block.reset_index()
+    while position + RECORD_MIN <= block.size:
+        status = parse_record(data + position, block.size - position, &record)
+        if status != RECORD_OK:
+            # Damage that recovery has reported: look for the next record as recovery did.
+            position = next_record(block, data, position + 1, block.indexed_to(), &record)
+            if position == 0:
+                break
+            continue
+        if not record.tombstone and not record.erased and record.seq >= block.first_seq \
+                and record.seq <= block.last_seq and record.seq > block.indexed_to() \
+                and not sequences_contains(&block.deleted.tree, record.seq):
+            entry = index.find(record.subject, record.subject_size)
+            if entry != NULL:
+                block._push(record.seq, <uint32_t>position, entry.id)
+        position += record.size
+    return 0
+
+
+cdef uint64_t next_record(Block block, const char* data, uint64_t position, uint64_t after_seq,
+                          Record* record) except? 0:
+    """Where the next intact record begins, looking byte by byte; 0 if there is none."""
+    while position + RECORD_MIN <= block.size:
+        if parse_record(data + position, block.size - position, record) == RECORD_OK \
+                and (record.tombstone or (record.seq > after_seq and record.seq - after_seq < RESYNC_GAP_MAX)) \
+                and record_is_intact(&block.key, record):
+            return position
+        position += 1
+    return 0
+
+
+cdef bint has_header(const Record* record, const char* name, size_t size) noexcept nogil:
+    """Whether a header line begins with `name` (which ends with a colon)."""
+    cdef const char* at = record.header
+    cdef const char* end = record.header + record.header_size
+    while at + size + 2 <= end:
+        if at[0] == 13 and at[1] == 10 and memcmp(at + 2, name, size) == 0:
+            return True
+        at += 1
+    return False
+
+
+cdef int take_message(Block block, SubjectIndex index, const Record* record, uint64_t position,
+                      report) except -1:
+    """A good message of a block that is being recovered."""
+    cdef SubjectEntry* entry = index.find_or_add(record.subject, record.subject_size)
+    if entry == NULL:
+        raise MemoryError
+    block.adopt_message(record.seq, record.timestamp, record.size, <uint32_t>position, entry.id)
+    if entry.total == 0:
+        entry.first_seq = record.seq
+        entry.first_block = block.number
+    entry.total += 1
+    entry.last_seq = record.seq
+    entry.last_block = block.number
+    if record.header_size:
+        if has_header(record, b"Nats-TTL:", 9):
+            report.ttl_count += 1
+        if has_header(record, b"Nats-Schedule:", 14):
+            report.schedule_count += 1
+    return 0
+
+
+def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
+    """Walk the whole block, verify everything, fill its index and the subjects; gives a BlockReport.
+
+    `after_seq` is the last sequence of the block before: messages at or below it are ignored.
+    """
+    cdef uint64_t position = 0, next_position, last = after_seq
+    cdef const char* data
+    cdef Record record
+    report = BlockReport()
+    block.start_after(after_seq)
+    if block.size == 0:
+        return report
+    data = block.plain_bytes()
+    block.reset_index()
+    while position < block.size:
+        if parse_record(data + position, block.size - position, &record) != RECORD_OK \
+                or not record_is_intact(&block.key, &record):
+            next_position = next_record(block, data, position + 1, last, &record)
+            end = next_position or block.size
+            before = record.seq if next_position and not record.tombstone else 0
+            report.damage.append(Damage(position, end - position, last, before, next_position == 0))
+            if next_position == 0:
+                break
+            position = next_position
+            continue
+        report.records += 1
+        if record.tombstone:
+            report.tombstones.append((record.seq, record.timestamp))
+        elif record.seq > last:
+            if record.erased:
+                block.skip_to(record.seq)
+            else:
+                take_message(block, index, &record, position, report)
+            last = record.seq
+        position += record.size
+        report.good_bytes = position
+    if block.live_msgs == 0 and report.tombstones:
+        highest = max(seq for seq, _ in report.tombstones)
+        block.skip_to(max(highest, block.last_seq))
+    return report

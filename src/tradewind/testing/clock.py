@@ -1,0 +1,29 @@
+"""A clock that only moves when it is told to."""
+
+from __future__ import annotations
+
+SECOND_NS = 1_000_000_000
+
+
+class FakeClock:
+    """Stands in for `tradewind.clock.SystemClock`. Both readings move together."""
+
+    def __init__(self, wall_ns: int = 1_700_000_000 * SECOND_NS) -> None:
+        self._wall_ns = wall_ns
+        # Not zero, so that "never happened" (0) and "at the start" stay different.
+        self._monotonic_ns = SECOND_NS
+
+    def monotonic_ns(self) -> int:
+        """For deadlines: never goes back."""
+        return self._monotonic_ns
+
+    def wall_ns(self) -> int:
+        """For stamps: nanoseconds since 1970, UTC."""
+        return self._wall_ns
+
+    def advance_ns(self, duration_ns: int) -> None:
+        """Let time pass; nothing is called by it, see `InProcessServer.advance`."""
+        if duration_ns < 0:
+            raise ValueError(f"time does not go back, but {duration_ns} ns was asked for")
+        self._wall_ns += duration_ns
+        self._monotonic_ns += duration_ns

@@ -1,0 +1,296 @@
+"""What a file system keeps through a power failure: the rules of the simulated disk.
+
+Owns files and folders with two faces, what programs see and what is durable, and the choice of
+what survives of the difference between them. Knows no paths, no errors and no faults; `disk.py`
+puts those on top.
+
+The rules, none of them kinder than a real file system:
+
+- A file's size is one number that the file system keeps in order: after a power failure it is one
+  of the sizes that the file had since its last sync, with every cut before that moment in effect.
+- Written bytes arrive in any selection and order, torn at sectors of 512 bytes, the last one to
+  arrive even at a byte. Where the size arrived and the bytes did not there are zeros.
+- Changes of names survive each for itself, together with what they rest on: what happened to the
+  same names before, the folder that a file was moved to, the emptying of a folder that is gone.
+  So a name never points to something that never was, and nothing durable gets lost in a move.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+SECTOR_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One write or cut of a file that no sync has made durable yet."""
+
+    step: int  # when it happened, among all effects of the disk
+    offset: int  # where the data goes; for a cut, the new size
+    data: bytes | None  # None is a cut (or a growth without data)
+    size_after: int
+
+
+class Mapping(bytearray):
+    """The bytes behind a mapping; a class of our own because only that can be referred to weakly."""
+
+
+class FileNode:
+    """A file: its bytes as programs see them, as they are durable, and the effects between.
+
+    Both faces are immutable `bytes` until they change, so that the many disks that may come out of
+    one power failure share them.
+    """
+
+    __slots__ = ("_durable", "_visible", "linked", "mappings", "pending")
+
+    def __init__(self, content: bytes = b"") -> None:
+        self._visible: bytes | bytearray = content
+        self._durable: bytes | bytearray = content
+        self.pending: list[Effect] = []
+        self.linked = True
+        self.mappings: weakref.WeakSet[Mapping] = weakref.WeakSet()
+
+    @property
+    def size(self) -> int:
+        """As programs see it."""
+        return len(self._visible)
+
+    def visible(self) -> bytes:
+        """What programs see."""
+        self._visible = bytes(self._visible)
+        return self._visible
+
+    def durable(self) -> bytes:
+        """What no power failure can take, apart from what the pending effects may do to it."""
+        self._durable = bytes(self._durable)
+        return self._durable
+
+    def read(self, offset: int, size: int) -> bytes:
+        """What programs see of a part."""
+        return bytes(memoryview(self._visible)[offset : offset + size])
+
+    def write(self, step: int, offset: int, data: bytes) -> None:
+        """Put bytes somewhere, at first only where programs see them."""
+        size_after = max(self.size, offset + len(data))
+        self._add(Effect(step, offset, data, size_after))
+
+    def truncate(self, step: int, size: int) -> None:
+        """Cut or lengthen, at first only where programs see it."""
+        self._add(Effect(step, size, None, size))
+
+    def _add(self, effect: Effect) -> None:
+        if isinstance(self._visible, bytes):
+            self._visible = bytearray(self._visible)
+        _apply(self._visible, effect)
+        self.pending.append(effect)
+
+    def sync(self) -> None:
+        """All effects so far become durable."""
+        if not self.pending:
+            return
+        if isinstance(self._durable, bytes):
+            self._durable = bytearray(self._durable)
+        for effect in self.pending:
+            _apply(self._durable, effect)
+        self.pending.clear()
+
+    def forget(self, random: Random) -> None:
+        """A sync that failed: some bytes arrived, and no later sync will care for the others."""
+        self._durable = scattered(self, random.random(), random)
+        self.pending.clear()
+
+    def settle(self, content: bytes) -> None:
+        """Make this the content, durable and visible."""
+        self._visible = self._durable = content
+        self.pending.clear()
+
+
+class FolderNode:
+    """A folder: its names as programs see them, and as they are durable."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+
+
+Node = FileNode | FolderNode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """One creation, removal or rename that no sync has made durable yet; all of it or nothing."""
+
+    step: int
+    sets: tuple[tuple[FolderNode, str, Node | None], ...]  # names and what they mean now
+    is_rename: bool = False
+    gone: FolderNode | None = None  # the folder that was removed or replaced
+    # A folder that moved to another folder: rests on all before, or folders could end in a ring.
+    is_move: bool = False
+
+
+@dataclass(slots=True)
+class _Causes:
+    """What the changes that are kept so far rest on, while walking back in time."""
+
+    names: set[tuple[FolderNode, str]] = field(default_factory=set)
+    reachable: set[Node] = field(default_factory=set)
+    emptied: set[FolderNode] = field(default_factory=set)
+    everything: bool = False
+
+    def need(self, change: Change) -> bool:
+        return self.everything or any(
+            (folder, name) in self.names or folder in self.emptied or node in self.reachable
+            for folder, name, node in change.sets
+        )
+
+    def add(self, change: Change) -> None:
+        for folder, name, node in change.sets:
+            self.names.add((folder, name))
+            if node is not None and (change.is_rename or node in self.reachable):
+                self.reachable.add(folder)
+        if change.gone is not None:
+            self.emptied.add(change.gone)
+        self.everything = self.everything or change.is_move
+
+
+def with_causes(changes: list[Change], chosen: Callable[[Change], bool]) -> list[Change]:
+    """The chosen changes and all that they rest on, in their order."""
+    causes = _Causes()
+    kept: list[Change] = []
+    for change in reversed(changes):
+        if chosen(change) or causes.need(change):
+            kept.append(change)
+            causes.add(change)
+    kept.reverse()
+    return kept
+
+
+def make_durable(changes: list[Change]) -> None:
+    """These changes are on the platter."""
+    for change in changes:
+        for folder, name, node in change.sets:
+            if node is None:
+                folder.durable.pop(name, None)
+            else:
+                folder.durable[name] = node
+
+
+def files_below(folder: FolderNode) -> Iterator[FileNode]:
+    """Every file that programs see."""
+    for node in folder.entries.values():
+        if isinstance(node, FileNode):
+            yield node
+        else:
+            yield from files_below(node)
+
+
+def tree_after(
+    root: FolderNode, survivors: list[Change], content: Callable[[FileNode], bytes]
+) -> FolderNode:
+    """A new tree, all of it durable: the durable names with these changes, each file with what
+    `content` says is left of it.
+    """
+    names: dict[FolderNode, dict[str, Node]] = {}
+    for change in survivors:
+        for folder, name, node in change.sets:
+            if folder not in names:
+                names[folder] = dict(folder.durable)
+            if node is None:
+                names[folder].pop(name, None)
+            else:
+                names[folder][name] = node
+
+    def copied(folder: FolderNode) -> FolderNode:
+        copy = FolderNode()
+        for name, node in names.get(folder, folder.durable).items():
+            if isinstance(node, FileNode):
+                copy.entries[name] = FileNode(content(node) if node.pending else node.durable())
+            else:
+                copy.entries[name] = copied(node)
+        copy.durable = dict(copy.entries)
+        return copy
+
+    return copied(root)
+
+
+def up_to_step(node: FileNode, step: int, random: Random | None = None) -> bytes:
+    """What is left if the effects arrived in order up to this step; with `random` the last write is
+    torn at a byte.
+    """
+    content = bytearray(node.durable())
+    kept = [effect for effect in node.pending if effect.step <= step]
+    for effect in kept:
+        if random is not None and effect is kept[-1] and effect.data:
+            size_before = len(content)
+            part = effect.data[: random.randint(0, len(effect.data))]
+            _apply(content, Effect(effect.step, effect.offset, part, 0))
+            content.extend(bytes(random.choice((0, effect.size_after - len(content)))))
+            assert size_before <= len(content) <= effect.size_after
+        else:
+            _apply(content, effect)
+    return bytes(content)
+
+
+def scattered(node: FileNode, share: float, random: Random) -> bytes:
+    """What is left if any selection of the written sectors arrived, in any order.
+
+    `share` is the part of the writes that arrive.
+    """
+    pending = node.pending
+    moment = random.choice((0, len(pending), random.randint(0, len(pending))))
+    durable = node.durable()
+    size = pending[moment - 1].size_after if moment else len(durable)
+    cuts = [
+        (place, effect.offset)
+        for place, effect in enumerate(pending[:moment])
+        if effect.data is None
+    ]
+    content = bytearray(durable[: min([size, *(cut for _, cut in cuts)])])
+    content.extend(bytes(size - len(content)))
+    arrived = [
+        (place, effect)
+        for place, effect in enumerate(pending)
+        if effect.data is not None and random.random() < share
+    ]
+    if random.random() < 0.3:
+        random.shuffle(arrived)
+    tears = random.random() < 0.6
+    for count, (place, effect) in enumerate(arrived, 1):
+        end = min([size, *(cut for when, cut in cuts if when > place)])
+        assert effect.data is not None
+        for start, piece in _pieces(effect.offset, effect.data):
+            if tears and random.random() < 0.3:
+                continue
+            if tears and count == len(arrived):
+                piece = piece[: random.choice((len(piece), random.randint(0, len(piece))))]
+            piece = piece[: max(0, end - start)]
+            content[start : start + len(piece)] = piece
+    assert len(content) == size
+    return bytes(content)
+
+
+def _pieces(offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The data cut where sectors of the file begin."""
+    start = 0
+    while start < len(data):
+        end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
+        yield offset + start, data[start:end]
+        start = end
+
+
+def _apply(content: bytearray, effect: Effect) -> None:
+    """Do to these bytes what the effect does to a file."""
+    if effect.data is None:
+        del content[effect.offset :]
+        content.extend(bytes(effect.offset - len(content)))
+        return
+    if effect.data:
+        content.extend(bytes(max(0, effect.offset - len(content))))
+        content[effect.offset : effect.offset + len(effect.data)] = effect.data

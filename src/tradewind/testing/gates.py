@@ -1,0 +1,75 @@
+"""Gates for tests: who may enter, without a configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
+from tradewind.route.rules import PermissionRules
+
+GLOBAL_ACCOUNT = "$G"
+
+
+class OpenGate:
+    """Lets everybody into one account."""
+
+    auth_required = False
+    nonce_required = False
+
+    def __init__(self, account: str = GLOBAL_ACCOUNT) -> None:
+        self._identity = Identity(account)
+
+    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:  # noqa: ARG002
+        """Yes, whoever it is."""
+        return self._identity
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody whom a `UserGate` knows."""
+
+    name: str
+    password: str = field(default="", repr=False)
+    account: str = GLOBAL_ACCOUNT
+    permissions: PermissionRules | None = None
+
+
+class UserGate:
+    """Lets in who names a user and its password; `stranger` is whom a connection without a name is.
+
+    With `deferred` the answer to a name comes from `InProcessServer.run_deferred`, as that of a
+    hashed password does.
+    """
+
+    nonce_required = False
+
+    def __init__(
+        self, users: Iterable[User], *, stranger: str | None = None, deferred: bool = False
+    ) -> None:
+        self._users = {user.name: user for user in users}
+        self._stranger = stranger
+        self._deferred = deferred
+
+    @property
+    def auth_required(self) -> bool:
+        """Whether a connection has to show who it is."""
+        return self._stranger is None
+
+    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+        """Compare name and password."""
+        if not credentials.user and self._stranger is not None:
+            return self._identity(self._users[self._stranger])
+        if self._deferred and credentials.user:
+            return Deferred(lambda: self._decide(credentials))
+        return self._decide(credentials)
+
+    def _decide(self, credentials: Credentials) -> Identity | Rejection:
+        user = self._users.get(credentials.user)
+        if user is None or user.password != credentials.password:
+            return Rejection("unknown user or wrong password")
+        return self._identity(user)
+
+    @staticmethod
+    def _identity(user: User) -> Identity:
+        return Identity(user.account, user.name, user.permissions)

@@ -1,0 +1,215 @@
+"""A whole server in one thread, without sockets: clock, peers and log belong to the test.
+
+Owns what `tradewind.server` does around the broker: it carries bytes to and fro, ends the turns and
+fires the timers. Everything is done when a call returns, so a test never waits.
+
+    server = InProcessServer()
+    alice, bob = server.connect(), server.connect()
+    alice.send(b"CONNECT {}\\r\\nSUB greet 1\\r\\n")
+    bob.send(b"PUB greet 2\\r\\nhi\\r\\n")
+    assert alice.take() == b"+OK\\r\\n+OK\\r\\nMSG greet 1 2\\r\\nhi\\r\\n"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tradewind.broker.accounts import AccountLimits
+from tradewind.broker.broker import Broker
+from tradewind.broker.contracts import RemoteAddress
+from tradewind.broker.identity import Gate
+from tradewind.broker.session import Session
+from tradewind.testing.clock import SECOND_NS, FakeClock
+from tradewind.testing.gates import OpenGate
+from tradewind.testing.log import MemoryLog
+from tradewind.wire import ops
+
+_ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessOptions:
+    """The settings of `InProcessServer`, with the defaults of the real one."""
+
+    server_name: str = "in-process"
+    max_control_line_bytes: int = 4096
+    max_payload_bytes: int = 1024 * 1024
+    max_pending_bytes: int = 64 * 1024 * 1024
+    max_connections: int = 65536
+    max_subscriptions: int = 0
+    max_subscription_tokens: int = 0
+    max_closed_clients: int = 10_000
+    max_traced_msg_len: int = 0
+    ping_interval_ns: int = 120 * SECOND_NS
+    ping_max: int = 2
+    write_deadline_ns: int = 10 * SECOND_NS
+    no_header_support: bool = False
+    disable_sublist_cache: bool = False
+    no_fast_producer_stall: bool = False
+    system_account: str = "$SYS"
+    auth_timeout_ns: int = 2 * SECOND_NS
+
+
+class FakeConnection:
+    """A peer of an `InProcessServer`. `session` is the server's side of it.
+
+    `through_buffer`: bytes go in as from a socket (`read_buffer`, `received`), else through `feed`.
+    """
+
+    def __init__(self, server: InProcessServer, session: Session, *, through_buffer: bool) -> None:
+        self._server = server
+        self._through_buffer = through_buffer
+        self._unread = bytearray()  # sent, but the server has not read it yet
+        self._arrived = bytearray()  # written by the server, not yet taken
+        self._is_reading = True
+        self.is_open = True
+        self.session = session
+        session.link = self
+        session.touch()
+
+    def send(self, data: bytes, chunk_bytes: int | None = None) -> None:
+        """Send bytes, in chunks of at most this size, and let the server do all that follows."""
+        step = chunk_bytes or max(len(data), 1)
+        for start in range(0, len(data), step):
+            self._unread += data[start : start + step]
+            self.pump()
+        self._server.settle()
+
+    def take(self) -> bytes:
+        """Everything that has arrived since the last call."""
+        arrived = bytes(self._arrived)
+        self._arrived.clear()
+        return arrived
+
+    def take_line(self) -> bytes:
+        """The first line of what has arrived, with its end; the rest stays for `take`."""
+        line, end, rest = self.take().partition(b"\r\n")
+        self._arrived += rest
+        return line + end
+
+    def ask(self, data: bytes) -> bytes:
+        """`send`, then `take`."""
+        self.send(data)
+        return self.take()
+
+    def stop_reading(self) -> None:
+        """Let the server's output pile up, as behind a slow network."""
+        self._is_reading = False
+        self._server.broker.write_blocked(self.session)
+
+    def resume_reading(self) -> None:
+        """Take what has piled up."""
+        self._is_reading = True
+        self._server.broker.write_resumed(self.session)
+        self.flush()
+        self._server.settle()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.is_open = False
+        self.session.close(ops.CLOSED_BY_CLIENT)
+        self._server.settle()
+
+    # ---------------------------------------------------------------- the server's side
+
+    def pump(self) -> None:
+        """Let the session read what was sent, as long as it wants to."""
+        now_ns = self._server.clock.wall_ns()
+        while self._unread and not self.session.blocked and not self.session.is_closed:
+            if not self._through_buffer:
+                data = bytes(self._unread)
+                self._unread.clear()
+                self.session.feed(data, now_ns)
+                continue
+            view = self.session.read_buffer()
+            size = min(len(view), len(self._unread))
+            view[:size] = self._unread[:size]
+            view.release()
+            del self._unread[:size]
+            self.session.received(size, now_ns)
+
+    def flush(self) -> None:
+        """The end of a turn: what a link does with its session."""
+        session = self.session
+        if not self.is_open:
+            return
+        if self._is_reading or (session.is_closed and session.close_reason not in _ABORTED):
+            self._arrived += session.take_output()
+        if session.is_closed:
+            self.is_open = False
+
+
+class InProcessServer:
+    """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one."""
+
+    def __init__(
+        self,
+        options: InProcessOptions | None = None,
+        *,
+        gate: Gate | None = None,
+        accounts: Mapping[str, AccountLimits] | Iterable[str] = (),
+        log: MemoryLog | None = None,
+        seed: int = 1,
+    ) -> None:
+        limits = (
+            dict(accounts)
+            if isinstance(accounts, Mapping)
+            else {name: AccountLimits() for name in accounts}
+        )
+        self.clock = FakeClock()
+        self.log = log or MemoryLog()
+        self.broker = Broker(
+            options or InProcessOptions(),
+            {"STANDARD": gate or OpenGate()},
+            limits,
+            server_id="SERVER",
+            clock=self.clock,
+            log=self.log,
+            seed=seed,
+        )
+        self._connections = 0
+
+    def connect(
+        self, greeting: bytes = b"", *, through_buffer: bool = True, keep_info: bool = False
+    ) -> FakeConnection:
+        """A new connection that has sent `greeting`; its INFO line is dropped unless kept."""
+        self._connections += 1
+        session = self.broker.open_session(RemoteAddress("127.0.0.1", self._connections))
+        connection = FakeConnection(self, session, through_buffer=through_buffer)
+        self.settle()
+        if not keep_info:
+            connection.take_line()
+        if greeting:
+            connection.send(greeting)
+        return connection
+
+    def settle(self) -> None:
+        """End turns until nothing is left to do."""
+        while self.broker.router.has_work:
+            for session in self.broker.end_turn():
+                link = session.link
+                if isinstance(link, FakeConnection):
+                    link.flush()
+                    link.pump()
+
+    def run_deferred(self) -> int:
+        """Answer the password checks that a worker thread would do; gives how many there were."""
+        deferred = self.broker.take_deferred()
+        for session, check in deferred:
+            self.broker.authenticated(session, check.decide())
+        self.settle()
+        return len(deferred)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; every timer fires at its own moment."""
+        left_ns = round(seconds * SECOND_NS)
+        while left_ns > 0:
+            due_ns = self.broker.deadlines.next_ns()
+            step_ns = left_ns
+            if due_ns is not None:
+                step_ns = min(max(due_ns - self.clock.monotonic_ns(), 0), left_ns)
+            self.clock.advance_ns(step_ns)
+            left_ns -= step_ns
+            self.broker.tick()
+            self.settle()

@@ -1,0 +1,123 @@
+"""The trie with its cache against a list that is searched from end to end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+)
+from subject_model import matches
+
+from tradewind.route.sublist import Sublist
+
+# Under seed 0 these eight bytes make a factor of the hash zero: all tokens around them collide.
+ERASER = (0xE7037ED1A0B428DB).to_bytes(8, "little")
+COLLIDING = [b"%08d%b!" % (number, ERASER) for number in range(40)]
+
+tokens = st.sampled_from([b"a", b"b", b"ab", b"f*o", b"x" * 20, *COLLIDING[:6]])
+literals = st.lists(tokens, min_size=1, max_size=4).map(b".".join)
+patterns = st.builds(
+    lambda parts, tail: b".".join(parts + tail),
+    st.lists(st.one_of(tokens, st.just(b"*")), min_size=1, max_size=4),
+    st.sampled_from([[], [], [b">"]]),
+)
+inboxes = st.sampled_from([b"_INBOX.a", b"_INBOX.b.1", b"$JS.ACK.a.b"])
+# A published subject is not checked: wildcards and empty tokens may come.
+published = st.one_of(
+    literals, patterns, inboxes, st.text("ab.*>", max_size=6).map(str.encode), st.just(b"a" * 600)
+)
+queues = st.sampled_from([b"", b"", b"q", b"r", b"queue with a long name"])
+
+
+class Subscriptions(RuleBasedStateMachine):
+    handles: Bundle[int] = Bundle("handles")
+
+    @initialize(seed=st.sampled_from([0, 1, 2**64 - 1]))
+    def begin(self, seed: int) -> None:
+        self.cached = Sublist(seed)
+        self.plain = Sublist(seed, False)
+        self.model: dict[int, tuple[bytes, bytes]] = {}
+        self.twins: dict[int, int] = {}
+
+    @rule(target=handles, subject=st.one_of(patterns, literals, inboxes), queue=queues)
+    def add(self, subject: bytes, queue: bytes) -> int:
+        handle = self.cached.add(subject, queue)
+        self.twins[handle] = self.plain.add(subject, queue)
+        self.model[handle] = subject, queue
+        return handle
+
+    @rule(target=handles, subject=patterns, queue=queues, count=st.integers(2, 70))
+    def add_many(self, subject: bytes, queue: bytes, count: int) -> Any:
+        return multiple(*(self.add(subject, queue) for _ in range(count)))
+
+    @rule(target=handles, count=st.integers(2, len(COLLIDING)))
+    def add_colliding(self, count: int) -> Any:
+        return multiple(*(self.add(b"a." + token, b"") for token in COLLIDING[:count]))
+
+    @rule(handle=consumes(handles))
+    def discard(self, handle: int) -> None:
+        del self.model[handle]
+        self.cached.discard(handle)
+        self.plain.discard(self.twins.pop(handle))
+
+    @rule(subject=published)
+    def find(self, subject: bytes) -> None:
+        expected_plain = set()
+        expected_groups = defaultdict(set)
+        for handle, (pattern, queue) in self.model.items():
+            if matches(pattern.decode("latin-1"), subject.decode("latin-1")):
+                (expected_groups[queue] if queue else expected_plain).add(handle)
+        for _ in ("looked up", "perhaps from the cache"):
+            plain, groups = self.cached.find(subject)
+            assert len(plain) == len(expected_plain)
+            assert set(plain) == expected_plain
+            assert {name: set(members) for name, members in groups.items()} == expected_groups
+            assert sum(map(len, groups.values())) == sum(map(len, expected_groups.values()))
+        plain, groups = self.plain.find(subject)
+        assert set(plain) == {self.twins[handle] for handle in expected_plain}
+        assert {name: set(members) for name, members in groups.items()} == {
+            name: {self.twins[handle] for handle in members}
+            for name, members in expected_groups.items()
+        }
+        interest = bool(expected_plain or expected_groups)
+        assert self.cached.has_interest(subject) == interest
+        assert self.plain.has_interest(subject) == interest
+
+    @rule()
+    def fill_the_cache(self) -> None:
+        for number in range(300):
+            self.cached.find(b"a.%d" % number)
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        prefixes = set()
+        for pattern, _ in self.model.values():
+            parts = pattern.split(b".")
+            prefixes |= {tuple(parts[: count + 1]) for count in range(len(parts))}
+        for tree in (self.cached, self.plain):
+            assert tree.count == tree.inserts - tree.removes == len(self.model)
+            assert tree.node_count() == len(prefixes)
+
+    def teardown(self) -> None:
+        for handle in list(getattr(self, "model", ())):
+            self.discard(handle)
+        if hasattr(self, "model"):
+            self.nothing_is_left_behind()
+
+
+TestSubscriptions = Subscriptions.TestCase
+TestSubscriptions.settings = settings(
+    max_examples=settings().max_examples // 3, stateful_step_count=60
+)
