@@ -93,8 +93,6 @@ class ModelServer:
         for name, value in options.items():
             setattr(session, name, value)
         session.connected = True
-        if user is not session.user:
-            session.responses.clear()
         session.user = user
         session.responses.clear()
         session.subscriptions = {
@@ -176,7 +174,7 @@ class ModelServer:
             target.user.account == origin.user.account
             and matches(subscription.subject, subject)
             and (target is not origin or target.echo)
-            and True
+            and not any(matches(entry, subject) for entry in denied)
         )
 
     def _no_responders(self, session: ModelSession, message: Message) -> list[list[Delivery]]:

@@ -542,7 +542,8 @@ cdef class Sublist:
         cdef uint64_t hash_value
         cdef CacheEntry* entry
         self.matches += 1
-        if not self.cache_enabled or size > CACHE_SUBJECT_BYTES_MAX or never_repeats(subject, size):
+        if not self.cache_enabled or size == 0 or size > CACHE_SUBJECT_BYTES_MAX \
+                or never_repeats(subject, size):
             return self._lookup(subject, size)
         if self.cache_slots == 0 or (self.cache_evictions > self.cache_slots
                                      and self.cache_slots < SUB_CACHE_SLOTS_MAX):
@@ -569,8 +570,7 @@ cdef class Sublist:
             entry.subject_capacity = size if entry.subject != NULL else 0
             if entry.subject == NULL:
                 return self._lookup(subject, size)
-        if size:
-            memcpy(entry.subject, subject, size)
+        memcpy(entry.subject, subject, size)
         entry.subject_size = size
         entry.hash = hash_value
         entry.match.plain.count = 0

@@ -12,6 +12,7 @@ import errno
 import socket
 import ssl
 from functools import partial
+from weakref import WeakSet
 
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
@@ -123,12 +124,12 @@ class Listener:
 
     async def cancel_handshakes(self) -> None:
         """End the connections that are not established yet."""
-        for task in list(self._tasks):
-            task.cancel()
-        for pipe in list(self._pending):
-            pipe.abort()
+        # A socket gets its transport within an iteration or two of the loop. To interrupt that
+        # would leave uvloop's transport without the end that its protocol waits for.
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pipe in list(self._pending):
+            pipe.abort()
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPT_BATCH):
@@ -192,6 +193,7 @@ class WebSocketListener(Listener):
         context: ssl.SSLContext | None,
     ) -> None:
         self._options = options
+        self._links: WeakSet[WebSocketLink] = WeakSet()
         super().__init__(turns, sockets, options.tls, context)
 
     def _tls_settings(
@@ -203,7 +205,14 @@ class WebSocketListener(Listener):
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""
         link = WebSocketLink(self._turns, self._options, tls=self._tls is not None)
+        self._links.add(link)
         return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
+
+    async def cancel_handshakes(self) -> None:
+        """Also those that have not asked for the upgrade yet."""
+        await super().cancel_handshakes()
+        for link in list(self._links):
+            link.abandon_upgrade()
 
 
 __all__ = ["Listener", "WebSocketListener", "bind"]

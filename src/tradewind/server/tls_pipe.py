@@ -228,12 +228,10 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._pump()
 
     def _go_plain(self, size: int) -> None:
-        held, self._held = self._held, []
+        self._raw.writelines(self._held)
         self._end_opening(State.PLAIN)
         self._raw.set_protocol(self._upper)
         self._user.stayed_plain(self._raw)
-        for data in held:
-            self._raw.write(data)
         upper = cast(asyncio.BufferedProtocol, self._upper)
         rest = self._settings.area[:size]
         while rest:
@@ -263,9 +261,8 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             self._state = State.AWAITING
             self._plain_allowed = self._settings.allow_plain
             self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
-            held, self._held = self._held, []
-            for data in held:
-                self._raw.write(data)
+            self._raw.writelines(self._held)
+            self._held.clear()
         elif self._plain_allowed and self._state is not State.HANDSHAKING:
             self._go_plain(0)
         else:
@@ -293,8 +290,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         """Decrypt and hand up, until nothing is left or the link has had enough."""
         codec = self.codec
         while self._state is State.SECURE and not self._read_paused and codec.has_input:
-            self._hand_up(codec)
-            if codec.is_over:
+            if not self._hand_up(codec):
                 break
         if self._state is not State.SECURE:
             return
@@ -306,7 +302,8 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         elif codec.output_bytes > CONTROL_BYTES_MAX:
             self.abort()
 
-    def _hand_up(self, codec: TlsCodec) -> None:
+    def _hand_up(self, codec: TlsCodec) -> bool:
+        """One buffer of plaintext; false when that was all."""
         upper = self._upper
         if isinstance(upper, asyncio.BufferedProtocol):
             size = codec.decrypt_into(memoryview(upper.get_buffer(-1)))
@@ -317,6 +314,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             size = codec.decrypt_into(plain)
             if size:
                 upper.data_received(bytes(plain[:size]))
+        return size > 0 and not codec.is_over
 
     def _send_output(self) -> None:
         codec = self._codec

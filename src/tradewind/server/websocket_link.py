@@ -58,6 +58,11 @@ class WebSocketLink(Link, asyncio.Protocol):
             self._raw.write(self._handshake.expire())
             self._raw.close()
 
+    def abandon_upgrade(self) -> None:
+        """The server stops: a connection without a session is nobody else's to close."""
+        if self._session is None and self._raw is not None:
+            self._raw.abort()
+
     def data_received(self, data: bytes) -> None:
         """Bytes of the upgrade, or frames."""
         if self._handshake is not None:

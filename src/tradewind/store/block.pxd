@@ -16,12 +16,14 @@ cdef class Block:
     cdef HashKey key
     cdef readonly uint64_t first_seq        # lowest live sequence; last_seq + 1 when nothing is live
     cdef readonly uint64_t last_seq         # highest sequence that this block speaks of
+    cdef readonly int64_t first_timestamp   # of first_seq; 0 when nothing is live
     cdef readonly int64_t last_timestamp
     cdef readonly uint64_t live_msgs
     cdef readonly uint64_t live_bytes
     cdef readonly SequenceSet deleted       # inside first_seq .. last_seq
-    cdef readonly uint64_t ttl_count
-    cdef readonly uint64_t schedule_count
+    cdef public uint64_t tombstones         # how many it holds
+    cdef public uint64_t ttl_count          # messages with a Nats-TTL header, deleted ones included
+    cdef public uint64_t schedule_count     # ... with Nats-Schedule
     # Bytes: [0, written) are in the file, [written, size) are in the tail.
     cdef readonly uint64_t size
     cdef readonly uint64_t written

@@ -86,6 +86,12 @@ cdef class Block:
         """Where the file is; for messages."""
         return "memory" if self.file is None else self.file.path
 
+    def last_checksum(self):
+        """The last 8 bytes of the block; zeros if it is empty."""
+        if self.size < RECORD_MIN:
+            return bytes(8)
+        return self._at(<uint32_t>(self.size - 8), 8)[:8]
+
     @property
     def pending_bytes(self):
         """How much is not in the file yet."""
@@ -131,6 +137,37 @@ cdef class Block:
         """Anonymous memory that `release` would give back, and the tail."""
         inflated = self.mapped_size if self.compressed else 0
         return <uint64_t>self.capacity * 8 + self.tail.capacity + inflated
+
+    def rewrite_without(self, ranges, disk):
+        """Write the file anew without some byte ranges, ascending (offset, size); the index moves along."""
+        cdef uint32_t index
+        cdef uint64_t removed = 0, start = 0
+        cdef bytes plain = self.plain_bytes()[:self.size]
+        kept = []
+        moves = []
+        for offset, size in ranges:
+            kept.append(plain[start:offset])
+            removed += size
+            start = offset + size
+            moves.append((offset, removed))
+        kept.append(plain[start:])
+        path = self.file.path
+        self.mapped = None
+        self.mapped_data = NULL
+        self.mapped_size = 0
+        self.file.close()
+        disk.write_file_atomically(path, b"".join(kept))
+        self.file = disk.open(path)
+        self.size = self.written = self.size - removed
+        self.compressed = False
+        for index in range(self.count):
+            if self.offsets[index] != NO_RECORD:
+                shift = 0
+                for offset, removed in moves:
+                    if self.offsets[index] < offset:
+                        break
+                    shift = removed
+                self.offsets[index] -= <uint32_t>shift
 
     # -------------------------------------------------------------- the index
 
@@ -203,6 +240,7 @@ cdef class Block:
         if self.live_msgs == 0:
             self.deleted = SequenceSet()
             self.first_seq = seq
+            self.first_timestamp = timestamp
         elif seq > self.last_seq + 1:
             self._delete_range(self.last_seq + 1, seq - 1)
         self.last_seq = seq
@@ -217,10 +255,19 @@ cdef class Block:
         self._map()
         self.written = self.size = self.mapped_size
 
-    def adopt_totals(self, uint64_t first_seq, uint64_t last_seq, int64_t last_timestamp, uint64_t live_bytes,
-                     SequenceSet deleted not None):
+    def adopt_size(self):
+        """The same without reading the file; a compressed one is inflated, for only that tells its size."""
+        size = self.file.size
+        if size >= 4 and s2.is_compressed(self.file.read(0, 4)):
+            self.adopt_file()
+            return
+        self.written = self.size = size
+
+    def adopt_totals(self, uint64_t first_seq, int64_t first_timestamp, uint64_t last_seq,
+                     int64_t last_timestamp, uint64_t live_bytes, SequenceSet deleted not None):
         """Take the totals from index.db; the index stays unloaded until it is needed."""
         self.first_seq = first_seq
+        self.first_timestamp = first_timestamp
         self.last_seq = last_seq
         self.last_timestamp = last_timestamp
         self.live_bytes = live_bytes
@@ -252,6 +299,8 @@ cdef class Block:
         self.size += RECORD_MIN
         if (sequence_and_flags >> ERASED_BIT) & 1:
             self.skip_to(seq)
+        else:
+            self.tombstones += 1
         return 0
 
     def skip_to(self, uint64_t seq):
@@ -290,18 +339,24 @@ cdef class Block:
         return 0
 
     cdef int drop(self, uint64_t seq, uint32_t size) except -1:
-        """A live sequence is live no more."""
+        """A live sequence is live no more; the block must be loaded."""
+        cdef uint32_t offset
         if self.offsets != NULL:
             self.offsets[seq - self.base_seq] = NO_RECORD
         self.live_msgs -= 1
         self.live_bytes -= size
         if self.live_msgs == 0:
             self.first_seq = self.last_seq + 1
+            self.first_timestamp = 0
             self.deleted = SequenceSet()
         elif seq == self.first_seq:
             self.first_seq += 1
             while sequences_delete(&self.deleted.tree, self.first_seq):
                 self.first_seq += 1
+            offset = self._offset_of(self.first_seq)
+            if offset == NO_RECORD:
+                raise CorruptRecord(self.path, 0, f"sequence {self.first_seq} is not in the index")
+            memcpy(&self.first_timestamp, self._at(offset, RECORD_MIN) + 12, 8)
         elif sequences_insert(&self.deleted.tree, seq) < 0:
             raise MemoryError
         return 0

@@ -325,8 +325,9 @@ class OsFile(DiskFile):
 
     def sync(self) -> None:
         """fdatasync: the times of the file are not worth a second write, its size is included."""
-        if self._sync_failed:
-            raise disk_error(self.path, "sync", errno.EIO)
+        if self._sync_failed or self._descriptor < 0:
+            number = errno.EIO if self._sync_failed else errno.EBADF
+            raise disk_error(self.path, "sync", number)
         try:
             os.fdatasync(self._descriptor)
         except OSError as error:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StoreError
 from tradewind.store.block import Block
+from tradewind.store.checkpoint import encode_checkpoint
 from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.disk import DiskFull
@@ -57,7 +58,7 @@ class FileStore(MessageStore):
         self._names_changed = False
         self._trash: list[list[Block]] = []
         self._committing: Commit | None = None
-        self._index_file_present = False
+        self.index_file_present = False
 
     # ---------------------------------------------------------------- blocks, called by MessageStore
 
@@ -84,6 +85,7 @@ class FileStore(MessageStore):
         if not block.pending_bytes:
             return
         try:
+            self._forget_index_file()
             block.flush()
         except StoreError as error:
             self.failure = error
@@ -92,10 +94,10 @@ class FileStore(MessageStore):
 
     def _forget_index_file(self) -> None:
         """A change makes index.db wrong: it must be gone first."""
-        if self._index_file_present:
+        if self.index_file_present:
             self.disk.remove(f"{self.folder}/{INDEX_FILE}")
             self.disk.sync_directory(self.folder)
-            self._index_file_present = False
+            self.index_file_present = False
 
     # ---------------------------------------------------------------- durability
 
@@ -137,6 +139,7 @@ class FileStore(MessageStore):
             raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         if self._trash:
+            self._forget_index_file()
             for block in self._trash.pop(0):
                 block.close()
                 self.disk.remove(block.path)
@@ -170,6 +173,15 @@ class FileStore(MessageStore):
             self.failure = failure
             return False
         return True
+
+    def close(self) -> None:
+        """Make everything durable, leave an index.db for the next start, and let go of the files."""
+        if self.failure is None:
+            self.commit()
+            path = f"{self.folder}/{INDEX_FILE}"
+            self.disk.write_file_atomically(path, encode_checkpoint(self))
+        for block in self.blocks:
+            block.close()
 
     # ---------------------------------------------------------------- loss
 

@@ -23,6 +23,8 @@ cdef class MessageStore:
     cdef readonly uint64_t block_bytes_max
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef uint64_t limit_floor               # all below were removed by a limit, from the front
+    cdef uint64_t marked_floor              # ... and have their tombstones
     cdef uint64_t uses
     cdef uint64_t loads_since_check
 
@@ -37,6 +39,8 @@ cdef class MessageStore:
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
     cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
     cdef int advance_first(self) except -1
+    cdef int mark_floor(self) except -1
+    cdef int drop_if_empty(self, Block block) except -1
     cdef int enforce_limits(self) except -1
     cdef int64_t first_timestamp(self) except? -1
     cdef object _copy(self, const Record* record)

@@ -6,8 +6,9 @@ of the subclass: `FileStore` overrides `open_block`, `block_sealed` and `block_d
 Invariants, checked by `verify()` and by every model test
 - msgs and bytes are the sums over the blocks; each subject's total is the number of its live messages;
 - first_seq is the lowest live sequence, or last_seq + 1 when there is none; last_seq never goes down;
-- every block but the last holds at least one live message;
-- removal by a limit leaves no trace on disk (it follows from the limits again), any other leaves a tombstone.
+- every block but the last holds a live message, or tombstones for a block before it;
+- removal from the front by a limit leaves no trace on disk (it follows from the limits again), any other leaves a
+  tombstone, and so does the former before the latter.
 """
 
 from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
@@ -68,7 +69,8 @@ cdef class MessageStore:
 
     def add_block(self):
         """Seal the last block and start the next one."""
-        cdef Block fresh
+        cdef Block fresh, previous = self.last
+        cdef Record record
         number = 1 if self.last is None else self.last.number + 1
         if self.last is not None:
             self.block_sealed(self.last)
@@ -78,6 +80,12 @@ cdef class MessageStore:
         self.last = fresh
         self.uses += 1
         fresh.used = self.uses
+        if previous is not None and previous.live_msgs == 0:
+            if self.keeps_tombstones and self.last_seq and self.read(self.last_seq, &record) != 0:
+                # The block before may go now, and with it what says how far the sequences have come.
+                fresh.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+            self.drop_if_empty(previous)
+            self.advance_first()
 
     cdef Block block_of(self, uint64_t seq):
         """The block that speaks of a sequence, or None."""
@@ -124,13 +132,33 @@ cdef class MessageStore:
             if total <= self.index_bytes_max:
                 return
 
+    def adopt(self, list blocks not None, uint64_t last_seq, int64_t last_timestamp):
+        """Take over blocks that recovery has read; the subjects are in `index` already."""
+        cdef Block block
+        self.blocks = blocks
+        self.last = blocks[len(blocks) - 1]
+        self.msgs = sum(block.live_msgs for block in blocks)
+        self.bytes = sum(block.live_bytes for block in blocks)
+        self.last_seq = last_seq
+        self.last_timestamp = last_timestamp
+        self.first_seq = last_seq + 1 if last_seq else 0
+        for block in blocks:
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                break
+        self.load_index(self.last)
+
+    def forget(self, uint64_t seq):
+        """A tombstone on disk says that a message is deleted; nothing is written."""
+        return self.forget_message(seq, False) == 0
+
     # -------------------------------------------------------------- append
 
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
         """A last block that takes `size` more bytes for sequence `seq`."""
         if self.last is None:
             self.add_block()
-        elif self.last.size and self.last.size + size > self.block_bytes_max:
+        elif self.last.compressed or (self.last.size and self.last.size + size > self.block_bytes_max):
             self.add_block()
         elif seq > self.last.last_seq + GAP_ROLL_MIN and self.last.live_msgs:
             self.add_block()
@@ -176,7 +204,7 @@ cdef class MessageStore:
         """Remove the oldest messages of a subject until only `keep` are left."""
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         while entry != NULL and entry.total > keep:
-            self.forget_message(self.first_of(entry), False)
+            self.forget_message(self.first_of(entry), True)
             entry = self.index.find(subject, <uint32_t>len(subject))
 
     def skip(self, uint64_t through, int64_t timestamp):
@@ -276,10 +304,11 @@ cdef class MessageStore:
         raise StoreError(f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
 
     cdef int64_t first_timestamp(self) except? -1:
-        cdef Record record
-        if self.msgs == 0 or self.read(self.first_seq, &record) != 0:
+        cdef Block block
+        if self.msgs == 0:
             return 0
-        return record.timestamp
+        block = self.block_of(self.first_seq)
+        return block.first_timestamp
 
     # -------------------------------------------------------------- removal
 
@@ -306,19 +335,42 @@ cdef class MessageStore:
             if entry.total == 0:
                 self.index.forget(entry)
             else:
-                if seq == entry.first_seq or entry.first_seq == 0:
-                    entry.first_seq = entry.last_seq if entry.total == 1 else 0
-                    entry.first_block = max(entry.first_block, block.number) if entry.first_seq == 0 else 0
+                if seq == entry.first_seq:
+                    entry.first_seq = 0
+                    entry.first_block = block.number
                 if seq == entry.last_seq:
-                    entry.last_seq = entry.first_seq if entry.total == 1 else 0
-                    entry.last_block = min(entry.last_block, block.number)
+                    entry.last_seq = 0
+                    entry.last_block = block.number
+                if entry.total == 1:
+                    # One is left: whichever end is known is both.
+                    entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
         block.drop(seq, size)
         self.msgs -= 1
         self.bytes -= size
         if tombstone and self.keeps_tombstones:
+            self.mark_floor()
             self.prepare_room(RECORD_MIN, self.last_seq)
             self.last.append_mark(seq | TOMBSTONE, timestamp)
-        self.advance_first()
+        elif seq == self.first_seq:
+            self.limit_floor = seq + 1
+        if block.live_msgs == 0:
+            self.drop_if_empty(block)
+        if seq == self.first_seq:
+            self.advance_first()
+        return 0
+
+    cdef int mark_floor(self) except -1:
+        """Say on disk which messages a limit has removed from the front, before one is removed for another reason.
+
+        Such a removal follows from the limits as long as the messages behind it are there. When one of those is
+        deleted the limit has room again, and after a crash it would let the removed ones come back.
+        """
+        cdef uint64_t seq = max(self.marked_floor, (<Block>self.blocks[0]).base_seq)
+        while seq < self.limit_floor:
+            self.prepare_room(RECORD_MIN, self.last_seq)
+            self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
+            seq += 1
+        self.marked_floor = self.limit_floor
         return 0
 
     cdef int advance_first(self) except -1:
@@ -328,19 +380,25 @@ cdef class MessageStore:
         if self.last is not None and self.last.live_msgs == 0 and self.last.size >= self.block_bytes_max // 2:
             # A last block full of dead records would be kept for ever; its successor remembers the last sequence.
             self.add_block()
-            if self.keeps_tombstones:
-                self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+            return 0
+        while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
+            block = <Block>self.blocks[0]
+            del self.blocks[0]
+            self.block_dropped(block)
         while index < len(self.blocks):
             block = <Block>self.blocks[index]
-            if block.live_msgs == 0 and block is not self.last:
-                del self.blocks[index]
-                self.block_dropped(block)
-                continue
             if block.live_msgs:
                 self.first_seq = block.first_seq
                 return 0
             index += 1
         self.first_seq = self.last_seq + 1
+        return 0
+
+    cdef int drop_if_empty(self, Block block) except -1:
+        """Drop a sealed block without live messages, unless an older one needs its tombstones."""
+        if block.live_msgs == 0 and block is not self.last and block.tombstones == 0:
+            self.blocks.remove(block)
+            self.block_dropped(block)
         return 0
 
     cdef int enforce_limits(self) except -1:
@@ -627,7 +685,8 @@ cdef class MessageStore:
             self.load_index(block)
             live = block.live_sequences()
             assert len(live) == block.live_msgs, (block.number, len(live), block.live_msgs)
-            assert block.live_msgs or block is self.last, block.number
+            assert block.live_msgs or block is self.last or (
+                block.tombstones and block is not self.blocks[0]), block.number
             block_bytes = 0
             for seq in live:
                 assert seq > previous, (seq, previous)
@@ -646,4 +705,4 @@ cdef class MessageStore:
             assert self.subject_state(name) == SubjectState(total, first, last), name
         assert previous <= self.last_seq
         if not msgs:
-            assert self.first_seq == (self.last_seq + 1 if self.blocks else 0), self.first_seq
+            assert self.first_seq == (self.last_seq + 1 if self.last_seq else 0), self.first_seq

@@ -14,12 +14,11 @@ from tradewind.store.records cimport (
 from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.subject_index cimport SubjectEntry
 
-cdef enum:
-    # How far apart two sequences of one block may be when looking for the next good record behind damage.
-    RESYNC_GAP_MAX = 1 << 40
+# How far apart two sequences of one block may be when looking for the next good record behind damage.
+cdef uint64_t RESYNC_GAP_MAX = <uint64_t>1 << 40
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Damage:
     """Bytes of a block that are not records. `torn` means that nothing good follows them."""
 
@@ -28,6 +27,8 @@ class Damage:
     after_seq: int      # the last good sequence in front of them
     before_seq: int     # the first one behind them; 0: none in this block
     torn: bool
+    record_seq: int     # what looks like a whole record of this sequence with a wrong checksum; 0: nothing does
+    data: bytes
 
 
 @dataclass(slots=True)
@@ -83,6 +84,23 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position, uint
     return 0
 
 
+cdef uint64_t whole_record_at(const char* data, uint64_t available, uint64_t after_seq) noexcept nogil:
+    """The sequence of a record that is all there but for its checksum; a write cut off by a crash is not.
+
+    A torn write ends early, or its missing sectors are zeros up to the end.
+    """
+    cdef Record record
+    cdef uint32_t index
+    if parse_record(data, available, &record) != RECORD_OK or record.tombstone:
+        return 0
+    if record.seq <= after_seq or record.seq - after_seq > 1048576:
+        return 0
+    for index in range(record.size - 8, record.size):
+        if data[index] != 0:
+            return record.seq
+    return 0
+
+
 cdef bint has_header(const Record* record, const char* name, size_t size) noexcept nogil:
     """Whether a header line begins with `name` (which ends with a colon)."""
     cdef const char* at = record.header
@@ -132,10 +150,11 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     while position < block.size:
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or not record_is_intact(&block.key, &record):
+            looks_like = whole_record_at(data + position, block.size - position, last)
             next_position = next_record(block, data, position + 1, last, &record)
             end = next_position or block.size
-            before = record.seq if next_position and not record.tombstone else 0
-            report.damage.append(Damage(position, end - position, last, before, next_position == 0))
+            report.damage.append(Damage(position, end - position, last, 0, next_position == 0, looks_like,
+                                        (data + position)[:end - position]))
             if next_position == 0:
                 break
             position = next_position
@@ -144,6 +163,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
         if record.tombstone:
             report.tombstones.append((record.seq, record.timestamp))
         elif record.seq > last:
+            if report.damage and report.damage[len(report.damage) - 1].before_seq == 0:
+                report.damage[len(report.damage) - 1].before_seq = record.seq
             if record.erased:
                 block.skip_to(record.seq)
             else:
@@ -151,6 +172,9 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             last = record.seq
         position += record.size
         report.good_bytes = position
+    block.tombstones = len(report.tombstones)
+    block.ttl_count = report.ttl_count
+    block.schedule_count = report.schedule_count
     if block.live_msgs == 0 and report.tombstones:
         highest = max(seq for seq, _ in report.tombstones)
         block.skip_to(max(highest, block.last_seq))

@@ -168,12 +168,12 @@ cdef int decode_aligned(
     SequenceTree* tree, const uint8_t* source, uint32_t nodes
 ) noexcept nogil:
     """Read version 2 nodes with proper bases; -1 no memory, -2 a base twice."""
-    cdef uint32_t i, link
+    cdef uint32_t _, link
     cdef int word
     cdef SequenceNode* node
     if reserve_nodes(tree, nodes) != 0:
         return -1
-    for i in range(nodes):
+    for _ in range(nodes):
         link = new_node(tree, get_little(source, 8))
         node = at(tree, link)
         for word in range(NODE_WORDS):
@@ -189,10 +189,10 @@ cdef int decode_by_member(
     SequenceTree* tree, const uint8_t* source, uint32_t nodes, int words
 ) noexcept nogil:
     """Read nodes of any base and width one member at a time; -1 no memory, -2 one comes twice."""
-    cdef uint32_t i
+    cdef uint32_t _
     cdef uint64_t base, bits, offset
     cdef int word, added
-    for i in range(nodes):
+    for _ in range(nodes):
         base = get_little(source, 8)
         source += 8
         for word in range(words):
@@ -214,10 +214,10 @@ cdef int decode_by_member(
 
 cdef bint is_aligned(const uint8_t* source, uint32_t nodes) noexcept nogil:
     """Whether every base is a multiple of 2048 and no node is empty, as all recent writers do."""
-    cdef uint32_t i
+    cdef uint32_t _
     cdef int word
     cdef uint64_t any_bit
-    for i in range(nodes):
+    for _ in range(nodes):
         if get_little(source, 8) & (NODE_SEQUENCES - 1):
             return False
         any_bit = 0
@@ -253,22 +253,24 @@ cdef class SequenceSet:
         sequences_free(&self.tree)
 
     @staticmethod
-    def decode(data: bytes, offset: int = 0, path: str = "sequence set") -> tuple:
+    def decode(data: bytes, offset: int = 0, end=None, path: str = "sequence set") -> tuple:
         """The encoded set that starts at byte `offset`, and the offset behind it.
 
-        CorruptRecord if it is cut off or contradicts itself; nothing is allocated before the sizes
-        are known to fit.
+        Nothing from byte `end` on is looked at. CorruptRecord if it is cut off or contradicts
+        itself; nothing is allocated before the sizes are known to fit.
         """
         cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef Py_ssize_t start = offset
-        cdef Py_ssize_t left = len(data) - start
+        cdef Py_ssize_t left = (len(data) if end is None else end) - start
         cdef Py_ssize_t node_bytes
         cdef uint32_t nodes
         cdef uint64_t members
         cdef int version, outcome
         cdef SequenceSet result = SequenceSet.__new__(SequenceSet)
-        if start < 0 or left < ENCODED_HEAD_BYTES:
-            raise CorruptRecord(path, start, f"a sequence set has at least 10 bytes, here are {left}")
+        assert 0 <= start <= start + left <= len(data)
+        if left < ENCODED_HEAD_BYTES:
+            raise CorruptRecord(
+                path, start, f"a sequence set has at least 10 bytes, here are {left}")
         source += start
         version = source[1]
         if source[0] != MAGIC or not (version == VERSION_1 or version == VERSION_2):

@@ -8,6 +8,8 @@ Ids are handed out in order and never reused, so a remembered verdict stays true
 renumbers them, and `epoch` tells the filters to start over.
 """
 
+from array import array
+
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 from tradewind.route.sublist cimport subject_is_literal, subject_matches, subject_valid
@@ -92,6 +94,39 @@ cdef class SubjectIndex:
         return 0
 
     # -------------------------------------------------------------- for Python callers
+
+    def columns(self):
+        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them."""
+        cdef uint32_t index
+        cdef SubjectEntry* entry
+        names = bytearray()
+        ends, totals = array("Q"), array("Q")
+        first_blocks, last_blocks = array("I"), array("I")
+        for index in range(self.entry_count):
+            entry = self.entries[index]
+            if entry != NULL and entry.total:
+                names += entry.name[:entry.name_size]
+                ends.append(len(names))
+                totals.append(entry.total)
+                first_blocks.append(entry.first_block)
+                last_blocks.append(entry.last_block)
+        return bytes(names), ends, totals, first_blocks, last_blocks
+
+    def adopt_columns(self, bytes names not None, uint64_t[::1] ends, uint64_t[::1] totals,
+                      unsigned int[::1] first_blocks, unsigned int[::1] last_blocks):
+        """Fill an empty index from such columns; the ends of each subject stay unknown until they are asked for."""
+        cdef const char* data = names
+        cdef uint64_t start = 0
+        cdef Py_ssize_t index
+        cdef SubjectEntry* entry
+        for index in range(ends.shape[0]):
+            entry = self.find_or_add(data + start, <uint32_t>(ends[index] - start))
+            if entry == NULL:
+                raise MemoryError
+            entry.total = totals[index]
+            entry.first_block = first_blocks[index]
+            entry.last_block = last_blocks[index]
+            start = ends[index]
 
     def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
         """{subject: live messages} of the subjects that pass a filter, a page of them in the order of their ids."""

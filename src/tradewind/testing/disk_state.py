@@ -35,8 +35,8 @@ class Effect:
     size_after: int
 
 
-class Mapping(bytearray):
-    """The bytes behind a mapping; a class of our own because only that can be referred to weakly."""
+class _Mapping(bytearray):
+    """The bytes behind a mapping; a class of our own, as only that can be referred to weakly."""
 
 
 class FileNode:
@@ -46,14 +46,14 @@ class FileNode:
     one power failure share them.
     """
 
-    __slots__ = ("_durable", "_visible", "linked", "mappings", "pending")
+    __slots__ = ("_durable", "_mappings", "_visible", "linked", "pending")
 
     def __init__(self, content: bytes = b"") -> None:
         self._visible: bytes | bytearray = content
         self._durable: bytes | bytearray = content
         self.pending: list[Effect] = []
         self.linked = True
-        self.mappings: weakref.WeakSet[Mapping] = weakref.WeakSet()
+        self._mappings: list[weakref.ref[_Mapping]] = []
 
     @property
     def size(self) -> int:
@@ -73,6 +73,17 @@ class FileNode:
     def read(self, offset: int, size: int) -> bytes:
         """What programs see of a part."""
         return bytes(memoryview(self._visible)[offset : offset + size])
+
+    def map(self) -> memoryview:
+        """What programs see now, in memory of its own."""
+        mapping = _Mapping(self._visible)
+        self._mappings = [one for one in self._mappings if one() is not None]
+        self._mappings.append(weakref.ref(mapping))
+        return memoryview(mapping).toreadonly()
+
+    def mapped_bytes(self) -> int:
+        """The size of the largest mapping that is in use."""
+        return max((len(one() or b"") for one in self._mappings), default=0)
 
     def write(self, step: int, offset: int, data: bytes) -> None:
         """Put bytes somewhere, at first only where programs see them."""
@@ -182,15 +193,6 @@ def make_durable(changes: list[Change]) -> None:
                 folder.durable[name] = node
 
 
-def files_below(folder: FolderNode) -> Iterator[FileNode]:
-    """Every file that programs see."""
-    for node in folder.entries.values():
-        if isinstance(node, FileNode):
-            yield node
-        else:
-            yield from files_below(node)
-
-
 def tree_after(
     root: FolderNode, survivors: list[Change], content: Callable[[FileNode], bytes]
 ) -> FolderNode:
@@ -228,11 +230,9 @@ def up_to_step(node: FileNode, step: int, random: Random | None = None) -> bytes
     kept = [effect for effect in node.pending if effect.step <= step]
     for effect in kept:
         if random is not None and effect is kept[-1] and effect.data:
-            size_before = len(content)
             part = effect.data[: random.randint(0, len(effect.data))]
-            _apply(content, Effect(effect.step, effect.offset, part, 0))
-            content.extend(bytes(random.choice((0, effect.size_after - len(content)))))
-            assert size_before <= len(content) <= effect.size_after
+            size_after = random.choice((0, effect.size_after))
+            _apply(content, Effect(effect.step, effect.offset, part, size_after))
         else:
             _apply(content, effect)
     return bytes(content)
@@ -294,3 +294,5 @@ def _apply(content: bytearray, effect: Effect) -> None:
     if effect.data:
         content.extend(bytes(max(0, effect.offset - len(content))))
         content[effect.offset : effect.offset + len(effect.data)] = effect.data
+    # Only after a failed sync is the durable face shorter than the size that programs saw.
+    content.extend(bytes(max(0, effect.size_after - len(content))))

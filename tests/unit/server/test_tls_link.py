@@ -139,7 +139,9 @@ async def test_output_during_the_handshake_is_held_back_and_then_encrypted(groun
 # Plaintext where TLS is required
 
 
-@pytest.mark.parametrize("first", [b"P", b"CONNECT {}\r\n", b"\x15\x03\x01\x00\x02\x02\x28", b"\x00"])
+@pytest.mark.parametrize(
+    "first", [b"P", b"CONNECT {}\r\n", b"\x15\x03\x01\x00\x02\x02\x28", b"\x00"]
+)
 async def test_plain_client_is_closed_without_a_word(ground: Ground, first: bytes) -> None:
     connection = ground.connect(ground.settings())
     assert connection.take_sent().startswith(INFO)
@@ -369,9 +371,7 @@ async def test_old_versions_of_tls_are_refused(ground: Ground) -> None:
     connection.take_sent()
     with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
         connection.shake_hands()
-    await assert_refused(
-        connection, "error", "client offers no TLS version that is allowed here"
-    )
+    await assert_refused(connection, "error", "client offers no TLS version that is allowed here")
 
 
 async def test_endless_hello_is_cut_off(ground: Ground) -> None:

@@ -86,6 +86,18 @@ async def test_many_small_records_in_one_read_are_all_run(ground: Ground) -> Non
     assert connection.peer.decrypt(connection.take_sent())[0] == b"MSG a 1 1\r\nx\r\n" * 3000
 
 
+async def test_rest_of_a_record_that_did_not_fit_is_still_input(ground: Ground) -> None:
+    connection = await established(ground)
+    codec = connection.pipe.codec
+    codec.feed(memoryview(connection.peer.encrypt(b"0123456789abc")))
+    view = memoryview(bytearray(5))
+    pieces = []
+    while codec.has_input:
+        pieces.append(bytes(view[: codec.decrypt_into(view)]))
+    assert pieces == [b"01234", b"56789", b"abc"]
+    assert not codec.is_over
+
+
 # A session that can take no more
 
 
@@ -167,6 +179,13 @@ async def test_slow_socket_leaves_output_in_the_session(ground: Ground) -> None:
     connection.pipe.resume_writing()
     assert await connection.hear() == b"PING\r\n"
     assert not connection.session.write_blocked_ns
+
+
+async def test_answers_of_tls_itself_are_sent_at_once(ground: Ground) -> None:
+    connection = await established(ground)
+    connection.pipe.codec._outgoing.write(b"an answer")
+    connection.transport.receive(connection.peer.encrypt(b"SUB a 1\r\n"))
+    assert connection.take_sent() == b"an answer"
 
 
 async def test_answers_of_tls_itself_wait_for_a_slow_socket(ground: Ground) -> None:
@@ -253,6 +272,18 @@ async def test_peer_that_does_not_take_the_last_words_is_cut_off(
     connection.transport.receive_eof()
     await until(lambda: connection.transport.is_aborted)
     await connection.gone()
+
+
+async def test_wait_for_the_last_words_ends_with_the_connection(ground: Ground) -> None:
+    connection = await established(ground)
+    connection.transport.unsent_bytes = 100
+    connection.session.close(ops.CLOSED_KICKED)
+    connection.turns.turn_now()
+    assert connection.transport.is_closed
+    assert not connection.link._linger.cancelled()
+    connection.transport.lose()
+    await connection.gone()
+    assert connection.link._linger.cancelled()
 
 
 async def test_slow_consumer_is_aborted_without_goodbye(ground: Ground) -> None:

@@ -13,8 +13,8 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
-from tradewind.server.app import account_limits, build_gates
 from tradewind.options import SECOND_NS, ServerOptions, TlsOptions
+from tradewind.server.app import account_limits, build_gates
 from tradewind.server.tls import server_context
 from tradewind.server.tls_link import client_pipe
 from tradewind.server.tls_pipe import TlsPipe, TlsSettings

@@ -1,0 +1,111 @@
+"""index.db of a stream: written when it is closed, trusted when it is opened if everything in it fits.
+
+Owns the comparison of the summary with the block files. It reads no message: a stream of any size opens at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind.errors import CorruptRecord
+from tradewind.store.block import Block
+from tradewind.store.index_file import (
+    EMPTY_CHECKSUM,
+    IndexBlock,
+    StreamIndex,
+    SubjectTable,
+    decode_index,
+    encode_index,
+)
+from tradewind.store.layout import block_file_name
+
+if TYPE_CHECKING:
+    from tradewind.store.disk import Disk
+    from tradewind.store.filestore import FileStore
+
+
+def encode_checkpoint(store: FileStore) -> bytes:
+    """The index.db of a store that has nothing unwritten."""
+    state = store.state
+    blocks = [
+        IndexBlock(
+            block.number,
+            block.live_bytes,
+            block.first_seq,
+            block.first_timestamp,
+            block.last_seq,
+            block.last_timestamp,
+            block.ttl_count,
+            block.schedule_count,
+            block.deleted,
+        )
+        for block in store.blocks
+        if block.live_msgs or block is store.last
+    ]
+    index = StreamIndex(
+        state.msgs,
+        state.bytes,
+        state.first_seq,
+        state.first_timestamp_ns,
+        state.last_seq,
+        state.last_timestamp_ns,
+        SubjectTable(*store.index.columns()),
+        blocks,
+        store.last.last_checksum(),
+    )
+    return encode_index(index, store.name)
+
+
+def read_checkpoint(disk: Disk, folder: str, stream: str, numbers: list[int]) -> StreamIndex | None:
+    """The summary, if there is one and the block files are those that it speaks of."""
+    path = f"{folder}/index.db"
+    if not disk.exists(path):
+        return None
+    try:
+        index = decode_index(disk.read_file(path), stream, path)
+    except CorruptRecord:
+        return None
+    listed = [block.number for block in index.blocks]
+    if not numbers or numbers[-1] != listed[-1] or not set(listed) <= set(numbers):
+        return None
+    return index if _last_checksum(disk, folder, listed[-1]) == index.last_checksum else None
+
+
+def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
+    with disk.open(f"{folder}/{block_file_name(number)}") as file:
+        size = file.size
+        return file.read(size - 8, 8) if size >= 8 else EMPTY_CHECKSUM
+
+
+def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> None:
+    """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay as they are."""
+    table = index.subjects
+    store.index.adopt_columns(
+        table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
+    )
+    listed = {block.number: block for block in index.blocks}
+    blocks: list[Block] = []
+    seq = 0
+    for number in numbers:
+        block = Block(store.name, number, store.disk.open(f"{store.folder}/{block_file_name(number)}"))
+        block.adopt_size()
+        entry = listed.get(number)
+        if entry is None:
+            block.start_after(seq)
+            block.tombstones = 1
+        else:
+            block.adopt_totals(
+                entry.first_seq,
+                entry.first_time_ns,
+                entry.last_seq,
+                entry.last_time_ns,
+                entry.live_bytes,
+                entry.deleted,
+            )
+            block.ttl_count = entry.ttl_count
+            block.schedule_count = entry.schedule_count
+            # How many tombstones it holds is not in the summary; one is as good as any number.
+            block.tombstones = 1
+            seq = max(seq, entry.last_seq)
+        blocks.append(block)
+    store.adopt(blocks, index.last_seq, index.last_time_ns)

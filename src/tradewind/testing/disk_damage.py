@@ -1,0 +1,86 @@
+"""Rot, on purpose: what disks, drivers and careless people do to files at rest.
+
+Owns the ways to damage a file of a simulated disk. The damage is durable at once and is neither a
+step nor a call. A file with unsynced effects counts as written before it is damaged. Every place is
+given by the caller or drawn from a seed, and must lie inside the file: damage that misses would
+make a test that cannot fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+from tradewind.testing.disk import SimulatedDisk
+
+
+class Damage:
+    """The faults of the field, each on a named file of one disk."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+
+    def flip_bits(self, path: str, bits: Iterable[int]) -> None:
+        """Turn these bits over, counted from the lowest bit of the first byte."""
+        content = bytearray(self._disk.content_of(path))
+        for bit in bits:
+            _check(content, bit // 8, 1)
+            content[bit // 8] ^= 1 << (bit % 8)
+        self._disk.settle_file(path, bytes(content))
+
+    def flip_random_bits(self, path: str, count: int, seed: int) -> list[int]:
+        """Turn over this many different bits and say which."""
+        total = 8 * len(self._disk.content_of(path))
+        random = Random(seed)  # noqa: S311 - must be repeatable, keeps no secret
+        bits = sorted(random.sample(range(total), count))
+        self.flip_bits(path, bits)
+        return bits
+
+    def truncate(self, path: str, size: int) -> None:
+        """Lose the tail."""
+        content = self._disk.content_of(path)
+        _check(content, size, len(content) - size)
+        self._disk.settle_file(path, content[:size])
+
+    def overwrite(self, path: str, offset: int, data: bytes) -> None:
+        """Put foreign bytes there, as a misdirected write does."""
+        content = self._disk.content_of(path)
+        _check(content, offset, len(data))
+        changed = content[:offset] + data + content[offset + len(data) :]
+        self._disk.settle_file(path, changed)
+
+    def zero(self, path: str, offset: int, size: int) -> None:
+        """Lose bytes to zeros, as a write that never arrived."""
+        self.overwrite(path, offset, bytes(size))
+
+    def swap(self, path: str, first: int, second: int, size: int) -> None:
+        """Exchange two chunks that do not overlap."""
+        content = self._disk.content_of(path)
+        assert abs(first - second) >= size, "the chunks overlap"
+        _check(content, first, size)
+        _check(content, second, size)
+        self.overwrite(path, first, content[second : second + size])
+        self.overwrite(path, second, content[first : first + size])
+
+    def restore_chunk(
+        self, path: str, checkpoint: Mapping[str, bytes], offset: int, size: int
+    ) -> None:
+        """Bring back what `SimulatedDisk.checkpoint` saw there: the write since then was lost."""
+        stale = checkpoint[path]
+        _check(stale, offset, size)
+        self.overwrite(path, offset, stale[offset : offset + size])
+
+    def restore_file(self, path: str, checkpoint: Mapping[str, bytes]) -> None:
+        """Bring back the whole file, also one that is gone."""
+        self._disk.settle_file(path, checkpoint[path])
+
+    def duplicate(self, path: str, target: str) -> None:
+        """A second copy under another name, replacing what is there."""
+        self._disk.settle_file(target, self._disk.content_of(path))
+
+
+def _check(content: bytes | bytearray, offset: int, size: int) -> None:
+    assert size > 0, "damage of nothing"
+    assert 0 <= offset <= len(content) - size, (
+        f"bytes {offset} to {offset + size} are not inside a file of {len(content)}"
+    )

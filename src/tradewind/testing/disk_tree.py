@@ -1,0 +1,207 @@
+"""The names of the simulated disk: paths to files and folders, and which of them are durable.
+
+Owns the tree of nodes, the changes of names that are not durable yet, and the sum of all file
+sizes. Counts no steps and injects no faults (`disk.py`), and does not decide what survives a power
+failure (`disk_state.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from posixpath import split
+
+from tradewind.store.disk import Operation, disk_error
+from tradewind.testing.disk_state import (
+    Change,
+    FileNode,
+    FolderNode,
+    Node,
+    make_durable,
+    with_causes,
+)
+
+
+class NameTree:
+    """Folders and files below a root path.
+
+    `changes` are in the order in which they happened; `used_bytes` is the size of all files that
+    have a name: the space of a file is free as soon as its name is gone.
+    """
+
+    def __init__(self, root: str, top: FolderNode | None = None) -> None:
+        self.top = FolderNode() if top is None else top
+        self.changes: list[Change] = []
+        self.used_bytes = sum(
+            node.size for _, node in _walk(self.top) if isinstance(node, FileNode)
+        )
+        self._root = root
+
+    # --- looking up ----------------------------------------------------------------------------
+
+    def _names(self, path: str) -> list[str]:
+        return [name for name in path[len(self._root) :].split("/") if name]
+
+    def find(self, path: str) -> Node | None:
+        """What is there, if anything."""
+        node: Node | None = self.top
+        for name in self._names(path):
+            node = node.entries.get(name) if isinstance(node, FolderNode) else None
+        return node
+
+    def place(self, path: str, operation: Operation) -> tuple[FolderNode, str]:
+        """The folder that holds (or would hold) the last name of a path; no name for the root."""
+        folder = self.top
+        names = self._names(path)
+        for name in names[:-1]:
+            node = folder.entries.get(name)
+            if not isinstance(node, FolderNode):
+                raise disk_error(path, operation, errno.ENOTDIR if node else errno.ENOENT)
+            folder = node
+        return folder, names[-1] if names else ""
+
+    def node(self, path: str, operation: Operation) -> Node:
+        """What is there, or the error that Linux gives."""
+        folder, name = self.place(path, operation)
+        node = folder.entries.get(name) if name else folder
+        if node is None:
+            raise disk_error(path, operation, errno.ENOENT)
+        return node
+
+    def file(self, path: str, operation: Operation) -> FileNode:
+        """The file that is there."""
+        node = self.node(path, operation)
+        if not isinstance(node, FileNode):
+            raise disk_error(path, operation, errno.EISDIR)
+        return node
+
+    def folder(self, path: str, operation: Operation) -> FolderNode:
+        """The folder that is there."""
+        node = self.node(path, operation)
+        if not isinstance(node, FolderNode):
+            raise disk_error(path, operation, errno.ENOTDIR)
+        return node
+
+    def snapshot(self) -> dict[str, bytes | None]:
+        """Content by path relative to the root, None for a folder."""
+        return {
+            path: node.visible() if isinstance(node, FileNode) else None
+            for path, node in _walk(self.top)
+        }
+
+    # --- changing ------------------------------------------------------------------------------
+
+    def change(self, change: Change) -> None:
+        """Let programs see a change of names."""
+        for folder, name, node in change.sets:
+            old = folder.entries.pop(name, None)
+            if isinstance(old, FileNode):
+                self.used_bytes -= old.size
+                old.linked = False
+            if node is not None:
+                folder.entries[name] = node
+            if isinstance(node, FileNode):
+                self.used_bytes += node.size
+                node.linked = True
+        self.changes.append(change)
+
+    def write(self, node: FileNode, step: int, offset: int, data: bytes) -> None:
+        """Let programs see written bytes."""
+        self._resize(node, max(node.size, offset + len(data)))
+        node.write(step, offset, data)
+
+    def cut(self, node: FileNode, step: int, size: int) -> None:
+        """Let programs see another size of a file."""
+        self._resize(node, size)
+        node.truncate(step, size)
+
+    def _resize(self, node: FileNode, size: int) -> None:
+        if node.linked:
+            self.used_bytes += size - node.size
+
+    # --- durability ----------------------------------------------------------------------------
+
+    def persist(self, chosen: Callable[[Change], bool]) -> None:
+        """Make the chosen changes durable, with all that they rest on."""
+        durable = with_causes(self.changes, chosen)
+        make_durable(durable)
+        done = set(durable)
+        self.changes = [change for change in self.changes if change not in done]
+
+    def persist_names_of(self, node: Node) -> None:
+        """Make every name on the way from the root to this node durable."""
+        wanted: set[Node] = {node}
+
+        def leads_there(change: Change) -> bool:
+            # Asked from the newest to the oldest, so a folder is wanted before it was made.
+            folders = [folder for folder, _, new in change.sets if new in wanted]
+            wanted.update(folders)
+            return bool(folders)
+
+        self.persist(leads_there)
+
+    def settle_file(self, path: str, content: bytes) -> None:
+        """Make this the durable content under a durable name; its folders are made as needed."""
+        place, name = split(path)
+        folder = self.settle_folder(place)
+        node = folder.entries.get(name)
+        if not isinstance(node, FileNode):
+            node = FileNode()
+            self.change(Change(0, ((folder, name, node),)))
+        self._resize(node, len(content))
+        node.settle(content)
+        self.persist_names_of(node)
+
+    def settle_folder(self, path: str) -> FolderNode:
+        """Make a folder under a durable name, with its parents."""
+        folder = self.top
+        for name in self._names(path):
+            node = folder.entries.get(name)
+            if not isinstance(node, FolderNode):
+                node = FolderNode()
+                self.change(Change(0, ((folder, name, node),)))
+            folder = node
+        self.persist_names_of(folder)
+        return folder
+
+    def unsynced_steps(self) -> list[int]:
+        """The steps whose effects are not durable yet, in order."""
+        steps = {change.step for change in self.changes}
+        todo: list[Node | None] = [self.top]
+        todo += [node for change in self.changes for *_, node in change.sets]
+        seen: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if isinstance(node, FileNode):
+                steps.update(effect.step for effect in node.pending)
+            else:
+                todo += [*node.entries.values(), *node.durable.values()]
+        return sorted(steps)
+
+
+def _walk(folder: FolderNode, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """All that programs see, a folder before what it holds."""
+    for name, node in sorted(folder.entries.items(), key=lambda entry: entry[0]):
+        yield prefix + name, node
+        if isinstance(node, FolderNode):
+            yield from _walk(node, f"{prefix}{name}/")
+
+
+def rename_obstacle(node: Node | None, old: Node | None, source: str, target: str) -> int:
+    """Why Linux would refuse this rename; 0 if it would not."""
+    if node is None:
+        return errno.ENOENT
+    if target.startswith(source + "/"):
+        return errno.EINVAL
+    if source.startswith(target + "/"):
+        return errno.ENOTEMPTY
+    if old is None or old is node:
+        return 0
+    if isinstance(node, FileNode):
+        return errno.EISDIR if isinstance(old, FolderNode) else 0
+    if isinstance(old, FileNode):
+        return errno.ENOTDIR
+    return errno.ENOTEMPTY if old.entries else 0

@@ -1,0 +1,192 @@
+"""Run the tests of the compiled code under AddressSanitizer, UBSan and a search for leaks.
+
+    python tools/sanitize.py [pytest arguments]
+
+Builds the extensions with the sanitizers into build/sanitize, away from those in use, proves on a
+module with known faults that a report would be seen, then runs the tests with the sanitizers'
+run-time library loaded into Python. Exits with 0 only when there was no report. Memory that Python
+itself leaks is not reported; what our own code allocates and loses is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "sanitize"
+TESTS = (
+    "tests/unit/wire",
+    "tests/unit/route",
+    "tests/unit/broker",
+    "tests/unit/store",
+    "tests/model",
+    "tests/faults",
+)
+FAULT = re.compile(r"ERROR: AddressSanitizer|runtime error:")
+LEAK = re.compile(r"^(?:Direct|Indirect) leak of .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+FAULTY_MODULE = """
+from libc.stdlib cimport calloc, free, malloc
+
+def read_behind_the_end(size_t size):
+    cdef char* block = <char*>calloc(size, 1)
+    cdef char byte = block[size]
+    free(block)
+    return byte
+
+def shift_too_far(int amount):
+    cdef int value = 1
+    return value << amount
+
+def lose_a_block(size_t size):
+    cdef char* block = <char*>malloc(size)
+    block[0] = 1
+    return block[0]
+"""
+
+
+def build(project: Path, target: Path) -> None:
+    """Compile everything under `project`/src with this project's own build script and flags."""
+    command = [sys.executable, str(ROOT / "setup.py"), "-q", "build_ext"]
+    command += [f"-j{os.cpu_count() or 1}", f"--build-lib={target}", f"--build-temp={target}-temp"]
+    flags = os.environ | {"TRADEWIND_SANITIZE": "1"}
+    subprocess.run(command, cwd=project, env=flags, check=True)  # noqa: S603
+
+
+def copy_sources() -> None:
+    """The Python modules beside the compiled ones; what was deleted must not linger."""
+    for path in BUILD.rglob("*.py"):
+        path.unlink()
+    for path in (ROOT / "src").rglob("*.py"):
+        target = BUILD / path.relative_to(ROOT / "src")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def check_instrumented() -> None:
+    """Every compiled module must be there, in its sanitized form."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    for path in (ROOT / "src").rglob("*.pyx"):
+        library = BUILD / path.relative_to(ROOT / "src").parent / f"{path.stem}{suffix}"
+        if b"__asan_" not in library.read_bytes():
+            sys.exit(f"{library} was not built with the sanitizers")
+
+
+def runtime(name: str) -> str:
+    """Where the compiler keeps a sanitizer's run-time library."""
+    command = ["gcc", f"-print-file-name={name}.so"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+    found = answer.stdout.strip()
+    if not Path(found).is_absolute():
+        sys.exit(f"{name}.so is not installed: it comes with gcc")
+    return found
+
+
+def environment(path: Path, reports: Path) -> dict[str, str]:
+    """What makes Python run with the sanitizers; they write to files `reports`.<pid>, except that
+    UBSan knows stderr only.
+    """
+    return os.environ | {
+        "LD_PRELOAD": f"{runtime('libasan')} {runtime('libubsan')}",
+        # Python's own allocator would hide the ends of the blocks.
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Leaks do not change the exit code, since only our own count (see `own_leaks`); a fault
+        # aborts, so that it changes it in any case.
+        "ASAN_OPTIONS": "detect_leaks=1:exitcode=0:abort_on_error=1:halt_on_error=1:"
+        "detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:"
+        f"log_path={reports}",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
+        "LSAN_OPTIONS": f"exitcode=0:log_path={reports}",
+    }
+
+
+def read_reports(reports: Path) -> str:
+    """All that the sanitizers have said."""
+    files = sorted(reports.parent.glob(f"{reports.name}.*"))
+    return "\n\n".join(path.read_text(errors="replace") for path in files)
+
+
+def own_leaks(text: str, libraries: Path) -> list[str]:
+    """The leaks whose memory was allocated by a compiled module of ours, not by Python."""
+    found = []
+    for leak in LEAK.findall(text):
+        frames = re.findall(r"^\s*#\d+ .*", leak, re.MULTILINE)
+        # Frame 0 is malloc itself, frame 1 is who called it.
+        if len(frames) > 1 and is_ours(frames[1], libraries):
+            found.append(leak.strip())
+    return found
+
+
+def is_ours(frame: str, libraries: Path) -> bool:
+    """Whether a stack frame is in our code: by library, or by source where that is known."""
+    return str(libraries) in frame or "cython-sanitize" in frame
+
+
+def check_sanitizers_see_faults() -> None:
+    """Without this, a clean run could as well mean that nothing was looked at."""
+    with tempfile.TemporaryDirectory() as folder:
+        project, target = Path(folder), Path(folder) / "lib"
+        (project / "src").mkdir()
+        (project / "src" / "faulty.pyx").write_text(FAULTY_MODULE)
+        build(project, target)
+        for call, sign in (
+            ("read_behind_the_end(10)", "heap-buffer-overflow"),
+            ("shift_too_far(40)", "shift exponent 40 is too large"),
+            ("lose_a_block(123)", "leak of 123 byte"),
+        ):
+            reports = project / call[:4]
+            result = subprocess.run(  # noqa: S603
+                [sys.executable, "-c", f"import faulty; faulty.{call}"],
+                env=environment(target, reports),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            text = result.stderr + read_reports(reports)
+            if "leak" not in sign and result.returncode == 0:
+                sys.exit(f"the sanitizers did not stop at {call}")
+            seen = "".join(own_leaks(text, target)) if "leak" in sign else text
+            if sign not in seen:
+                sys.exit(f"the sanitizers did not see {sign!r}:\n{text}")
+
+
+def run_tests(arguments: Sequence[str]) -> int:
+    """The tests under the sanitizers; gives the exit code."""
+    wanted = arguments or [path for path in TESTS if (ROOT / path).exists()]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout=600"]
+    # With the default capture, a report on stderr would be lost with the aborted process.
+    command += ["--capture=sys", *wanted]
+    with tempfile.TemporaryDirectory() as folder:
+        reports = Path(folder) / "report"
+        result = subprocess.run(  # noqa: S603
+            command, cwd=ROOT, env=environment(BUILD, reports), check=False
+        )
+        text = read_reports(reports)
+    lost = own_leaks(text, BUILD)
+    faults = bool(FAULT.search(text))
+    sys.stdout.write(text if faults else "\n\n".join(lost))
+    clean = result.returncode == 0 and not faults and not lost
+    sys.stdout.write(f"\n{'clean' if clean else 'NOT CLEAN'}, {len(lost)} leaks of our own\n")
+    return 0 if clean else 1
+
+
+def main() -> int:
+    """Build, prove, run."""
+    check_sanitizers_see_faults()
+    build(ROOT, BUILD)
+    copy_sources()
+    check_instrumented()
+    return run_tests(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
