@@ -111,8 +111,8 @@ class _Reader:
         raise Refused("the number is too long")
 
 
-def slow_elements(data: bytes, size: int) -> bytes:
-    """The content of a packed chunk."""
+def slow_elements(data: bytes, size_max: int) -> bytes:
+    """What these elements make; Refused if they are bad or make more."""
     reader, output, offset = _Reader(data), bytearray(), 0
     while reader.left:
         tag = reader.number(1)
@@ -130,14 +130,12 @@ def slow_elements(data: bytes, size: int) -> bytes:
             else:
                 length = code + 1
                 offset = reader.number(2 if kind == 2 else 4)
-            if not 0 < offset <= len(output) or len(output) + length > size:
+            if not 0 < offset <= len(output) or len(output) + length > size_max:
                 raise Refused("a copy that cannot be")
             for _ in range(length):
                 output.append(output[-offset])
-        if len(output) > size:
+        if len(output) > size_max:
             raise Refused("too much")
-    if len(output) < size:
-        raise Refused("too little")
     return bytes(output)
 
 
@@ -160,8 +158,8 @@ def slow_decompress(data: bytes, size_limit: int) -> bytes:
                 raise Refused("too large")
             rest = body.take(body.left)
             content = slow_elements(rest, size) if kind == 0 else rest
-            if masked_crc(content) != crc:
-                raise Refused("checksum")
+            if len(content) != size or masked_crc(content) != crc:
+                raise Refused("not what was announced")
             output += content
         elif kind < 0x80:
             raise Refused("reserved")

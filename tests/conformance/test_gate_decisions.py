@@ -493,7 +493,10 @@ def test_certificates_map_as_on_the_official_server(
                     "CN=Žluť",
                     "EMAIL=e,CN=q,DC=y,DC=z",
                     'EMAIL=e,CN=a\\,b<"c">\\+d;,O= sp ,L=#h',
-                    "EMAIL=e,C=US,O=7,OU=6,OU=8,L=5,ST=4,STREET=3,POSTALCODE=2,CN=al,SERIALNUMBER=1",
+                    (
+                        "EMAIL=e,C=US,O=7,OU=6,OU=8,L=5,ST=4,STREET=3,POSTALCODE=2,"
+                        "CN=al,SERIALNUMBER=1"
+                    ),
                 ]
             )
         ),

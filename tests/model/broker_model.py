@@ -4,7 +4,6 @@ to end. It gives what each operation must write, and where the server is free to
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from permission_model import publish_allowed, subscribe_allowed
@@ -225,16 +224,3 @@ def deliver(
 ) -> Delivery:
     size = len(message.payload) + (len(message.header) if session.headers else 0)
     return Delivery(session, subscription, frame(message, sid, with_header=session.headers), size)
-
-
-def frames(output: bytes) -> list[bytes]:
-    """Cut what a client receives into lines and messages."""
-    result = []
-    while output:
-        end = output.index(b"\r\n") + 2
-        if re.match(rb"H?MSG ", output):
-            end += int(output[: end - 2].rsplit(b" ", 1)[1]) + 2
-            assert output[end - 2 : end] == b"\r\n"
-        result.append(output[:end])
-        output = output[end:]
-    return result

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from broker_model import Message, ModelServer, ModelSession, ModelUser, Outcome, frames
+from broker_model import Message, ModelServer, ModelSession, ModelUser, Outcome
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from permission_model import PATTERNS, SUBJECTS
 
+from client_frames import frames
 from tradewind.route.rules import PermissionRules, ResponseRule
 from tradewind.testing import FakeConnection, InProcessOptions, InProcessServer, User, UserGate
 

@@ -1,4 +1,4 @@
-"""The compiled S2 codec against the slow decoder of s2_frames, on built, cut and damaged streams."""
+"""The compiled S2 codec against the slow decoder of s2_frames: built, cut and damaged streams."""
 
 from __future__ import annotations
 
@@ -52,18 +52,21 @@ copies = st.one_of(
 element_lists = st.lists(literals | copies, max_size=12)
 
 
+def outcome(work: Callable[[], bytes]) -> bytes | None:
+    """What `work` returns; None if the data is refused. Anything else raised is a failure."""
+    try:
+        return work()
+    except (Refused, S2Error):
+        return None
+
+
 def sized(elements: list[bytes]) -> bytes:
     """A packed chunk of as many of these elements as make sense one after the other."""
-    kept, content = b"", b""
+    kept = b""
     for element in elements:
-        for size in range(len(content), LIMIT):
-            try:
-                content = slow_elements(kept + element, size)
-            except Refused:
-                continue
+        if outcome(lambda element=element: slow_elements(kept + element, LIMIT)) is not None:
             kept += element
-            break
-    return packed(kept, content)
+    return packed(kept, slow_elements(kept, LIMIT))
 
 
 chunks = st.one_of(
@@ -79,14 +82,6 @@ streams = st.builds(
     st.lists(chunks, max_size=4),
 )
 chunkings = st.lists(st.integers(0, 400), max_size=8) | st.just(list(range(400)))
-
-
-def outcome(work: Callable[[], bytes]) -> bytes | None:
-    """What `work` returns; None if the data is refused. Anything else raised is a failure."""
-    try:
-        return work()
-    except (Refused, S2Error):
-        return None
 
 
 def fed(data: bytes, cuts: list[int], size_limit: int) -> bytes:

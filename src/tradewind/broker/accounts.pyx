@@ -103,7 +103,8 @@ cdef class Account:
         if not subject_valid(name, <uint32_t>len(name), False):
             raise ValueError(f"invalid subject {subject!r}")
         entry.handler = handler
-        entry.subscription = subscription_new(name, <uint32_t>len(name), group, <uint32_t>len(group), b"", 0)
+        entry.subscription = subscription_new(
+            name, <uint32_t>len(name), group, <uint32_t>len(group), b"", 0)
         if entry.subscription == NULL:
             raise MemoryError
         entry.subscription.handler = <void*>handler

@@ -215,7 +215,12 @@ class Broker:
             session.rtt_ns = max(self.monotonic_ns() - session.ping_sent_ns, 1)
             session.ping_sent_ns = 0
 
-    def publish_denied(self, session: Session, subject: bytes, is_reply: bool) -> None:  # noqa: FBT001
+    def publish_denied(
+        self,
+        session: Session,
+        subject: bytes,
+        is_reply: bool,  # noqa: FBT001
+    ) -> None:
         """Tell the peer, and the log, what it may not publish."""
         name = subject.decode("utf-8", "surrogateescape")
         kind = "Publish with Reply of" if is_reply else "Publish to"

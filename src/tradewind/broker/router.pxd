@@ -13,10 +13,10 @@ cdef class Router:
     cdef list internal                  # (handler, InternalMessage) still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
     cdef uint64_t random_state
-    cdef char* read_area                # shared by all sessions: a read is parsed before the next one begins
+    cdef char* read_area                # of all sessions: a read is parsed before the next begins
     cdef bint _pressure                 # some outbox grew large: end the turn early
-    cdef public object on_trace         # None, or called as on_trace(session, "->>", line) for every delivery
-    cdef readonly uint64_t crowded_count   # deliveries to a crowded session so far: producers watch it
+    cdef public object on_trace         # None, or called for every delivery
+    cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
     cdef readonly uint64_t in_msgs
     cdef readonly uint64_t in_bytes
     cdef readonly uint64_t out_msgs
@@ -25,9 +25,12 @@ cdef class Router:
     cdef int touch(self, SessionState* state) except -1
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
-    cdef bint _encode(self, Subscription* subscription, SessionState* target, Message* message) noexcept
-    cdef int _deliver_internal(self, Account account, Subscription* subscription, Message* message) except -1
-    cdef uint32_t _deliver_groups(self, Account account, Match* match, Message* message) except? 0xFFFFFFFF
+    cdef bint _encode(self, Subscription* subscription, SessionState* target,
+                      Message* message) noexcept
+    cdef int _deliver_internal(self, Account account, Subscription* subscription,
+                               Message* message) except -1
+    cdef uint32_t _deliver_groups(self, Account account, Match* match,
+                                  Message* message) except? 0xFFFFFFFF
     cdef void _exhaust(self, Subscription* subscription) noexcept
     cdef void _reap(self, Account account) noexcept
     cdef uint32_t _random_below(self, uint32_t bound) noexcept

@@ -94,22 +94,26 @@ cdef class Router:
                 self._reap(account)
         return delivered
 
-    cdef uint32_t _deliver_groups(self, Account account, Match* match, Message* message) except? 0xFFFFFFFF:
+    cdef uint32_t _deliver_groups(self, Account account, Match* match,
+                                  Message* message) except? 0xFFFFFFFF:
         """One member of each queue group, from a random one on; a member that cannot take it is
         passed over.
         """
         cdef uint32_t index, attempt, start, delivered = 0
         cdef QueueGroup* group
+        cdef Subscription* member
         for index in range(match.groups.count):
             group = &match.groups.items[index]
             start = self._random_below(group.members.count)
             for attempt in range(group.members.count):
-                if self._deliver(account, group.members.items[(start + attempt) % group.members.count], message):
+                member = group.members.items[(start + attempt) % group.members.count]
+                if self._deliver(account, member, message):
                     delivered += 1
                     break
         return delivered
 
-    cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1:
+    cdef int _deliver(self, Account account, Subscription* subscription,
+                      Message* message) except -1:
         """Put one message into one receiver's outbox, if it may and can have it."""
         cdef SessionState* target = <SessionState*>subscription.owner
         if subscription.removed:
@@ -133,11 +137,13 @@ cdef class Router:
             (<object>target.session).track_response(message.reply[:message.reply_size])
         if self.on_trace is not None:
             self.on_trace(<object>target.session, message.subject[:message.subject_size],
-                          subscription.sid[:subscription.sid_size], message.reply[:message.reply_size],
+                          subscription.sid[:subscription.sid_size],
+                          message.reply[:message.reply_size],
                           message.body[:message.total_size])
         return True
 
-    cdef bint _encode(self, Subscription* subscription, SessionState* target, Message* message) noexcept:
+    cdef bint _encode(self, Subscription* subscription, SessionState* target,
+                      Message* message) noexcept:
         """Append MSG or HMSG; false, with the target doomed, when it holds too much already."""
         cdef const char* body = message.body
         cdef size_t total = message.total_size
@@ -225,7 +231,8 @@ cdef class Router:
         for index in range(self.exhausted.count):
             subscription = self.exhausted.items[index]
             owner = <SessionState*>subscription.owner
-            table_remove(&owner.sids, table_hash(&owner.sids, subscription.sid, subscription.sid_size),
+            table_remove(&owner.sids,
+                         table_hash(&owner.sids, subscription.sid, subscription.sid_size),
                          subscription.sid, subscription.sid_size)
             account.sublist.remove(subscription)
             subscription_free(subscription)
@@ -233,7 +240,8 @@ cdef class Router:
 
     # -------------------------------------------------------------- services
 
-    cdef int _deliver_internal(self, Account account, Subscription* subscription, Message* message) except -1:
+    cdef int _deliver_internal(self, Account account, Subscription* subscription,
+                               Message* message) except -1:
         session = None if message.origin == NULL else <object>message.origin.session
         self.internal.append((<object>subscription.handler, InternalMessage(
             account,
@@ -247,7 +255,7 @@ cdef class Router:
         return 0
 
     def run_internal(self, on_error, count_max=64):
-        """Call the services for messages queued so far, at most `count_max`; gives how many are left.
+        """Call the services for up to `count_max` messages queued so far; gives how many are left.
 
         A service that fails is reported as on_error(message, exception) and disturbs nobody else.
         """
@@ -262,8 +270,8 @@ cdef class Router:
                 message.session.service_done()
         return len(self.internal)
 
-    def publish_internal(self, Account account not None, bytes subject not None, bytes payload not None,
-                         bytes reply=b"", bytes header=b""):
+    def publish_internal(self, Account account not None, bytes subject not None,
+                         bytes payload not None, bytes reply=b"", bytes header=b""):
         """Publish as the server itself; gives the number of receivers."""
         cdef Message message
         cdef bytes body = header + payload

@@ -18,15 +18,15 @@ cdef enum Blocked:
 cdef class Session:
     cdef SessionState state
     cdef ParserState parser
-    cdef Buffer partial                     # bytes of an unfinished operation, or left over while blocked
-    cdef size_t offered                     # where the last buffer handed out begins (its bytes in front of it)
+    cdef Buffer partial                     # an unfinished operation, or left over while blocked
+    cdef size_t offered                     # bytes in front of the last buffer handed out
     cdef size_t offered_room
     cdef uint8_t offer_kind
     cdef object broker
     cdef Router router
     cdef Account _account
     cdef Permissions _permissions
-    cdef dict responses                     # reply subject -> [answers left, deadline]; allow_responses only
+    cdef dict responses                     # reply -> [answers left, deadline]; allow_responses only
     cdef uint32_t services_pending
     cdef bint awaiting_auth                 # only CONNECT is accepted
     cdef bint stall_spent
@@ -47,7 +47,7 @@ cdef class Session:
     cdef public int remote_port
     cdef public str connection_type         # STANDARD or WEBSOCKET: which listener and gate
     cdef public object tls                  # TlsFacts, or None
-    cdef public object complete_credentials # None, or fills in what CONNECT lacks (WebSocket cookies)
+    cdef public object complete_credentials  # None, or adds what CONNECT lacks (WebSocket cookies)
     cdef public object options              # ConnectOptions, as merged from all CONNECTs
     cdef public str user
     cdef public str close_reason            # empty while open

@@ -25,10 +25,12 @@ from tradewind.route.sublist cimport (
 from tradewind.route.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
 from tradewind.wire.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
+    write_decimal)
 from tradewind.wire.parser cimport (
-    FAULT_ARGUMENTS, FAULT_CONTROL_LINE, FAULT_PAYLOAD, OP_CONNECT, OP_ERR, OP_HPUB, OP_INFO, OP_OK, OP_PING,
-    OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, parse_operation, parser_init)
+    FAULT_ARGUMENTS, FAULT_CONTROL_LINE, FAULT_PAYLOAD, OP_CONNECT, OP_ERR, OP_HPUB, OP_INFO,
+    OP_OK, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, parse_operation,
+    parser_init)
 
 from tradewind.broker.accounts import SubscriptionInfo
 from tradewind.wire import ops
@@ -73,7 +75,7 @@ cdef bint reserved_subject(const char* subject, uint32_t size) noexcept nogil:
     return memcmp(subject, b"_GR_.", 5) == 0 or memcmp(subject, b"$NRG.", 5) == 0
 
 
-@cython.no_gc_clear     # __dealloc__ needs the account, whatever order a garbage cycle is taken apart in
+@cython.no_gc_clear     # __dealloc__ needs the account, also in a garbage cycle
 cdef class Session:
     """Made by the broker when a link is established; dead for good once `close` was called."""
 
@@ -81,8 +83,8 @@ cdef class Session:
         memset(&self.state, 0, sizeof(SessionState))
         buffer_init(&self.partial)
 
-    def __init__(self, broker, Router router not None, Account account not None, uint64_t cid, limits,
-                 uint64_t seed=0):
+    def __init__(self, broker, Router router not None, Account account not None, uint64_t cid,
+                 limits, uint64_t seed=0):
         self.state.session = <void*>self
         self.state.echo = 1
         buffer_init(&self.state.outbox)
@@ -139,7 +141,8 @@ cdef class Session:
         self.parser.headers_allowed = headers
         self._trace = trace
 
-    def enter(self, Account account not None, user, Permissions permissions, limits, connected=True):
+    def enter(self, Account account not None, user, Permissions permissions, limits,
+              connected=True):
         """The gate has let it in: it is a member of `account` from now on (`connected`: by a
         CONNECT of its own).
         """
@@ -325,7 +328,8 @@ cdef class Session:
         cdef int status
         cdef uint64_t crowded = self.router.crowded_count
         cdef size_t position = 0
-        while not self.state.closed and not self.state.doom and not self.blocked and position < size:
+        while (not self.state.closed and not self.state.doom and not self.blocked
+               and position < size):
             if self.awaiting_auth and (data[position] | 0x20) != 99:
                 self.broker.refuse(self, "an operation came before CONNECT")
                 break
@@ -333,7 +337,8 @@ cdef class Session:
             if status == PARSE_DONE:
                 position += operation.consumed
                 self._dispatch(&operation)
-                if self.router.crowded_count != crowded and self.stall_enabled and not self.stall_spent:
+                if (self.router.crowded_count != crowded and self.stall_enabled
+                        and not self.stall_spent):
                     self.stalls += 1
                     self.block(BLOCKED_STALL)
                     self.broker.stalled(self)
@@ -347,11 +352,13 @@ cdef class Session:
 
     cdef int _dispatch(self, Operation* operation) except -1:
         if self._trace:
-            self.broker.trace_operation(self, operation.kind, operation.argument[:operation.argument_size]
-                                        if operation.kind != OP_PING and operation.kind != OP_PONG
-                                        and operation.kind != OP_OK else b"",
-                                        operation.body[:operation.total_size]
-                                        if operation.kind == OP_PUB or operation.kind == OP_HPUB else b"")
+            self.broker.trace_operation(
+                self, operation.kind,
+                operation.argument[:operation.argument_size]
+                if operation.kind != OP_PING and operation.kind != OP_PONG
+                and operation.kind != OP_OK else b"",
+                operation.body[:operation.total_size]
+                if operation.kind == OP_PUB or operation.kind == OP_HPUB else b"")
         if operation.kind == OP_PUB or operation.kind == OP_HPUB:
             return self._publish(operation)
         if operation.kind == OP_PING:
@@ -395,7 +402,8 @@ cdef class Session:
         self._account.in_bytes += operation.total_size
         if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
             self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
-        if self.state.permissions != NULL or reserved_subject(operation.subject, operation.subject_size):
+        if (self.state.permissions != NULL
+                or reserved_subject(operation.subject, operation.subject_size)):
             if not self._may_publish(operation):
                 return 0
         if operation.reply_size and reserved_reply(operation.reply, operation.reply_size):
@@ -411,7 +419,8 @@ cdef class Session:
         message.body = operation.body
         message.header_size = operation.header_size
         message.total_size = operation.total_size
-        if self.router.publish(self._account, &message) == 0 and operation.reply_size and self.no_responders:
+        if (self.router.publish(self._account, &message) == 0
+                and operation.reply_size and self.no_responders):
             self._answer_no_responders(operation)
         return 0
 
@@ -445,8 +454,8 @@ cdef class Session:
                 digits = size_text[:write_decimal(size_text, size)]
                 subject = operation.subject[:operation.subject_size]
                 line = b"HMSG %b %b %b %b\r\nNATS/1.0 503\r\nNats-Subject: %b\r\n\r\n\r\n" % (
-                    operation.reply[:operation.reply_size], subscription.sid[:subscription.sid_size],
-                    digits, digits, subject)
+                    operation.reply[:operation.reply_size],
+                    subscription.sid[:subscription.sid_size], digits, digits, subject)
                 self._write(line, len(line))
                 return 0
         return 0
@@ -462,8 +471,9 @@ cdef class Session:
             if not subject_valid(operation.subject, operation.subject_size, False):
                 self.send_error(ops.ERROR_INVALID_SUBJECT)
                 return 0
-            subscription = subscription_new(operation.subject, operation.subject_size, operation.queue,
-                                            operation.queue_size, operation.sid, operation.sid_size)
+            subscription = subscription_new(
+                operation.subject, operation.subject_size, operation.queue, operation.queue_size,
+                operation.sid, operation.sid_size)
             if subscription == NULL:
                 raise MemoryError
             subscription.owner = &self.state
@@ -484,7 +494,8 @@ cdef class Session:
         """Permissions and limits, in nats-server's order; the peer is told why not."""
         cdef uint32_t tokens, index
         cdef int64_t account_max = self._account.limits.subscriptions_max
-        cdef bint allowed = not (operation.queue_size == 5 and memcmp(operation.queue, b"_sys_", 5) == 0)
+        cdef bint allowed = not (
+            operation.queue_size == 5 and memcmp(operation.queue, b"_sys_", 5) == 0)
         if allowed and self._permissions is not None:
             allowed, filtered[0] = self._permissions.may_subscribe(
                 operation.subject[:operation.subject_size].decode("utf-8", "surrogateescape"),
@@ -500,8 +511,9 @@ cdef class Session:
                 if operation.subject[index] == 46:
                     tokens += 1
             if tokens > self.subscription_tokens_max:
-                self.send_error('Permissions Violation for Subscription to "%s", too many tokens'
-                                % operation.subject[:operation.subject_size].decode("utf-8", "replace"))
+                self.send_error(
+                    'Permissions Violation for Subscription to "%s", too many tokens'
+                    % operation.subject[:operation.subject_size].decode("utf-8", "replace"))
                 return False
         if (self.subscriptions_max and self.state.sids.count >= self.subscriptions_max) or (
                 account_max >= 0 and self._account.subscription_count >= account_max):
@@ -523,7 +535,8 @@ cdef class Session:
         return 0
 
     cdef void _remove(self, Subscription* subscription) noexcept:
-        table_remove(&self.state.sids, table_hash(&self.state.sids, subscription.sid, subscription.sid_size),
+        table_remove(&self.state.sids,
+                     table_hash(&self.state.sids, subscription.sid, subscription.sid_size),
                      subscription.sid, subscription.sid_size)
         self._account.sublist.remove(subscription)
         subscription_free(subscription)
@@ -658,7 +671,9 @@ cdef class Session:
         """The close reason that routing found for this session, or an empty string."""
         if self.state.doom == DOOM_NONE:
             return ""
-        return ops.CLOSED_SLOW_PENDING if self.state.doom == DOOM_SLOW_PENDING else ops.CLOSED_WRITE_ERROR
+        if self.state.doom == DOOM_SLOW_PENDING:
+            return ops.CLOSED_SLOW_PENDING
+        return ops.CLOSED_WRITE_ERROR
 
     # -------------------------------------------------------------- the end
 
@@ -760,8 +775,10 @@ cdef class Session:
             subscription = <Subscription*>self.state.sids.slots[index].value
             if subscription != NULL:
                 result.append(SubscriptionInfo(
-                    subscription.subject[:subscription.subject_size].decode("utf-8", "surrogateescape"),
+                    subscription.subject[:subscription.subject_size].decode(
+                        "utf-8", "surrogateescape"),
                     subscription.queue[:subscription.queue_size].decode("utf-8", "surrogateescape"),
                     subscription.sid[:subscription.sid_size].decode("utf-8", "surrogateescape"),
-                    subscription.delivered, subscription.delivered_max, self.cid, self._account.name))
+                    subscription.delivered, subscription.delivered_max,
+                    self.cid, self._account.name))
         return result

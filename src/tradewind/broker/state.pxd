@@ -1,4 +1,7 @@
-"""The C side of one connection: what routing touches for every message. Owned and explained by session.pyx."""
+"""The C side of one connection: what routing touches for every message.
+
+Owned and explained by session.pyx.
+"""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.route.table cimport Table

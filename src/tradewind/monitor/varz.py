@@ -14,7 +14,7 @@ from tradewind.monitor import certificates
 from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettings
 from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
 from tradewind.monitor.usage import Usage
-from tradewind.monitor.views import BrokerView
+from tradewind.monitor.views import BrokerView, TotalsView
 from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
@@ -81,6 +81,24 @@ def subscription_total(broker: BrokerView) -> int:
     return sum(account.subscription_count for account in broker.accounts.values())
 
 
+def _counters(totals: TotalsView) -> dict[str, int]:
+    """The totals since the start; clients are the only peers, so their share is the whole."""
+    return {
+        "total_connections": totals.total_connections,
+        "in_msgs": totals.in_msgs,
+        "in_bytes": totals.in_bytes,
+        "in_client_msgs": totals.in_msgs,
+        "in_client_bytes": totals.in_bytes,
+        "out_msgs": totals.out_msgs,
+        "out_bytes": totals.out_bytes,
+        "out_client_msgs": totals.out_msgs,
+        "out_client_bytes": totals.out_bytes,
+        "slow_consumers": totals.slow_consumers,
+        "stale_connections": totals.stale_connections,
+        "stalled_clients": totals.stalled_clients,
+    }
+
+
 def build_varz(
     broker: BrokerView,
     listening: Listening,
@@ -132,21 +150,10 @@ def build_varz(
         gomaxprocs=usage.cores_usable,
         cpu=number(usage.cpu_percent),
         connections=len(broker.sessions),
-        total_connections=totals.total_connections,
         routes=0,
         remotes=0,
         leafnodes=0,
-        in_msgs=totals.in_msgs,
-        in_bytes=totals.in_bytes,
-        in_client_msgs=totals.in_msgs,
-        in_client_bytes=totals.in_bytes,
-        out_msgs=totals.out_msgs,
-        out_bytes=totals.out_bytes,
-        out_client_msgs=totals.out_msgs,
-        out_client_bytes=totals.out_bytes,
-        slow_consumers=totals.slow_consumers,
-        stale_connections=totals.stale_connections,
-        stalled_clients=totals.stalled_clients,
+        **_counters(totals),
         subscriptions=subscription_total(broker),
         http_req_stats=dict(sorted(request_counts.items())),
         config_load_time=timestamp(broker.config_load_ns),

@@ -1,17 +1,18 @@
 """One block: a run of records, in a file or in memory, and the index that finds them.
 
-Owns the bytes of the block that are not in the file yet (the tail), the mapping of those that are, and per sequence
-the offset of its record and the id of its subject. It never decides which messages to keep, and it does no I/O but
-through its DiskFile.
+Owns the bytes of the block that are not in the file yet (the tail), the mapping of those that are,
+and per sequence the offset of its record and the id of its subject. It never decides which messages
+to keep, and it does no I/O but through its DiskFile.
 
-Invariants
-- a sequence s is live iff first_seq <= s <= last_seq, s is not in `deleted`, and (when loaded) its offset is not
-  NO_RECORD; live_msgs and live_bytes are the count and the sum of record sizes of those;
+Invariants - a sequence s is live iff first_seq <= s <= last_seq, s is not in `deleted`, and (when
+loaded) its offset is not NO_RECORD; live_msgs and live_bytes are the count and the sum of record
+sizes of those;
 - records never move: an offset stays valid until the block is rewritten as a whole;
 - pointers given out by `read` are valid until the next append, flush or eviction.
 
-The index costs 8 bytes a message. It is built when the block is written or scanned and may be dropped under memory
-pressure; `scan` builds it again from the bytes, without the checksums, which were verified when the store was opened.
+The index costs 8 bytes a message. It is built when the block is written or scanned and may be
+dropped under memory pressure; `scan` builds it again from the bytes, without the checksums, which
+were verified when the store was opened.
 """
 
 from libc.stdlib cimport free, realloc
@@ -98,7 +99,8 @@ cdef class Block:
         return self.size - self.written
 
     def flush(self):
-        """Write the tail, in one write; StoreError leaves everything as it was, to be tried again."""
+        """Write the tail, in one write; StoreError leaves everything as it was, to be tried again.
+        """
         cdef size_t size = buffer_size(&self.tail)
         cdef const char* start
         if self.file is None or size == 0:
@@ -112,7 +114,8 @@ cdef class Block:
             buffer_clear(&self.tail)
 
     def release(self):
-        """Give memory back: the index and the mapping; only for a block with nothing in its tail."""
+        """Give memory back: the index and the mapping; only for a block with nothing in its tail.
+        """
         if self.file is None or self.size != self.written:
             return
         free(self.offsets)
@@ -139,7 +142,9 @@ cdef class Block:
         return <uint64_t>self.capacity * 8 + self.tail.capacity + inflated
 
     def rewrite_without(self, ranges, disk):
-        """Write the file anew without some byte ranges, ascending (offset, size); the index moves along."""
+        """Write the file anew without some byte ranges, ascending (offset, size); the index moves
+        along.
+        """
         cdef uint32_t index
         cdef uint64_t removed = 0, start = 0
         cdef bytes plain = self.plain_bytes()[:self.size]
@@ -256,7 +261,9 @@ cdef class Block:
         self.written = self.size = self.mapped_size
 
     def adopt_size(self):
-        """The same without reading the file; a compressed one is inflated, for only that tells its size."""
+        """The same without reading the file; a compressed one is inflated, for only that tells its
+        size.
+        """
         size = self.file.size
         if size >= 4 and s2.is_compressed(self.file.read(0, 4)):
             self.adopt_file()
@@ -277,7 +284,9 @@ cdef class Block:
     # -------------------------------------------------------------- appending
 
     cdef char* room(self, uint32_t size) except NULL:
-        """Where the next record of `size` bytes is to be written; `commit_message` makes it part of the block."""
+        """Where the next record of `size` bytes is to be written; `commit_message` makes it part of
+        the block.
+        """
         if self.size + size > 0xFFFFFFF0:
             raise StoreError(f"block {self.number} would be larger than 4 GiB")
         if buffer_reserve(&self.tail, size) != 0:
@@ -362,7 +371,9 @@ cdef class Block:
         return 0
 
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
-        """The first live sequence >= seq that passes the filter; 0 if none. Loaded, and the filter prepared."""
+        """The first live sequence >= seq that passes the filter; 0 if none. Loaded, and the filter
+        prepared.
+        """
         cdef uint32_t index
         if seq < self.base_seq:
             seq = self.base_seq

@@ -1,6 +1,7 @@
 """index.db of a stream: written when it is closed, trusted when it is opened if everything in it fits.
 
-Owns the comparison of the summary with the block files. It reads no message: a stream of any size opens at once.
+Owns the comparison of the summary with the block files. It reads no message: a stream of any size
+opens at once.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
 
 
 def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> None:
-    """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay as they are."""
+    """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay
+    as they are.
+    """
     table = index.subjects
     store.index.adopt_columns(
         table.names, table.ends, table.totals, table.first_blocks, table.last_blocks

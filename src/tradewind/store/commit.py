@@ -1,8 +1,9 @@
 """Group commit: what one stream wants to have on disk before it keeps its promises.
 
-Owns the hand-over between the event loop, which writes, and the worker thread, which syncs. The loop makes a `Commit`
-of everything written so far, the worker runs it, and the loop finishes it; whatever is written meanwhile belongs to
-the next one. So all messages of all turns during one sync share the next, and the loop never waits.
+Owns the hand-over between the event loop, which writes, and the worker thread, which syncs. The
+loop makes a `Commit` of everything written so far, the worker runs it, and the loop finishes it;
+whatever is written meanwhile belongs to the next one. So all messages of all turns during one sync
+share the next, and the loop never waits.
 """
 
 from __future__ import annotations

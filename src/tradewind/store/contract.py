@@ -1,6 +1,7 @@
 """What a store of messages promises, whatever it lies in: the types and the `Store` protocol.
 
-Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) keep the promise and pass one test suite.
+Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) keep the promise and
+pass one test suite.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ class Store(Protocol):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
 
     def purge(self, pattern: bytes = b"", *, below: int = 0, keep: int = 0) -> int:
-        """Delete the messages that match, below a sequence or all but the newest `keep`; gives how many."""
+        """Delete the messages that match, below a sequence or all but the newest `keep`; gives how
+        many.
+        """
 
     def compact(self, seq: int) -> int:
         """Delete everything below `seq`; gives how many messages that were."""

@@ -1,14 +1,15 @@
 """The messages of one stream: sequences, subjects, limits, removal. The same code for files and for memory.
 
-Owns the blocks, the subject index and the totals. What a block lies in, and when it reaches the disk, is the business
-of the subclass: `FileStore` overrides `open_block`, `block_sealed` and `block_dropped`; here they mean memory.
+Owns the blocks, the subject index and the totals. What a block lies in, and when it reaches the
+disk, is the business of the subclass: `FileStore` overrides `open_block`, `block_sealed` and
+`block_dropped`; here they mean memory.
 
-Invariants, checked by `verify()` and by every model test
-- msgs and bytes are the sums over the blocks; each subject's total is the number of its live messages;
-- first_seq is the lowest live sequence, or last_seq + 1 when there is none; last_seq never goes down;
+Invariants, checked by `verify()` and by every model test - msgs and bytes are the sums over the
+blocks; each subject's total is the number of its live messages; - first_seq is the lowest live
+sequence, or last_seq + 1 when there is none; last_seq never goes down;
 - every block but the last holds a live message, or tombstones for a block before it;
-- removal from the front by a limit leaves no trace on disk (it follows from the limits again), any other leaves a
-  tombstone, and so does the former before the latter.
+- removal from the front by a limit leaves no trace on disk (it follows from the limits again), any
+  other leaves a tombstone, and so does the former before the latter.
 """
 
 from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
@@ -82,7 +83,8 @@ cdef class MessageStore:
         fresh.used = self.uses
         if previous is not None and previous.live_msgs == 0:
             if self.keeps_tombstones and self.last_seq and self.read(self.last_seq, &record) != 0:
-                # The block before may go now, and with it what says how far the sequences have come.
+                # The block before may go now, and with it what says how far the sequences have
+                # come.
                 fresh.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
             self.drop_if_empty(previous)
             self.advance_first()
@@ -220,7 +222,9 @@ cdef class MessageStore:
     # -------------------------------------------------------------- look-up
 
     cdef int read(self, uint64_t seq, Record* record) except -1:
-        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads a block."""
+        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
+        a block.
+        """
         cdef Block block
         if seq < self.first_seq or seq > self.last_seq:
             return 1
@@ -362,8 +366,9 @@ cdef class MessageStore:
     cdef int mark_floor(self) except -1:
         """Say on disk which messages a limit has removed from the front, before one is removed for another reason.
 
-        Such a removal follows from the limits as long as the messages behind it are there. When one of those is
-        deleted the limit has room again, and after a crash it would let the removed ones come back.
+        Such a removal follows from the limits as long as the messages behind it are there. When one
+        of those is deleted the limit has room again, and after a crash it would let the removed
+        ones come back.
         """
         cdef uint64_t seq = max(self.marked_floor, (<Block>self.blocks[0]).base_seq)
         while seq < self.limit_floor:
@@ -378,7 +383,8 @@ cdef class MessageStore:
         cdef Block block
         cdef Py_ssize_t index = 0
         if self.last is not None and self.last.live_msgs == 0 and self.last.size >= self.block_bytes_max // 2:
-            # A last block full of dead records would be kept for ever; its successor remembers the last sequence.
+            # A last block full of dead records would be kept for ever; its successor remembers the
+            # last sequence.
             self.add_block()
             return 0
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
@@ -416,7 +422,9 @@ cdef class MessageStore:
                            <uint32_t>len(payload), timestamp_ns)
 
     def check_room(self, bytes subject not None, uint64_t message_bytes, bint per_subject=False):
-        """With discard new: DiscardedError if this message does not fit; `message_bytes` is header and payload."""
+        """With discard new: DiscardedError if this message does not fit; `message_bytes` is header
+        and payload.
+        """
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         cdef uint64_t total = entry.total if entry != NULL else 0
         cdef bint replaces = self.subject_msgs_max > 0 and total >= <uint64_t>self.subject_msgs_max
@@ -444,7 +452,9 @@ cdef class MessageStore:
         return SubjectFilter(self.index, patterns)
 
     def next_message(self, patterns, uint64_t seq):
-        """The first message at or behind `seq` that passes (patterns, or a filter); NotFoundError at the end."""
+        """The first message at or behind `seq` that passes (patterns, or a filter); NotFoundError
+        at the end.
+        """
         cdef SubjectFilter chosen = patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns)
         cdef uint64_t found = self.next_matching(seq, chosen)
         if found == 0:
@@ -536,7 +546,9 @@ cdef class MessageStore:
         return before - self.msgs
 
     def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
-        """The sequence from which on exactly `keep` matching messages remain; 1 if there are no more."""
+        """The sequence from which on exactly `keep` matching messages remain; 1 if there are no
+        more.
+        """
         _, total = (0, self.msgs) if chosen.everything else self.index.matching_total(chosen)
         cdef uint64_t seq = self.next_matching(0, chosen)
         cdef uint64_t surplus = total - keep if total > keep else 0

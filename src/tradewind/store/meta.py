@@ -24,7 +24,8 @@ from tradewind.store.hash import key_for
 from tradewind.store.layout import META_FILE
 
 NS_PER_SECOND: Final = 1_000_000_000
-META_SUM_BYTES: Final = 16
+# The deepest configuration of the official server has 5 levels.
+DEPTH_MAX: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -183,7 +184,7 @@ def decode_stream_meta(data: bytes, path: str = META_FILE) -> StreamMeta:
     created_ns = _take_created(document, path)
     if not isinstance(document.get("name"), str):
         raise CorruptRecord(path, 0, 'a stream has a "name", which is a string')
-    return StreamMeta(document, created_ns, tuple(_unknown_fields(document, _STREAM)))
+    return StreamMeta(document, created_ns, _unknown_fields(document, _STREAM))
 
 
 def decode_consumer_meta(data: bytes, path: str = META_FILE) -> ConsumerMeta:
@@ -193,7 +194,7 @@ def decode_consumer_meta(data: bytes, path: str = META_FILE) -> ConsumerMeta:
     name = document.pop("Name", None)
     if not isinstance(name, str):
         raise CorruptRecord(path, 0, 'a consumer has a "Name", which is a string')
-    return ConsumerMeta(name, document, created_ns, tuple(_unknown_fields(document, _CONSUMER)))
+    return ConsumerMeta(name, document, created_ns, _unknown_fields(document, _CONSUMER))
 
 
 def meta_sum(data: bytes, key_text: str) -> bytes:
@@ -305,6 +306,8 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
         raise CorruptRecord(path, 0, f"it is no JSON: {error}") from None
     if not isinstance(document, dict):
         raise CorruptRecord(path, 0, "it is no JSON object")
+    if _is_too_deep(document):
+        raise CorruptRecord(path, 0, f"it has more than {DEPTH_MAX} levels")
     return document
 
 
@@ -320,8 +323,27 @@ def _take_created(document: dict[str, Any], path: str) -> int | None:
         raise CorruptRecord(path, 0, f'"Created": {error}') from None
 
 
-def _unknown_fields(
-    values: Mapping[str, Any], fields: tuple[_Field, ...], prefix: str = ""
+def _is_too_deep(document: dict[str, Any]) -> bool:
+    """Whether objects and lists lie in each other so deep that writing it would overrun a stack."""
+    level: list[Any] = [document]
+    for _ in range(DEPTH_MAX):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _unknown_fields(document: Mapping[str, Any], fields: tuple[_Field, ...]) -> tuple[str, ...]:
+    return tuple(sorted(set(_walk_unknown(document, fields, ""))))
+
+
+def _walk_unknown(
+    values: Mapping[str, Any], fields: tuple[_Field, ...], prefix: str
 ) -> Iterator[str]:
     known = {field.name: field for field in fields}
     for name, value in values.items():
@@ -331,4 +353,4 @@ def _unknown_fields(
         nested = known[name].fields
         for item in value if isinstance(value, list) else [value]:
             if nested and isinstance(item, dict):
-                yield from _unknown_fields(item, nested, f"{prefix}{name}.")
+                yield from _walk_unknown(item, nested, f"{prefix}{name}.")

@@ -1,6 +1,7 @@
 """One record of a block: written and taken apart in place, without copies.
 
-The layout is drawn in `layout.py`. These functions own no memory; a Record points into the bytes it was parsed from.
+The layout is drawn in `layout.py`. These functions own no memory; a Record points into the bytes it
+was parsed from.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -40,7 +41,9 @@ cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size, ui
 
 
 cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexcept nogil:
-    """The checksum covers sequence, timestamp, subject, header and payload, but none of the lengths."""
+    """The checksum covers sequence, timestamp, subject, header and payload, but none of the
+    lengths.
+    """
     cdef Part parts[3]
     parts[0].data = record.start + 4
     parts[0].size = 16

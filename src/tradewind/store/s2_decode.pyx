@@ -105,10 +105,11 @@ cdef inline int fail(S2Failure* failure, int fault, size_t offset) noexcept nogi
 cdef int read_chunk(
         const uint8_t* data, size_t size, size_t position, bint identified, Chunk* chunk,
         S2Failure* failure) noexcept nogil:
-    # Reads what stands before the content. A chunk that is cut has `body_size` up to the cut.
+    # Reads what stands before the content. After S2_CHUNK_CUT, `body_size` is what there is of it.
     cdef size_t length, left = size - position, length_bytes
     cdef uint64_t decoded
     memset(chunk, 0, sizeof(Chunk))
+    chunk.end = size
     if not identified and left > 0 and data[position] != CHUNK_IDENTIFIER:
         return fail(failure, S2_NO_IDENTIFIER, position)
     if left < S2_HEADER_BYTES:
@@ -132,22 +133,25 @@ cdef int read_chunk(
         if length < S2_CHECKSUM_BYTES or length > S2_CHUNK_BODY_BYTES_MAX:
             return fail(failure, S2_CHUNK_SIZE, position - 3)
         if chunk.body_size < S2_CHECKSUM_BYTES:
+            chunk.body_size = 0
             return fail(failure, S2_CHUNK_CUT, position - S2_HEADER_BYTES)
         chunk.checksum = load4(data + position)
         chunk.body += S2_CHECKSUM_BYTES
         chunk.body_size -= S2_CHECKSUM_BYTES
-        chunk.decoded_size = length - S2_CHECKSUM_BYTES
         if chunk.kind == CHUNK_PACKED:
             length_bytes = load_uvarint(data + chunk.body, chunk.body_size, &decoded)
             if length_bytes == 0 and chunk.end > size:
+                chunk.body_size = 0
                 return fail(failure, S2_CHUNK_CUT, position - S2_HEADER_BYTES)
             if length_bytes == 0 or decoded > S2_CHUNK_BYTES_MAX:
                 return fail(failure, S2_BAD_LENGTH, chunk.body)
             chunk.body += length_bytes
             chunk.body_size -= length_bytes
             chunk.decoded_size = decoded
-        elif chunk.decoded_size > S2_CHUNK_BYTES_MAX:
+        elif length - S2_CHECKSUM_BYTES > S2_CHUNK_BYTES_MAX:
             return fail(failure, S2_CHUNK_SIZE, position - 3)
+        else:
+            chunk.decoded_size = length - S2_CHECKSUM_BYTES
     if chunk.end > size:
         return fail(failure, S2_CHUNK_CUT, position - S2_HEADER_BYTES)
     return S2_OK

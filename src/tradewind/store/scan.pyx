@@ -1,8 +1,9 @@
 """Reading a block from end to end: to build its index again, or to recover it with every checksum verified.
 
-Owns the walk over records and what is done about damage. A record that does not verify never takes its neighbours
-along: the walk looks for the next one that does, and reports the bytes in between. Only what follows the last good
-record of a block may be a torn write; it is reported too, as the tail. Nothing here changes a file.
+Owns the walk over records and what is done about damage. A record that does not verify never takes
+its neighbours along: the walk looks for the next one that does, and reports the bytes in between.
+Only what follows the last good record of a block may be a torn write; it is reported too, as the
+tail. Nothing here changes a file.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from tradewind.store.records cimport (
 from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.subject_index cimport SubjectEntry
 
-# How far apart two sequences of one block may be when looking for the next good record behind damage.
+# How far apart two sequences of one block may be when looking for the next good record behind
+# damage.
 cdef uint64_t RESYNC_GAP_MAX = <uint64_t>1 << 40
 
 
@@ -44,7 +46,9 @@ class BlockReport:
 
 
 cdef int load_block_index(Block block, SubjectIndex index) except -1:
-    """Build the index of a block whose totals are known; dead records are left out, checksums are not looked at."""
+    """Build the index of a block whose totals are known; dead records are left out, checksums are
+    not looked at.
+    """
     cdef uint64_t position = 0
     cdef const char* data
     cdef Record record

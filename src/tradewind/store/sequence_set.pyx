@@ -51,7 +51,7 @@ cdef enum:
     MAGIC = 22
     VERSION_1 = 1
     VERSION_2 = 2
-    VERSION_1_NODE_BYTES = 530
+    VERSION_1_NODE_BYTES = 522
 
 
 cdef inline void put_little(uint8_t* target, uint64_t value, int size) noexcept nogil:
@@ -122,6 +122,8 @@ cdef bint keep_shape(SequenceTree* tree) noexcept nogil:
             has_above = True
             at(tree, parent).right = link
         elif depth:
+            if base == at(tree, open_links[depth - 1]).base:
+                return False
             at(tree, open_links[depth - 1]).left = link
         if depth == HEIGHT_MAX:
             return False

@@ -1,11 +1,12 @@
 """Which subjects a stream holds: name -> id, totals, and where the first and the last message are.
 
-Owns one entry per subject that has live messages. Blocks keep only subject ids per message, so whether a message
-matches a filter is one look into an array: a filter asks each subject once and remembers the verdict. It never
-reads a message; where it does not know a first or last sequence it says 0, and the store looks it up in the blocks.
+Owns one entry per subject that has live messages. Blocks keep only subject ids per message, so
+whether a message matches a filter is one look into an array: a filter asks each subject once and
+remembers the verdict. It never reads a message; where it does not know a first or last sequence it
+says 0, and the store looks it up in the blocks.
 
-Ids are handed out in order and never reused, so a remembered verdict stays true; when most ids are dead the store
-renumbers them, and `epoch` tells the filters to start over.
+Ids are handed out in order and never reused, so a remembered verdict stays true; when most ids are
+dead the store renumbers them, and `epoch` tells the filters to start over.
 """
 
 from array import array
@@ -80,7 +81,9 @@ cdef class SubjectIndex:
         return self.entry_count >= RENUMBER_IDS_MIN and self.live_count < self.entry_count // 4
 
     cdef int renumber(self, uint32_t* new_ids) noexcept nogil:
-        """Close the gaps that dead ids left; new_ids[old id] is filled for every old id (SUBJECT_NONE if dead)."""
+        """Close the gaps that dead ids left; new_ids[old id] is filled for every old id
+        (SUBJECT_NONE if dead).
+        """
         cdef uint32_t index, count = 0
         for index in range(self.entry_count):
             new_ids[index] = SUBJECT_NONE
@@ -96,7 +99,8 @@ cdef class SubjectIndex:
     # -------------------------------------------------------------- for Python callers
 
     def columns(self):
-        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them."""
+        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them.
+        """
         cdef uint32_t index
         cdef SubjectEntry* entry
         names = bytearray()
@@ -114,7 +118,9 @@ cdef class SubjectIndex:
 
     def adopt_columns(self, bytes names not None, uint64_t[::1] ends, uint64_t[::1] totals,
                       unsigned int[::1] first_blocks, unsigned int[::1] last_blocks):
-        """Fill an empty index from such columns; the ends of each subject stay unknown until they are asked for."""
+        """Fill an empty index from such columns; the ends of each subject stay unknown until they
+        are asked for.
+        """
         cdef const char* data = names
         cdef uint64_t start = 0
         cdef Py_ssize_t index
@@ -129,7 +135,9 @@ cdef class SubjectIndex:
             start = ends[index]
 
     def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
-        """{subject: live messages} of the subjects that pass a filter, a page of them in the order of their ids."""
+        """{subject: live messages} of the subjects that pass a filter, a page of them in the order
+        of their ids.
+        """
         cdef uint32_t index, passed = 0
         cdef SubjectEntry* entry
         result = {}
@@ -196,7 +204,9 @@ cdef class SubjectFilter:
         return False
 
     cdef int prepare(self) except -1:
-        """Ask the subjects that are new since the last time; `accepts` may be called until a subject is added."""
+        """Ask the subjects that are new since the last time; `accepts` may be called until a
+        subject is added.
+        """
         cdef uint32_t index, capacity
         cdef uint8_t* verdicts
         cdef SubjectEntry* entry
@@ -217,7 +227,8 @@ cdef class SubjectFilter:
         return 0
 
     cdef bint accepts(self, uint32_t subject_id) noexcept nogil:
-        """Whether messages of this subject pass; `prepare` was called since the subject was added."""
+        """Whether messages of this subject pass; `prepare` was called since the subject was added.
+        """
         cdef SubjectEntry* entry
         if self.everything:
             return True

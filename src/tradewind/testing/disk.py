@@ -35,6 +35,7 @@ from tradewind.store.disk import (
     FILE_MODE,
     Buffer,
     Disk,
+    DiskError,
     DiskFile,
     FolderInUse,
     Lock,
@@ -345,8 +346,11 @@ class SimulatedDisk(Disk):
         source, target = path_below(self.root, source), path_below(self.root, target)
         with self.mutex:
             self._enter("rename", source, is_step=True)
-            folder, name = self.tree.place(source, "rename")
-            new_folder, new_name = self.tree.place(target, "rename")
+            try:
+                folder, name = self.tree.place(source, "rename")
+                new_folder, new_name = self.tree.place(target, "rename")
+            except DiskError as error:
+                raise disk_error(source, "rename", error.errno, target) from None
             node, old = folder.entries.get(name), new_folder.entries.get(new_name)
             number = rename_obstacle(node, old, source, target)
             if number:
@@ -438,7 +442,10 @@ class SimulatedDisk(Disk):
             self.tree.persist(lambda change: any(place is folder for place, *_ in change.sets))
 
     def read_file(self, path: str) -> bytes:
-        """See `Disk.read_file`."""
+        """See `Disk.read_file`; for reading Linux opens a folder too, and then cannot read it."""
+        path = path_within(self.root, path)
+        if isinstance(self.tree.find(path), FolderNode):
+            raise disk_error(path, "read", errno.EISDIR)
         with self.open(path) as file:
             return file.read(0, file.size)
 

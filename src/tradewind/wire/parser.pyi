@@ -1,7 +1,7 @@
 from typing import Final
 
 # (verb, arguments ...): bytes, and for UNSUB the maximum as an int.
-Operation = tuple[str | bytes | int, ...]
+_Operation = tuple[str | bytes | int, ...]
 
 FAULT_NAMES: Final[dict[int, str]]
 KIND_NAMES: Final[dict[int, str]]
@@ -10,7 +10,7 @@ class Parser:
     @property
     def fault(self) -> str | None: ...
     @property
-    def before_fault(self) -> list[Operation]: ...
+    def before_fault(self) -> list[_Operation]: ...
     @property
     def position(self) -> int: ...
     @property
@@ -18,4 +18,4 @@ class Parser:
     def __init__(
         self, control_line_max: int = 4096, payload_max: int = 1048576, headers: bool = True
     ) -> None: ...
-    def feed(self, data: bytes) -> list[Operation]: ...
+    def feed(self, data: bytes) -> list[_Operation]: ...

@@ -34,7 +34,8 @@ def nkey_user(key: nkeys.KeyPair = KEY, **settings: object) -> UserOptions:
 
 
 def with_users(*users: UserOptions, **settings: object) -> ServerOptions:
-    return ServerOptions(authorization=AuthorizationOptions(users=users), **settings)  # type: ignore[arg-type]
+    authorization = AuthorizationOptions(users=users)
+    return ServerOptions(authorization=authorization, **settings)  # type: ignore[arg-type]
 
 
 def single(name: str = "a", password: str = "p") -> ServerOptions:

@@ -165,9 +165,7 @@ def test_a_bare_number_for_a_duration_is_a_warning_that_is_also_logged(load: Any
 
 def test_single_user_and_token(options: Any) -> None:
     login = options("authorization { username: a, pass: b, timeout: 1.5 }").authorization
-    assert login == AuthorizationOptions(
-        "a", Secret("b"), timeout_ns=1_500_000_000, defined=True
-    )
+    assert login == AuthorizationOptions("a", Secret("b"), timeout_ns=1_500_000_000, defined=True)
     assert options("authorization { token: t }").authorization.token.reveal() == "t"
     assert (
         options("authorization { token: t, timeout: '3s' }").authorization.timeout_ns == 3 * 10**9

@@ -113,5 +113,7 @@ def test_importing_the_package_does_not_import_the_server() -> None:
     import sys
 
     code = "import sys, tradewind; print(any(m.startswith('tradewind.s') for m in sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "False"

@@ -160,7 +160,9 @@ def test_flags_that_were_not_given_override_nothing(load: Any) -> None:
     assert (merged.jetstream.enabled, merged.jetstream.store_dir) == (True, "x")
 
 
-def test_monitoring_listens_where_clients_do_but_never_on_a_wildcard_unless_told_so(load: Any) -> None:
+def test_monitoring_listens_where_clients_do_but_never_on_a_wildcard_unless_told_so(
+    load: Any,
+) -> None:
     assert load("host: h", "-m", "1").http_host == "h"
     assert load("http: 'm:1', host: h").http_host == "m"
     assert options("-m", "1").http_host == "127.0.0.1"

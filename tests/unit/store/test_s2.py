@@ -261,7 +261,9 @@ def test_a_bomb_in_pieces_makes_no_more_than_allowed() -> None:
 
 def test_content_before_a_fault_is_handed_out_before_the_error() -> None:
     decoder = Decompressor(100)
-    assert decoder.feed(S2_IDENTIFIER + raw(b"one") + raw(b"two") + b"\x55\x00\x00\x00") == b"onetwo"
+    assert (
+        decoder.feed(S2_IDENTIFIER + raw(b"one") + raw(b"two") + b"\x55\x00\x00\x00") == b"onetwo"
+    )
     assert decoder.pending
     with pytest.raises(S2Error, match="reserved"):
         decoder.finish()
@@ -415,9 +417,7 @@ BLOCK_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("data", "offset", "reason"), BLOCK_FAULTS, ids=range(len(BLOCK_FAULTS))
-)
+@pytest.mark.parametrize(("data", "offset", "reason"), BLOCK_FAULTS, ids=range(len(BLOCK_FAULTS)))
 def test_faults_of_block_files_name_the_byte(data: bytes, offset: int | None, reason: str) -> None:
     with pytest.raises(S2Error, match=reason) as caught:
         decode_block(data)
@@ -476,6 +476,21 @@ def test_a_cut_file_keeps_all_before_the_cut() -> None:
     assert error is not None
     assert "ends inside" in error.reason
     assert plain == PARTS[0] + PARTS[1] + b"c" * 500
+
+
+def test_every_cut_keeps_a_prefix_and_says_so() -> None:
+    head, whole = b"cmp\x01" + uvarint(308), b"x" * 100 + b"yz" * 50 + NOISE[:100]
+    stream = S2_IDENTIFIER + packed(literal(b"x" * 50) + copy2(50, 50), whole[:100])
+    stream += packed(literal(b"yz") + copy2(2, 64) + repeat(34), whole[100:200]) + raw(whole[200:])
+    assert salvage_block(head + stream + b"checksum") == (whole + b"checksum", None)
+    sizes = []
+    for end in range(len(stream)):
+        plain, error = salvage_block(head + stream[:end] + b"checksum", 300)
+        assert error is not None
+        assert whole.startswith(plain)
+        sizes.append(len(plain))
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 299
 
 
 def test_a_damaged_identifier_costs_nothing() -> None:

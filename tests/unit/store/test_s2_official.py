@@ -1,4 +1,4 @@
-"""Compressed blocks between us and nats-server: we read what it wrote, and it reads what we wrote."""
+"""Compressed blocks between us and nats-server: each reads what the other wrote."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.xdist_group("s2_official")
 def test_blocks_of_the_official_server_are_read_to_the_last_record(store: Path) -> None:
     found = [
-        record
-        for number, block in plain_blocks(store).items()
-        for record in records(block, number)
+        record for number, block in plain_blocks(store).items() for record in records(block, number)
     ]
     expected = bodies()
     assert [sequence for sequence, _, _ in found] == list(range(1, len(expected) + 1))

@@ -1,0 +1,375 @@
+"""The folder of one stream, and the root that holds the folders of all streams.
+
+Owns what is beside the messages: configuration, consumers, the order in which a stream comes into
+being and goes, and the lock that keeps a second server out. The messages are opened through
+`recover.open_store`, consumer states are written through `consumer_states`.
+
+- A stream exists from the moment its meta.sum does; everything before that is durable by then. A
+  folder without one is a creation that was cut off, if it holds no data. If it holds any, somebody
+  has lost a file, and nothing here touches it.
+- Deleting renames the folder to ".<STREAM>" first. Such a folder, and nothing else, is removed at
+  the next start; the official server does the same.
+- A folder that cannot be understood is listed with the reason and left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store.consumer_file import (
+    ConsumerState,
+    decode_consumer_state,
+    encode_consumer_state,
+)
+from tradewind.store.consumer_states import ConsumerStates
+from tradewind.store.contract import StoreLimits
+from tradewind.store.disk import MissingFile
+from tradewind.store.layout import (
+    CONSUMER_FILE,
+    CONSUMERS_FOLDER,
+    JETSTREAM_FOLDER,
+    MESSAGES_FOLDER,
+    META_SUM_FILE,
+    NEW_MESSAGES_FOLDER,
+    STREAMS_FOLDER,
+    account_name_problem,
+    block_bytes_max,
+    block_file_name,
+    block_numbers,
+    consumer_key_text,
+    is_encrypted,
+    name_problem,
+    stream_folder,
+    stream_key_text,
+)
+from tradewind.store.meta import (
+    ConsumerMeta,
+    StreamMeta,
+    decode_consumer_meta,
+    decode_stream_meta,
+    encode_consumer_meta,
+    encode_stream_meta,
+)
+from tradewind.store.meta_files import find_meta, finish_meta, has_meta, write_meta
+from tradewind.store.recover import open_store
+
+if TYPE_CHECKING:
+    from tradewind.store.disk import Disk
+    from tradewind.store.filestore import FileStore
+    from tradewind.store.recover import RecoveryReport
+
+LOCK_FILE = "tradewind.lock"
+
+
+class StreamExists(StoreError):  # noqa: N818 - it names what was found
+    """The folder of a new stream is taken, by a stream or by data that belongs to nothing."""
+
+
+class NotReadable(StoreError):  # noqa: N818 - it names what was found
+    """A stream that this server cannot open, though nothing in it is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFolder:
+    """A folder that was left alone, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConsumer:
+    """A consumer as it is on disk. `problem` is what is wrong with it though it can be used."""
+
+    meta: ConsumerMeta
+    state: ConsumerState
+    problem: str = ""
+
+
+def limits_of(config: Mapping[str, Any]) -> StoreLimits:
+    """The limits in a stream's configuration."""
+
+    def limit(name: str) -> int:
+        return max(int(config.get(name) or 0), 0)
+
+    return StoreLimits(
+        msgs_max=limit("max_msgs"),
+        bytes_max=limit("max_bytes"),
+        age_max_ns=limit("max_age"),
+        subject_msgs_max=limit("max_msgs_per_subject"),
+    )
+
+
+class StreamFolder:
+    """One stream below `root`, the configured store folder; making this object touches nothing."""
+
+    def __init__(self, disk: Disk, root: str, account: str, stream: str) -> None:
+        if problem := account_name_problem(account):
+            raise StoreError(f"account name {account!r} {problem}")
+        if problem := name_problem(stream):
+            raise StoreError(f"stream name {stream!r} {problem}")
+        self.disk = disk
+        self.account = account
+        self.stream = stream
+        self.path = f"{root}/{stream_folder(account, stream)}"
+        self._root = root
+        self._consumers = f"{self.path}/{CONSUMERS_FOLDER}"
+        self.states = ConsumerStates(disk, self._consumers)
+
+    # ---------------------------------------------------------------- the stream
+
+    def create(self, meta: StreamMeta) -> None:
+        """Make the stream, durably; what a creation that was cut off has left is used again."""
+        assert meta.config.get("name") == self.stream
+        if self.disk.exists(self.path):
+            self._check_unused()
+        self.disk.make_directory(f"{self.path}/{MESSAGES_FOLDER}")
+        self.disk.make_directory(self._consumers)
+        folder = self.path
+        # All of them: one that was there already may not be durable either.
+        while True:
+            self.disk.sync_directory(folder)
+            if folder == self._root:
+                break
+            folder = folder.rpartition("/")[0]
+        self._write_meta(meta)
+
+    def _check_unused(self) -> None:
+        """Only what a creation writes before it is complete may lie here."""
+        if has_meta(self.disk, self.path):
+            raise StreamExists(f"{self.path}: the stream exists already")
+        found = self._data_without_meta()
+        if found:
+            raise StreamExists(
+                f"{self.path}: there is no {META_SUM_FILE}, but {found};"
+                " put the file back, or move the folder away if the data is not needed"
+            )
+
+    def _data_without_meta(self) -> str:
+        for name in (MESSAGES_FOLDER, NEW_MESSAGES_FOLDER):
+            folder = f"{self.path}/{name}"
+            if not self.disk.exists(folder):
+                continue
+            for number in block_numbers(self.disk.list_directory(folder)):
+                with self.disk.open(f"{folder}/{block_file_name(number)}") as file:
+                    if file.size:
+                        return f"there are messages in {name}"
+        if self.disk.exists(self._consumers) and self.disk.list_directory(self._consumers):
+            return f"there are consumers in {CONSUMERS_FOLDER}"
+        return ""
+
+    def read_meta(self) -> StreamMeta:
+        """The configuration. CorruptRecord, NotReadable or MissingFile say why there is none."""
+        if is_encrypted(self.disk.list_directory(self.path)):
+            raise NotReadable(
+                f"{self.path}: the stream is encrypted; this server cannot read encrypted streams"
+            )
+        found = find_meta(self.disk, self.path, stream_key_text(self.stream))
+        path = f"{self.path}/meta.inf"
+        if found.problem:
+            raise CorruptRecord(path, 0, found.problem)
+        meta = decode_stream_meta(found.data, path)
+        if meta.config["name"] != self.stream:
+            raise CorruptRecord(
+                path, 0, f"it is of stream {meta.config['name']!r}, not {self.stream!r}"
+            )
+        return meta
+
+    def update(self, meta: StreamMeta) -> None:
+        """Replace the configuration, durably."""
+        assert meta.config.get("name") == self.stream
+        self._write_meta(meta)
+
+    def _write_meta(self, meta: StreamMeta) -> None:
+        write_meta(self.disk, self.path, encode_stream_meta(meta), stream_key_text(self.stream))
+
+    def open(
+        self,
+        now_ns: int,
+        *,
+        max_payload_bytes: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+        **settings: Any,
+    ) -> tuple[StreamMeta, FileStore, RecoveryReport]:
+        """Open an existing stream and its messages; `settings` are those of the store."""
+        meta = self.read_meta()
+        finish_meta(
+            self.disk, self.path, find_meta(self.disk, self.path, stream_key_text(self.stream))
+        )
+        settings.setdefault("block_bytes_max", block_bytes_max(meta.config, max_payload_bytes))
+        store, report = open_store(
+            self.disk,
+            self.path,
+            self.stream,
+            limits_of(meta.config),
+            now_ns=now_ns,
+            progress=progress,
+            **settings,
+        )
+        first_seq = int(meta.config.get("first_seq") or 0)
+        if first_seq > max(store.state.first_seq, 1):
+            store.compact(first_seq)
+        return meta, store, report
+
+    def delete(self) -> None:
+        """Delete the stream with all its messages; it is gone for good once this returns."""
+        self.retire()
+        self.remove_retired()
+
+    def retire(self) -> None:
+        """The quick half of `delete`: durable, and nothing of the stream is found any more."""
+        if self.disk.exists(self._retired):
+            self.disk.remove_tree(self._retired)
+        self.disk.rename(self.path, self._retired)
+        self.disk.sync_directory(self.path.rpartition("/")[0])
+
+    def remove_retired(self) -> None:
+        """The slow half: give the space back."""
+        self.disk.remove_tree(self._retired)
+
+    @property
+    def _retired(self) -> str:
+        return f"{self.path.rpartition('/')[0]}/.{self.stream}"
+
+    # ---------------------------------------------------------------- its consumers
+
+    def _consumer_folder(self, consumer: str) -> str:
+        if problem := name_problem(consumer):
+            raise StoreError(f"consumer name {consumer!r} {problem}")
+        return f"{self._consumers}/{consumer}"
+
+    def create_consumer(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> None:
+        """Make a consumer that starts with `state`, durably."""
+        folder = self._consumer_folder(meta.name)
+        if self.disk.exists(folder) and has_meta(self.disk, folder):
+            raise StreamExists(f"{folder}: the consumer exists already")
+        self.disk.make_directory(folder)
+        self.disk.write_file_atomically(
+            f"{folder}/{CONSUMER_FILE}", encode_consumer_state(state, now_ns)
+        )
+        self.disk.sync_directory(self._consumers)
+        self.disk.sync_directory(self.path)
+        self.update_consumer(meta)
+
+    def update_consumer(self, meta: ConsumerMeta) -> None:
+        """Replace a consumer's configuration, durably."""
+        key_text = consumer_key_text(self.stream, meta.name)
+        folder = self._consumer_folder(meta.name)
+        write_meta(self.disk, folder, encode_consumer_meta(meta), key_text)
+
+    def read_consumer(self, consumer: str) -> StoredConsumer:
+        """Configuration and state; a consumer without a state file has never delivered.
+
+        The official server does not compare the sum of a consumer. So a wrong one is a `problem`,
+        not an error, as long as the configuration can be read.
+        """
+        folder = self._consumer_folder(consumer)
+        if is_encrypted(self.disk.list_directory(folder)):
+            raise NotReadable(
+                f"{folder}: the consumer is encrypted; this server cannot read encrypted consumers"
+            )
+        found = find_meta(self.disk, folder, consumer_key_text(self.stream, consumer))
+        path = f"{folder}/meta.inf"
+        meta = decode_consumer_meta(found.data, path)
+        if not meta.name:
+            # The official server forgets the name of an ephemeral consumer that it has restarted.
+            meta = replace(meta, name=consumer)
+        if meta.name != consumer:
+            raise CorruptRecord(path, 0, f"it is of consumer {meta.name!r}, not {consumer!r}")
+        path = f"{folder}/{CONSUMER_FILE}"
+        try:
+            state = decode_consumer_state(self.disk.read_file(path), path)
+        except MissingFile:
+            state = ConsumerState()
+        return StoredConsumer(meta, state, found.problem and f"{folder}/meta.inf: {found.problem}")
+
+    def delete_consumer(self, consumer: str) -> None:
+        """Without its sum it is gone for both servers, whatever becomes of the rest."""
+        folder = self._consumer_folder(consumer)
+        self.states.forget(consumer)
+        names = self.disk.list_directory(folder)
+        for name in (META_SUM_FILE, f"{META_SUM_FILE}.tmp"):
+            if name in names:
+                self.disk.remove(f"{folder}/{name}")
+        self.disk.sync_directory(folder)
+        self.disk.remove_tree(folder)
+
+    def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
+        """All consumers that can be read, and the folders of the others; those stay as they are."""
+        found: list[StoredConsumer] = []
+        skipped: list[SkippedFolder] = []
+        if not self.disk.exists(self._consumers):
+            return found, skipped
+        for name in self.disk.list_directory(self._consumers):
+            folder = f"{self._consumers}/{name}"
+            if not self.disk.is_directory(folder):
+                continue
+            try:
+                found.append(self.read_consumer(name))
+            except StoreError as error:
+                skipped.append(SkippedFolder(folder, str(error)))
+        return found, skipped
+
+
+@dataclass(slots=True)
+class StoreListing:
+    """What is in a store: the streams that can be opened, and what was left alone."""
+
+    streams: list[tuple[StreamFolder, StreamMeta]] = field(default_factory=list)
+    skipped: list[SkippedFolder] = field(default_factory=list)
+
+
+class StoreRoot:
+    """The store below `root` (the configured folder), ours alone from here to `close`."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self.disk = disk
+        self.root = root
+        self.folder = f"{root}/{JETSTREAM_FOLDER}"
+        disk.make_directory(self.folder, sync=True)
+        self._lock = disk.lock(f"{self.folder}/{LOCK_FILE}")
+
+    def close(self) -> None:
+        """Let another server have it."""
+        self._lock.release()
+
+    def stream(self, account: str, stream: str) -> StreamFolder:
+        """The folder of a stream, whether it exists or not."""
+        return StreamFolder(self.disk, self.root, account, stream)
+
+    def accounts(self) -> list[str]:
+        """The accounts that have streams here."""
+        return [
+            name
+            for name in self.disk.list_directory(self.folder)
+            if self.disk.is_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
+        ]
+
+    def streams(self, account: str) -> StoreListing:
+        """The streams of an account; nothing on disk changes."""
+        listing = StoreListing()
+        folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+        for name in self.disk.list_directory(folder):
+            path = f"{folder}/{name}"
+            if name.startswith(".") or not self.disk.is_directory(path):
+                continue
+            try:
+                found = self.stream(account, name)
+                listing.streams.append((found, found.read_meta()))
+            except StoreError as error:
+                listing.skipped.append(SkippedFolder(path, str(error)))
+        return listing
+
+    def finish_deletions(self) -> list[str]:
+        """Remove what interrupted deletions have left; gives the paths."""
+        removed = []
+        for account in self.accounts():
+            folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+            for name in self.disk.list_directory(folder):
+                if name.startswith(".") and not name_problem(name[1:]):
+                    self.disk.remove_tree(f"{folder}/{name}")
+                    removed.append(f"{folder}/{name}")
+        return removed

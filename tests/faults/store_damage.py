@@ -1,0 +1,283 @@
+"""Damaged stores and what must be left of them: the oracle of the corruption tests.
+
+Owns a plain parser of block files, the ways to damage a file by a seed, and the comparison of a
+recovered store with what the damage has hit. A record is hit when one of its bytes changed; all
+others have to be there afterwards, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from store_verdict import Content, consistency_problems, content_of
+from store_workloads import FOLDER, Run, Workload, open_workload
+
+from tradewind.store.recover import RecoveryReport
+from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.disk_damage import Damage
+
+MESSAGES = f"{FOLDER}/msgs"
+DAMAGE = f"{FOLDER}/damage"
+ERASED, TOMBSTONE = 1 << 63, 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRecord:
+    """A record where it lies; `lengths` are the bytes of it that no checksum covers."""
+
+    path: str
+    offset: int
+    size: int
+    seq: int
+    kind: str
+    lengths: frozenset[int]
+
+
+def records_of(path: str, content: bytes) -> list[DiskRecord]:
+    """All records of an undamaged plain block."""
+    records: list[DiskRecord] = []
+    offset = 0
+    while offset < len(content):
+        length, sequence, _, subject_size = struct.unpack_from("<IQqH", content, offset)
+        size = length & 0x7FFFFFFF
+        kind = "tombstone" if sequence & TOMBSTONE else "skip" if sequence & ERASED else "message"
+        start = offset + 22 + subject_size
+        lengths = {offset + 20, offset + 21}
+        if length >> 31:
+            lengths |= set(range(start, start + 4))
+        seq = sequence & (TOMBSTONE - 1)
+        records.append(DiskRecord(path, offset, size, seq, kind, frozenset(lengths)))
+        offset += size
+    return records
+
+
+@dataclass(slots=True)
+class Store:
+    """A store on a disk before anything happened to it."""
+
+    run: Run
+    disk: SimulatedDisk
+    records: list[DiskRecord]
+    paths: list[str]
+    stale: dict[str, bytes]  # an earlier state of the same files
+    live: Content = field(default_factory=dict)
+
+    @property
+    def workload(self) -> Workload:
+        return self.run.workload
+
+    def copy(self) -> SimulatedDisk:
+        return self.disk.crash_keeping_unsynced()
+
+
+def prepared(workload: Workload, *, with_index: bool) -> Store:
+    """Run a workload to its end; the stale bytes are those of the middle."""
+    run = Run(workload, SimulatedDisk())
+    run.start()
+    half = len(workload.steps) // 2
+    for step in workload.steps[:half]:
+        run.do(step)
+    run.do_commit()
+    stale = run.disk.checkpoint()
+    for step in workload.steps[half:]:
+        run.do(step)
+    run.do_commit()
+    run.store.close()
+    if not with_index:
+        run.disk.remove(f"{MESSAGES}/index.db")
+    files = run.disk.checkpoint()
+    paths = sorted((p for p in files if p.endswith(".blk")), key=lambda p: int(p.split("/")[-1][:-4]))
+    records = [record for path in paths for record in records_of(path, files[path])]
+    return Store(run, run.disk, records, paths, stale, dict(run.ledger.live))
+
+
+# --- ways to do harm --------------------------------------------------------------------------------
+
+Harm = Callable[[Store, SimulatedDisk, Random], str]
+
+
+def _chosen(store: Store, disk: SimulatedDisk, random: Random, size_min: int) -> str:
+    paths = [path for path in store.paths if len(disk.content_of(path)) >= size_min]
+    return random.choice(paths)
+
+
+def flip_bits(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 1)
+    bits = Damage(disk).flip_random_bits(path, random.choice((1, 1, 1, 2, 5, 20)), random.getrandbits(32))
+    return f"bits {bits} of {path}"
+
+
+def zero_range(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 1)
+    size = len(disk.content_of(path))
+    offset = random.randrange(size)
+    count = random.randint(1, min(size - offset, random.choice((1, 40, 512))))
+    Damage(disk).zero(path, offset, count)
+    return f"zeros {offset} to {offset + count} of {path}"
+
+
+def overwrite(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 1)
+    size = len(disk.content_of(path))
+    offset = random.randrange(size)
+    count = random.randint(1, min(size - offset, 100))
+    Damage(disk).overwrite(path, offset, random.randbytes(count))
+    return f"garbage {offset} to {offset + count} of {path}"
+
+
+def swap_chunks(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 40)
+    size = len(disk.content_of(path))
+    count = random.randint(4, size // 3)
+    first = random.randint(0, size - 2 * count)
+    second = random.randint(first + count, size - count)
+    Damage(disk).swap(path, first, second, count)
+    return f"{count} bytes at {first} and {second} of {path} swapped"
+
+
+def restore_stale_chunk(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    """A lost write; where the old file was shorter there are zeros."""
+    path = _chosen(store, disk, random, 8)
+    size = len(disk.content_of(path))
+    offset = random.randrange(size)
+    count = random.randint(1, min(size - offset, 512))
+    old = store.stale.get(path, b"").ljust(size, b"\0")
+    Damage(disk).overwrite(path, offset, old[offset : offset + count])
+    return f"stale {offset} to {offset + count} of {path}"
+
+
+def truncate(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 1)
+    size = random.randrange(len(disk.content_of(path)))
+    Damage(disk).truncate(path, size)
+    return f"{path} cut to {size}"
+
+
+def append_garbage(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 0)
+    garbage = random.choice((random.randbytes(random.randint(1, 200)), bytes(random.randint(1, 600))))
+    disk.settle_file(path, disk.content_of(path) + garbage)
+    return f"{len(garbage)} bytes behind {path}"
+
+
+def duplicate_block(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    """A second copy under a number of its own, or over another block."""
+    path = _chosen(store, disk, random, 1)
+    last = int(store.paths[-1].split("/")[-1][:-4])
+    number = random.choice((last + 1, last + 5, random.randint(1, last)))
+    Damage(disk).duplicate(path, f"{MESSAGES}/{number}.blk")
+    return f"{path} copied to {number}.blk"
+
+
+def delete_block(store: Store, disk: SimulatedDisk, random: Random) -> str:
+    path = _chosen(store, disk, random, 0)
+    disk.remove(path)
+    disk.sync_directory(MESSAGES)
+    return f"{path} deleted"
+
+
+IN_PLACE: tuple[Harm, ...] = (flip_bits, zero_range, overwrite, swap_chunks, restore_stale_chunk)
+OF_WHOLE_FILES: tuple[Harm, ...] = (truncate, append_garbage, duplicate_block, delete_block)
+
+
+# --- what is left -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Hits:
+    """Which records the damage has changed, from a comparison of the bytes."""
+
+    records: list[DiskRecord]
+    only_lengths: set[int]  # sequences of messages where nothing but a length was changed
+
+    @property
+    def messages(self) -> set[int]:
+        return {record.seq for record in self.records if record.kind == "message"}
+
+    @property
+    def tombstones(self) -> set[int]:
+        return {record.seq for record in self.records if record.kind == "tombstone"}
+
+
+def hits_of(store: Store, disk: SimulatedDisk) -> Hits:
+    """Compare every record with what lies in its place now."""
+    now = disk.checkpoint()
+    before = store.disk.checkpoint()
+    hit: list[DiskRecord] = []
+    only_lengths: set[int] = set()
+    for record in store.records:
+        old, new = before[record.path], now.get(record.path, b"")
+        places = [
+            place
+            for place in range(record.offset, record.offset + record.size)
+            if place >= len(new) or old[place] != new[place]
+        ]
+        if places:
+            hit.append(record)
+            if record.kind == "message" and record.lengths.issuperset(places):
+                only_lengths.add(record.seq)
+    return Hits(hit, only_lengths)
+
+
+def body(message: object) -> bytes:
+    """What the checksum of a record covers of its text: the borders inside are not covered."""
+    return message.subject + message.header + message.payload  # type: ignore[attr-defined,no-any-return]
+
+
+def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryReport:
+    """Open the damaged store and compare; gives the report."""
+    ledger, workload = store.run.ledger, store.workload
+    damaged = disk.checkpoint()
+    opened, report = open_workload(disk, workload, ledger.now_ns)
+    found = content_of(opened)
+    assert not consistency_problems(opened, found)
+    for seq in set(store.live) - hits.messages:
+        assert seq in found, f"message {seq} was not hit and is gone"
+    for seq, message in found.items():
+        if seq in hits.only_lengths:
+            assert body(message) == body(ledger.messages[seq])
+        else:
+            assert seq not in hits.messages, f"message {seq} was hit and is there"
+            assert message == ledger.messages[seq]
+        assert seq in store.live or seq in hits.tombstones, f"message {seq} is back"
+    lost = set(report.lost)
+    assert set(opened.lost.sequences if opened.lost else ()) == lost
+    check_evidence(disk, damaged, report)
+    check_second_open(disk, store, found, opened.last_seq)
+    assert lost.isdisjoint(found)
+    return report
+
+
+def check_evidence(
+    disk: SimulatedDisk, damaged: dict[str, bytes], report: RecoveryReport
+) -> None:
+    """All bytes that were taken out are kept, and the written report says what the other does."""
+    if report.is_clean:
+        assert not disk.exists(f"{DAMAGE}/report.json")
+        return
+    written = json.loads(disk.content_of(f"{DAMAGE}/report.json"))
+    assert written["lost"] == report.lost
+    assert len(written["damage"]) == len(report.damage)
+    for entry, text in zip(report.damage, written["damage"], strict=True):
+        assert text == {name: getattr(entry, name) for name in text}
+        content = damaged[f"{MESSAGES}/{entry.block}.blk"]
+        saved = disk.content_of(f"{DAMAGE}/{entry.saved_as}")
+        assert saved == content[entry.offset : entry.offset + entry.size]
+        assert saved
+
+
+def check_second_open(
+    disk: SimulatedDisk, store: Store, found: Content, last_seq: int
+) -> None:
+    """Also after a power failure: recovery has settled it for good."""
+    again, report = open_workload(
+        disk.crash_losing_unsynced(), store.workload, store.run.ledger.now_ns
+    )
+    assert report.is_clean, report
+    assert content_of(again) == found
+    assert again.last_seq == last_seq
+    again.verify()

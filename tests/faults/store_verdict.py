@@ -1,0 +1,264 @@
+"""What has to be true of a store after its power failed, and the search for a case where it is not.
+
+Owns the examination of a crashed disk, the verdict against the ledger of the workload, and the walk
+over all I/O steps with many outcomes of a power failure at each. Equal disks are examined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from store_workloads import (
+    FOLDER,
+    Ledger,
+    Run,
+    WatchedDisk,
+    Workload,
+    open_workload,
+    record_bytes,
+)
+
+from tradewind.errors import StoreError
+from tradewind.store.contract import StoredMessage
+from tradewind.store.filestore import FileStore
+from tradewind.testing.disk import PowerLoss, SimulatedDisk
+
+Content = dict[int, StoredMessage]
+PROBE = b"probe.subject"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came back after a power failure; `problems` are those that need no ledger to see."""
+
+    messages: Content = field(default_factory=dict)
+    last_seq: int = 0
+    problems: list[str] = field(default_factory=list)
+    recoveries_cut: int = 0
+
+
+def content_of(store: FileStore) -> Content:
+    """All live messages by sequence."""
+    return {message.seq: message for message in store.messages()}
+
+
+def consistency_problems(store: FileStore, messages: Content) -> list[str]:
+    """What a store says of itself against what it gives out."""
+    problems: list[str] = []
+    try:
+        store.verify()
+    except AssertionError as error:
+        problems.append(f"verify: {error}")
+    state = store.state
+    first_seq = min(messages, default=state.last_seq + 1 if state.last_seq else 0)
+    facts = {
+        "msgs": (state.msgs, len(messages)),
+        "bytes": (state.bytes, sum(map(record_bytes, messages.values()))),
+        "first_seq": (state.first_seq, first_seq),
+        "subjects": (state.subjects, len({m.subject for m in messages.values()})),
+        "first time": (
+            state.first_timestamp_ns,
+            messages[first_seq].timestamp_ns if messages else 0,
+        ),
+    }
+    if messages:
+        missing = [s for s in range(first_seq, state.last_seq + 1) if s not in messages]
+        facts["deleted"] = (state.deleted, len(missing))
+        facts["deleted sequences"] = (store.deleted_sequences(), missing)
+    problems += [f"{k}: says {said}, is {is_}" for k, (said, is_) in facts.items() if said != is_]
+    if max(messages, default=0) > state.last_seq:
+        problems.append(f"last_seq {state.last_seq} is below message {max(messages)}")
+    return problems
+
+
+def examine(disk: SimulatedDisk, workload: Workload, now_ns: int, *, deep: bool) -> Outcome:
+    """Open a crashed disk and try everything on it; `deep` also cuts the recovery off at each step."""
+    outcome = Outcome()
+    before = disk.crash_keeping_unsynced() if deep else None
+    try:
+        _examine(disk, workload, now_ns, outcome)
+        if before is not None and not outcome.problems:
+            _cut_recovery(before, workload, now_ns, outcome)
+    except StoreError as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    return outcome
+
+
+def _examine(disk: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outcome) -> None:
+    store, report = open_workload(disk, workload, now_ns)
+    outcome.messages, outcome.last_seq = content_of(store), store.last_seq
+    outcome.problems += consistency_problems(store, outcome.messages)
+    if report.lost or store.state.lost is not None:
+        outcome.problems.append(f"false alarm: lost {report.lost}, {store.state.lost}")
+    if store.synced_seq != store.last_seq:
+        outcome.problems.append(f"synced_seq {store.synced_seq} of {store.last_seq}")
+    # The recovery itself has to be durable, for it has told the world what there is.
+    again, report = open_workload(disk.crash_losing_unsynced(), workload, now_ns)
+    _expect_same("second power failure", again, outcome, outcome.problems)
+    # Life goes on, and the next start sees it.
+    seq = store.store(PROBE, b"", b"probe", now_ns)
+    if seq <= outcome.last_seq:
+        outcome.problems.append(f"sequence {seq} was given out again")
+    expected = content_of(store)
+    store.commit()
+    again, report = open_workload(disk.crash_losing_unsynced(), workload, now_ns)
+    _compare("appended, then a power failure", content_of(again), expected, outcome.problems)
+    store.close()
+    again, report = open_workload(disk, workload, now_ns)
+    _compare("closed and opened", content_of(again), expected, outcome.problems)
+    outcome.problems += consistency_problems(again, expected)
+    if not report.is_clean:
+        outcome.problems.append(f"closed and opened: {report}")
+
+
+def _cut_recovery(before: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outcome) -> None:
+    """Fail the power at every step of the recovery: the next one has to come to the same result."""
+    stop_at = 1
+    while True:
+        disk = before.crash_keeping_unsynced()
+        disk.stop_at = stop_at
+        try:
+            open_workload(disk, workload, now_ns)
+        except PowerLoss:
+            pass
+        else:
+            return
+        variants = [disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()]
+        variants += [disk.crash(seed) for seed in range(3)]
+        for variant in variants:
+            outcome.recoveries_cut += 1
+            store, report = open_workload(variant, workload, now_ns)
+            _expect_same(f"recovery cut off at {stop_at}", store, outcome, outcome.problems)
+            if report.lost:
+                outcome.problems.append(f"recovery cut off at {stop_at}: lost {report.lost}")
+        stop_at += 1
+
+
+def _expect_same(where: str, store: FileStore, outcome: Outcome, problems: list[str]) -> None:
+    _compare(where, content_of(store), outcome.messages, problems)
+    if store.last_seq != outcome.last_seq:
+        problems.append(f"{where}: last_seq {store.last_seq} instead of {outcome.last_seq}")
+
+
+def _compare(where: str, found: Content, expected: Content, problems: list[str]) -> None:
+    if found != expected:
+        missing, more = sorted(set(expected) - set(found)), sorted(set(found) - set(expected))
+        other = [s for s in found if s in expected and found[s] != expected[s]]
+        problems.append(f"{where}: missing {missing}, more {more}, different {other}")
+
+
+def judge(ledger: Ledger, outcome: Outcome) -> list[str]:
+    """Every broken promise."""
+    problems = list(outcome.problems)
+    found = outcome.messages
+    promised_gone = set(list(ledger.gone)[: ledger.promised_gone])
+    for seq, message in found.items():
+        if ledger.messages.get(seq) != message:
+            problems.append(f"message {seq} was never stored like this")
+        elif seq in promised_gone:
+            problems.append(f"message {seq} is back")
+        elif ledger.is_too_old(seq):
+            problems.append(f"message {seq} is too old")
+    if not ledger.promised_seq <= outcome.last_seq <= ledger.last_seq:
+        text = f"last_seq {outcome.last_seq} is not in {ledger.promised_seq}..{ledger.last_seq}"
+        problems.append(text)
+    for seq in ledger.messages:
+        if seq > ledger.promised_seq:
+            break
+        if seq not in found and seq not in promised_gone and not may_be_gone(ledger, found, seq):
+            problems.append(f"message {seq} is lost")
+    return problems
+
+
+def may_be_gone(ledger: Ledger, found: Content, seq: int) -> bool:
+    """Whether a removal that was begun, but not promised, explains that a message is not there."""
+    if ledger.is_too_old(seq):
+        return True
+    removal = ledger.gone.get(seq)
+    if removal is None:
+        return False
+    if not removal.cause or removal.cause in found or removal.cause in ledger.gone:
+        return True
+    # A limit let it go for a newer message, which is lost; other new ones may have needed the room.
+    limits, size = ledger.limits, record_bytes(ledger.messages[seq])
+    total = sum(map(record_bytes, found.values()))
+    return (0 < limits.msgs_max <= len(found)) or (0 < limits.bytes_max < total + size)
+
+
+@dataclass(slots=True)
+class Failure:
+    """A state that must not be: enough to get there again."""
+
+    workload: str
+    step: int
+    variant: str
+    problems: list[str]
+
+
+@dataclass(slots=True)
+class Count:
+    """How much was tried."""
+
+    states: int = 0
+    distinct: int = 0
+    steps: int = 0
+    recoveries_cut: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+
+class Explorer:
+    """Runs a workload once and crashes it, on copies, in front of each step and at the end."""
+
+    def __init__(self, workload: Workload, *, seeds: int, deep: bool, count: Count) -> None:
+        self._workload = workload
+        self._seeds = seeds
+        self._deep = deep
+        self.count = count
+        self._outcomes: dict[bytes, Outcome] = {}
+
+    def run(self, seed: int = 0, *, sync_persists_names: bool = False) -> None:
+        """All steps; `seed` moves the chances of the power failures."""
+        disk = WatchedDisk(seed, sync_persists_names=sync_persists_names)
+        run = Run(self._workload, disk)
+        disk.on_step = lambda: self._crash_here(disk, run.ledger, seed)
+        run.run()
+        disk.on_step = None
+        self._crash_here(disk, run.ledger, seed)
+        run.compare()
+
+    def _crash_here(self, disk: WatchedDisk, ledger: Ledger, seed: int) -> None:
+        self.count.steps += 1
+        for name, crashed in self._variants(disk, seed):
+            self.count.states += 1
+            problems = judge(ledger, self._outcome(crashed, ledger))
+            if problems:
+                failure = Failure(self._workload.name, disk.steps, name, problems)
+                self.count.failures.append(failure)
+
+    def _variants(self, disk: WatchedDisk, seed: int) -> Iterator[tuple[str, SimulatedDisk]]:
+        yield "nothing unsynced survives", disk.crash_losing_unsynced()
+        unsynced = disk.unsynced_steps()
+        if not unsynced:
+            return
+        yield "everything survives", disk.crash_keeping_unsynced()
+        for step in unsynced[:-1]:
+            yield f"steps up to {step} survive", disk.crash_keeping_steps(step)
+        for index in range(self._seeds):
+            number = (seed << 32) + (disk.steps << 12) + index
+            yield f"seed {number}", disk.crash(number)
+
+    def _outcome(self, disk: SimulatedDisk, ledger: Ledger) -> Outcome:
+        key = blake2b(digest_size=16)
+        key.update(repr(sorted(disk.snapshot_tree().items())).encode())
+        if self._workload.limits.age_max_ns:
+            key.update(str(ledger.now_ns).encode())
+        digest = key.digest()
+        outcome = self._outcomes.get(digest)
+        if outcome is None:
+            self.count.distinct += 1
+            outcome = examine(disk, self._workload, ledger.now_ns, deep=self._deep)
+            self.count.recoveries_cut += outcome.recoveries_cut
+            self._outcomes[digest] = outcome
+        return outcome

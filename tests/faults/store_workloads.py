@@ -1,0 +1,402 @@
+"""Workloads for stores that lose power, and what has to be true of such a store afterwards.
+
+Owns the operations, the naive model that says what every operation does, the ledger of what was
+promised when, and the verdict on a recovered store. Takes all chances from seeds. It never looks
+inside a file: what is checked is what a user of the store can see.
+
+    run(workload, disk, on_step)    on_step(ledger) is called in front of every I/O step
+    examine(disk, ...)              opens a crashed disk and tries everything; gives an Outcome
+    judge(ledger, outcome)          what is wrong with that outcome, in words; empty is right
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tradewind.store.commit import Commit
+from tradewind.store.contract import NotFoundError, StoredMessage, StoreLimits
+from tradewind.store.disk import Operation
+from tradewind.store.filestore import FileStore
+from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.testing.disk import Fault, SimulatedDisk
+
+ROOT = "/disk"
+FOLDER = "/disk/S"
+NAME = "S"
+SECOND_NS = 1_000_000_000
+START_NS = 1_700_000_000 * SECOND_NS
+SUBJECTS = (b"a", b"a.b", b"c.d.e", b"long.subject.with.many.tokens")
+
+Step = tuple[Any, ...]  # the name of an operation and its arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is done, under which limits, in blocks of which size."""
+
+    name: str
+    steps: tuple[Step, ...]
+    limits: StoreLimits = StoreLimits()
+    block_bytes_max: int = 400
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+def record_bytes(message: StoredMessage) -> int:
+    """The size of a message on disk, which is what `bytes_max` counts."""
+    header = len(message.header) + 4 if message.header else 0
+    return 30 + len(message.subject) + header + len(message.payload)
+
+
+def matches(pattern: bytes, subject: bytes) -> bool:
+    """The rule of subjects, in the plainest way."""
+    if not pattern:
+        return True
+    wanted, tokens = pattern.split(b"."), subject.split(b".")
+    for index, token in enumerate(wanted):
+        if token == b">":
+            return len(tokens) > index
+        if index >= len(tokens) or token not in (b"*", tokens[index]):
+            return False
+    return len(tokens) == len(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Why a message went: `cause` is the message that needed its place, 0 if somebody asked."""
+
+    cause: int
+    erase: bool = False
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the workload has done so far, and how much of it was promised to last.
+
+    `gone` has every removal that was begun, in order; the first `promised_gone` of them and all
+    sequences up to `promised_seq` were made durable, as far as the store says.
+    """
+
+    limits: StoreLimits
+    now_ns: int = START_NS
+    last_seq: int = 0
+    promised_seq: int = 0
+    promised_gone: int = 0
+    messages: dict[int, StoredMessage] = field(default_factory=dict)
+    live: dict[int, StoredMessage] = field(default_factory=dict)
+    gone: dict[int, Removal] = field(default_factory=dict)
+    has_limits: bool = True
+
+    def store(self, subject: bytes, header: bytes, payload: bytes) -> int:
+        """A message, and what the limits do about it."""
+        seq = self.last_seq = self.last_seq + 1
+        message = StoredMessage(seq, self.now_ns, subject, header, payload)
+        self.messages[seq] = self.live[seq] = message
+        limits = self.limits
+        same = [old for old in self.live.values() if old.subject == subject]
+        if limits.subject_msgs_max > 0:
+            self._remove_all(same[: -limits.subject_msgs_max], seq)
+        while limits.msgs_max > 0 and len(self.live) > limits.msgs_max:
+            self._remove_all([next(iter(self.live.values()))], seq)
+        while limits.bytes_max > 0 and self.bytes > limits.bytes_max:
+            self._remove_all([next(iter(self.live.values()))], seq)
+        return seq
+
+    @property
+    def bytes(self) -> int:
+        """Of all live messages."""
+        return sum(map(record_bytes, self.live.values()))
+
+    def _remove_all(self, messages: list[StoredMessage], cause: int = 0) -> int:
+        for message in messages:
+            del self.live[message.seq]
+            self.gone[message.seq] = Removal(cause)
+        return len(messages)
+
+    def remove(self, seq: int, *, erase: bool) -> None:
+        """One message."""
+        del self.live[seq]
+        self.gone[seq] = Removal(0, erase)
+
+    def purge(self, pattern: bytes, below: int, keep: int) -> int:
+        """Those that match, below a sequence, or all but the newest."""
+        if below and not pattern:
+            return self.compact(below)
+        chosen = [m for m in self.live.values() if matches(pattern, m.subject)]
+        if below:
+            chosen = [m for m in chosen if m.seq < below]
+        if keep:
+            chosen = chosen[:-keep]
+        return self._remove_all(chosen)
+
+    def compact(self, seq: int) -> int:
+        """All below a sequence, which may lie in the future."""
+        self.last_seq = max(self.last_seq, seq - 1)
+        return self._remove_all([m for m in self.live.values() if m.seq < seq])
+
+    def expire(self) -> None:
+        """What has become too old."""
+        for seq in [seq for seq in self.live if self.is_too_old(seq)]:
+            del self.live[seq]
+            self.gone[seq] = Removal(seq)
+
+    def is_too_old(self, seq: int) -> bool:
+        """Under the age limit, now."""
+        age_max_ns = self.limits.age_max_ns
+        return age_max_ns > 0 and self.messages[seq].timestamp_ns + age_max_ns <= self.now_ns
+
+    def promise(self, seq: int, gone: int) -> None:
+        """The store says that all this is durable."""
+        self.promised_seq = max(self.promised_seq, seq)
+        self.promised_gone = max(self.promised_gone, gone)
+
+    def promise_all(self) -> None:
+        """The store says that there is nothing left to do."""
+        self.promise(self.last_seq, len(self.gone))
+
+
+class WatchedDisk(SimulatedDisk):
+    """Calls `on_step` in front of every step: there the power may fail."""
+
+    on_step: Callable[[], None] | None = None
+
+    def begin(self, operation: Operation, path: str, *, is_step: bool = False) -> Fault | None:
+        """See SimulatedDisk."""
+        if is_step and self.on_step is not None:
+            self.on_step()
+        return SimulatedDisk.begin(self, operation, path, is_step=is_step)
+
+
+class Run:
+    """A workload under way. `ledger` is ahead of the store by the operation that is being done."""
+
+    def __init__(self, workload: Workload, disk: SimulatedDisk) -> None:
+        self.workload = workload
+        self.disk = disk
+        self.ledger = Ledger(workload.limits)
+        self.store: FileStore = None  # type: ignore[assignment]  # until `start`
+        self._commit: tuple[Commit, int, int] | None = None
+
+    def start(self) -> None:
+        """Open the store, which may be new."""
+        self.disk.make_directory(FOLDER, sync=True)
+        self.store, report = open_workload(self.disk, self.workload, self.ledger.now_ns)
+        assert report.is_clean, report
+
+    def run(self) -> None:
+        """All of it, to the end."""
+        self.start()
+        for step in self.workload.steps:
+            self.do(step)
+
+    def do(self, step: Step) -> None:
+        """One operation: first in the ledger, then in the store."""
+        name, *arguments = step
+        getattr(self, f"do_{name}")(*arguments)
+
+    def do_store(self, subject: bytes, header: bytes, payload: bytes, later_ns: int = 1000) -> None:
+        self.ledger.now_ns += later_ns
+        seq = self.ledger.store(subject, header, payload)
+        assert self.store.store(subject, header, payload, self.ledger.now_ns) == seq
+
+    def do_remove(self, place: float, erase: bool) -> None:
+        """`place` is between 0 (the oldest) and 1 (the newest)."""
+        if not self.ledger.live:
+            return
+        live = list(self.ledger.live)
+        seq = live[min(len(live) - 1, int(place * len(live)))]
+        self.ledger.remove(seq, erase=erase)
+        assert self.store.remove(seq, erase=erase)
+
+    def do_purge(self, pattern: bytes, below: float, keep: int) -> None:
+        """`below` is a part of all sequences; 0 is none."""
+        seq = int(below * (self.ledger.last_seq + 1))
+        count = self.ledger.purge(pattern, seq, keep)
+        assert self.store.purge(pattern, below=seq, keep=keep) == count
+
+    def do_compact(self, place: float) -> None:
+        seq = int(place * (self.ledger.last_seq + 1)) + 1
+        count = self.ledger.compact(seq)
+        assert self.store.compact(seq) == count
+
+    def do_skip(self, count: int) -> None:
+        self.ledger.last_seq += count
+        self.store.skip(self.ledger.last_seq, self.ledger.now_ns)
+
+    def do_expire(self, later_ns: int) -> None:
+        self.ledger.now_ns += later_ns
+        self.ledger.expire()
+        self.store.expire(self.ledger.now_ns)
+
+    def do_begin(self) -> None:
+        """Hand over to the worker what there is; other operations may follow meanwhile."""
+        if self._commit is None:
+            last_seq, gone = self.ledger.last_seq, len(self.ledger.gone)
+            commit = self.store.begin_commit()
+            if commit is None:
+                self.ledger.promise(last_seq, gone)
+            else:
+                self._commit = commit, last_seq, gone
+
+    def do_finish(self) -> None:
+        """The worker does it, and the store keeps its promise."""
+        if self._commit is not None:
+            commit, last_seq, gone = self._commit
+            self._commit = None
+            commit.run()
+            if commit.error is None:
+                self.ledger.promise(last_seq, gone)
+            self.store.finish_commit(commit)
+
+    def do_commit(self) -> None:
+        """Until nothing is left to do."""
+        self.do_finish()
+        self.do_begin()
+        while self._commit is not None:
+            self.do_finish()
+            self.do_begin()
+        assert self.store.synced_seq == self.store.last_seq or not self.store.last_seq
+
+    def do_reopen(self) -> None:
+        """Close, which leaves an index.db, and open again."""
+        self.do_commit()
+        self.store.close()
+        assert self.disk.exists(f"{FOLDER}/msgs/index.db")
+        self.start()
+        self.compare()
+
+    def compare(self) -> None:
+        """The store shows what the model says."""
+        assert {m.seq: m for m in self.store.messages()} == self.ledger.live
+        assert self.store.last_seq == self.ledger.last_seq
+        self.store.verify()
+
+
+def open_workload(
+    disk: SimulatedDisk, workload: Workload, now_ns: int
+) -> tuple[FileStore, RecoveryReport]:
+    """Open the store as the workload wants it."""
+    return open_store(
+        disk,
+        FOLDER,
+        NAME,
+        workload.limits,
+        now_ns=now_ns,
+        block_bytes_max=workload.block_bytes_max,
+        **dict(workload.settings),
+    )
+
+
+# --- the workloads ---------------------------------------------------------------------------------
+
+LIMITS = (
+    StoreLimits(),
+    StoreLimits(msgs_max=5),
+    StoreLimits(bytes_max=500),
+    StoreLimits(age_max_ns=20 * SECOND_NS),
+    StoreLimits(subject_msgs_max=1),
+    StoreLimits(subject_msgs_max=2, msgs_max=6),
+    StoreLimits(msgs_max=8, bytes_max=900, age_max_ns=60 * SECOND_NS, subject_msgs_max=3),
+)
+HEADER = b"NATS/1.0\r\nKey: value\r\n\r\n"
+
+
+def random_workload(seed: int, length: int = 40) -> Workload:
+    """Any operations in any order; the same seed gives the same workload."""
+    random = Random(seed)
+    limits = random.choice(LIMITS)
+    block_bytes_max = random.choice((100, 200, 400, 1000, 5000))
+    makers: list[Callable[[Random], list[Step]]] = [_stores] * 8 + [
+        _removal,
+        _removal,
+        _purge,
+        lambda r: [("compact", r.choice((r.random(), 1.0, 1.2)))],
+        lambda r: [("skip", r.choice((1, 2, 5, 70_000)))],
+        lambda r: [("expire", r.choice((0, SECOND_NS, 30 * SECOND_NS)))],
+        lambda _: [("commit",)],
+        lambda _: [("commit",)],
+        lambda _: [("begin",)],
+        lambda _: [("begin",)],
+        lambda _: [("finish",)],
+        lambda _: [("finish",)],
+        lambda _: [("reopen",)],
+    ]
+    steps: list[Step] = []
+    while len(steps) < length:
+        steps += random.choice(makers)(random)
+    if random.random() < 0.5:
+        steps.append(("commit",))
+    return Workload(f"random {seed}", tuple(steps), limits, block_bytes_max)
+
+
+def _stores(random: Random) -> list[Step]:
+    return [_store(random) for _ in range(random.choice((1, 1, 2, 5)))]
+
+
+def _store(random: Random) -> Step:
+    size = random.choice((0, 1, 7, 30, 100, 700))
+    header = HEADER if random.random() < 0.3 else b""
+    later_ns = random.choice((1, 1000, SECOND_NS))
+    return "store", random.choice(SUBJECTS), header, random.randbytes(size), later_ns
+
+
+def _removal(random: Random) -> list[Step]:
+    place = random.choice((0.0, 1.0, random.random()))
+    return [("remove", place, random.random() < 0.4)] * random.choice((1, 1, 4))
+
+
+def _purge(random: Random) -> list[Step]:
+    pattern = random.choice((b"", b"a", b"a.*", b"c.>", b">"))
+    below, keep = random.choice(((0.0, 0), (random.random(), 0), (0.0, random.randint(1, 4))))
+    return [("purge", pattern, below, keep)]
+
+
+def store_step(payload: bytes = b"x" * 20, subject: bytes = b"a") -> Step:
+    """A message where the subject does not matter."""
+    return "store", subject, b"", payload
+
+
+def scripted_workloads() -> Iterator[Workload]:
+    """The stories that every store has to survive, each under the limit that makes it hard."""
+    message, large = store_step(), store_step(b"y" * 300)
+    commit, begin, finish = ("commit",), ("begin",), ("finish",)
+    fill = (message, message, large, commit, large, message, commit)
+    yield Workload("appends in batches over blocks", fill * 2)
+    yield Workload(
+        "one large batch in one write", (message, commit, *[large] * 6, begin), block_bytes_max=5000
+    )
+    yield Workload("purge of everything", (*fill, ("purge", b"", 0.0, 0), commit, message, commit))
+    yield Workload(
+        "purge while a commit is under way",
+        (*fill, message, begin, ("purge", b"", 0.0, 0), finish, message, begin, finish, commit),
+    )
+    yield Workload(
+        "last value of a key while a commit is under way",
+        (message, commit, message, begin, message, large, finish, large, begin, finish, commit),
+        StoreLimits(subject_msgs_max=1),
+        100,
+    )
+    yield Workload(
+        "last value of all while a commit is under way",
+        (message, commit, message, begin, message, large, finish, large, begin, finish, commit),
+        StoreLimits(msgs_max=1),
+        100,
+    )
+    removals = (("remove", 0.0, False), ("remove", 0.5, True), commit, ("remove", 1.0, False))
+    yield Workload("removals from every place", (*fill, *removals, commit, message, begin) * 2)
+    yield Workload(
+        "limit makes room, then a removal",
+        (*[message] * 6, commit, ("remove", 1.0, False), commit, message, commit),
+        StoreLimits(msgs_max=3),
+        100,
+    )
+    yield Workload(
+        "compaction into the future",
+        (*fill, ("compact", 1.5), commit, message, commit, ("skip", 70_000), message, commit),
+    )
+    yield Workload(
+        "closed and opened all the time",
+        (message, ("reopen",), large, ("reopen",), ("remove", 0.0, False), ("reopen",), message),
+    )
