@@ -7,7 +7,7 @@ SNAPPY_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 CHUNK_CONTENT_BYTES_MAX = 4 << 20
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The slow decoder found a fault."""
 
 
@@ -94,7 +94,7 @@ class _Reader:
 
     def take(self, size: int) -> bytes:
         if self.left < size:
-            raise Refused(f"{size} bytes are not there")
+            raise RefusedError(f"{size} bytes are not there")
         self.position += size
         return self.data[self.position - size : self.position]
 
@@ -108,11 +108,11 @@ class _Reader:
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value
-        raise Refused("the number is too long")
+        raise RefusedError("the number is too long")
 
 
 def slow_elements(data: bytes, size_max: int) -> bytes:
-    """What these elements make; Refused if they are bad or make more."""
+    """What these elements make; RefusedError if they are bad or make more."""
     reader, output, offset = _Reader(data), bytearray(), 0
     while reader.left:
         tag = reader.number(1)
@@ -131,36 +131,36 @@ def slow_elements(data: bytes, size_max: int) -> bytes:
                 length = code + 1
                 offset = reader.number(2 if kind == 2 else 4)
             if not 0 < offset <= len(output) or len(output) + length > size_max:
-                raise Refused("a copy that cannot be")
+                raise RefusedError("a copy that cannot be")
             for _ in range(length):
                 output.append(output[-offset])
         if len(output) > size_max:
-            raise Refused("too much")
+            raise RefusedError("too much")
     return bytes(output)
 
 
 def slow_decompress(data: bytes, size_limit: int) -> bytes:
-    """The content of a stream, or Refused."""
+    """The content of a stream, or RefusedError."""
     reader, output = _Reader(data), b""
     while reader.left:
         first = reader.position == 0
         kind, length = reader.number(1), reader.number(3)
         body = _Reader(reader.take(length))
         if first and kind != 0xFF:
-            raise Refused("no identifier")
+            raise RefusedError("no identifier")
         if kind == 0xFF:
             if body.data not in (S2_IDENTIFIER[4:], SNAPPY_IDENTIFIER[4:]):
-                raise Refused("another identifier")
+                raise RefusedError("another identifier")
         elif kind <= 1:
             crc = body.take(4)
             size = body.uvarint() if kind == 0 else body.left
             if size > CHUNK_CONTENT_BYTES_MAX or len(output) + size > size_limit:
-                raise Refused("too large")
+                raise RefusedError("too large")
             rest = body.take(body.left)
             content = slow_elements(rest, size) if kind == 0 else rest
             if len(content) != size or masked_crc(content) != crc:
-                raise Refused("not what was announced")
+                raise RefusedError("not what was announced")
             output += content
         elif kind < 0x80:
-            raise Refused("reserved")
+            raise RefusedError("reserved")
     return output

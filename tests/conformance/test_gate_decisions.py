@@ -25,7 +25,6 @@ from certificates import Authority
 from harness import RawClient, ServerProcess
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
-from tradewind.server.auth import Listener, build_gate
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -35,6 +34,7 @@ from tradewind.options import (
     UserOptions,
     WebsocketOptions,
 )
+from tradewind.server.auth import Listener, build_gate
 
 KEY = nkeys.KeyPair(nkeys.USER, b"\1" * 32)
 OTHER_KEY = nkeys.KeyPair(nkeys.USER, b"\2" * 32)

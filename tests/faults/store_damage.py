@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
 from store_verdict import Content, consistency_problems, content_of
-from store_workloads import FOLDER, Run, Workload, open_workload
+from store_workloads import FOLDER, Run, Workload, open_workload, random_workload
 
+from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.recover import RecoveryReport
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 
 MESSAGES = f"{FOLDER}/msgs"
@@ -90,12 +92,14 @@ def prepared(workload: Workload, *, with_index: bool) -> Store:
     if not with_index:
         run.disk.remove(f"{MESSAGES}/index.db")
     files = run.disk.checkpoint()
-    paths = sorted((p for p in files if p.endswith(".blk")), key=lambda p: int(p.split("/")[-1][:-4]))
+    paths = sorted(
+        (p for p in files if p.endswith(".blk")), key=lambda p: int(p.split("/")[-1][:-4])
+    )
     records = [record for path in paths for record in records_of(path, files[path])]
     return Store(run, run.disk, records, paths, stale, dict(run.ledger.live))
 
 
-# --- ways to do harm --------------------------------------------------------------------------------
+# --- ways to do harm -----------------------------------------------------------------------------
 
 Harm = Callable[[Store, SimulatedDisk, Random], str]
 
@@ -107,7 +111,9 @@ def _chosen(store: Store, disk: SimulatedDisk, random: Random, size_min: int) ->
 
 def flip_bits(store: Store, disk: SimulatedDisk, random: Random) -> str:
     path = _chosen(store, disk, random, 1)
-    bits = Damage(disk).flip_random_bits(path, random.choice((1, 1, 1, 2, 5, 20)), random.getrandbits(32))
+    bits = Damage(disk).flip_random_bits(
+        path, random.choice((1, 1, 1, 2, 5, 20)), random.getrandbits(32)
+    )
     return f"bits {bits} of {path}"
 
 
@@ -159,7 +165,9 @@ def truncate(store: Store, disk: SimulatedDisk, random: Random) -> str:
 
 def append_garbage(store: Store, disk: SimulatedDisk, random: Random) -> str:
     path = _chosen(store, disk, random, 0)
-    garbage = random.choice((random.randbytes(random.randint(1, 200)), bytes(random.randint(1, 600))))
+    garbage = random.choice(
+        (random.randbytes(random.randint(1, 200)), bytes(random.randint(1, 600)))
+    )
     disk.settle_file(path, disk.content_of(path) + garbage)
     return f"{len(garbage)} bytes behind {path}"
 
@@ -184,7 +192,7 @@ IN_PLACE: tuple[Harm, ...] = (flip_bits, zero_range, overwrite, swap_chunks, res
 OF_WHOLE_FILES: tuple[Harm, ...] = (truncate, append_garbage, duplicate_block, delete_block)
 
 
-# --- what is left -----------------------------------------------------------------------------------
+# --- what is left --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -223,38 +231,100 @@ def hits_of(store: Store, disk: SimulatedDisk) -> Hits:
     return Hits(hit, only_lengths)
 
 
-def body(message: object) -> bytes:
+def body(message: StoredMessage) -> bytes:
     """What the checksum of a record covers of its text: the borders inside are not covered."""
-    return message.subject + message.header + message.payload  # type: ignore[attr-defined,no-any-return]
+    return message.subject + message.header + message.payload
+
+
+def reportable(store: Store, disk: SimulatedDisk, hits: Hits) -> set[int]:
+    """The messages whose loss shows: damaged bytes are there, or a later message is."""
+    now = disk.checkpoint()
+    good = [r.seq for r in store.records if r.kind == "message" and r not in hits.records]
+    last_good = max(good, default=0)
+    return {
+        record.seq
+        for record in hits.records
+        if record.kind == "message"
+        and record.seq in store.live
+        and record.seq not in hits.only_lengths
+        and record.seq < last_good
+        and len(now.get(record.path, b"")) > record.offset
+    }
 
 
 def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryReport:
     """Open the damaged store and compare; gives the report."""
-    ledger, workload = store.run.ledger, store.workload
+    ledger = store.run.ledger
     damaged = disk.checkpoint()
-    opened, report = open_workload(disk, workload, ledger.now_ns)
-    found = content_of(opened)
-    assert not consistency_problems(opened, found)
-    for seq in set(store.live) - hits.messages:
-        assert seq in found, f"message {seq} was not hit and is gone"
+    expected = reportable(store, disk, hits)
+    opened, report = open_workload(disk, store.workload, ledger.now_ns)
+    found, lost = content_of(opened), set(report.lost)
+    problems = consistency_problems(opened, found)
+    assert not problems, problems
     for seq, message in found.items():
         if seq in hits.only_lengths:
             assert body(message) == body(ledger.messages[seq])
         else:
-            assert seq not in hits.messages, f"message {seq} was hit and is there"
-            assert message == ledger.messages[seq]
-        assert seq in store.live or seq in hits.tombstones, f"message {seq} is back"
-    lost = set(report.lost)
+            # Damage may move a record, but what is given out is what was stored.
+            assert message == ledger.messages[seq], f"message {seq} is another one now"
+        assert seq in store.live or may_be_back(store, hits, seq), f"message {seq} is back"
+    gone = set(store.live) - set(found)
+    assert gone <= hits.messages | lost, f"not hit and gone: {gone - hits.messages - lost}"
+    assert expected - set(found) <= lost, f"lost without a word: {expected - set(found) - lost}"
+    assert lost.isdisjoint(found), f"reported as lost, but there: {lost & set(found)}"
+    assert lost <= hits.messages | unknown_sequences(store, lost), "reported what was not hit"
+    assert len(lost) <= sum(entry.size for entry in report.damage) // 30
+    assert opened.last_seq >= max(lost | set(found), default=0)
     assert set(opened.lost.sequences if opened.lost else ()) == lost
     check_evidence(disk, damaged, report)
     check_second_open(disk, store, found, opened.last_seq)
-    assert lost.isdisjoint(found)
     return report
 
 
-def check_evidence(
-    disk: SimulatedDisk, damaged: dict[str, bytes], report: RecoveryReport
-) -> None:
+def unknown_sequences(store: Store, lost: set[int]) -> set[int]:
+    """Of these, the ones that nothing undamaged speaks of: they may have been in the damage."""
+    return lost - set(store.live)
+
+
+def may_be_back(store: Store, hits: Hits, seq: int) -> bool:
+    """A deletion is forgotten with its tombstone, and lost messages make room under a limit."""
+    return seq in hits.tombstones or bool(hits.records and store.run.ledger.gone[seq].cause)
+
+
+def check_cut_recovery(store: Store, disk: SimulatedDisk) -> None:
+    """Fail the power at each step of the repair: the next start comes to the same result, and the
+    loss is not forgotten.
+    """
+    workload, now_ns = store.workload, store.run.ledger.now_ns
+    whole = disk.crash_keeping_unsynced()
+    opened, expected = open_workload(whole, workload, now_ns)
+    for stop_at in range(1, whole.steps + 1):
+        cut = disk.crash_keeping_unsynced()
+        cut.stop_at = stop_at
+        with suppress(PowerLoss):
+            open_workload(cut, workload, now_ns)
+        for after in (
+            cut.crash_losing_unsynced(),
+            cut.crash(stop_at),
+            cut.crash_keeping_unsynced(),
+        ):
+            told = written_lost(after)
+            again, report = open_workload(after, workload, now_ns)
+            assert content_of(again) == content_of(opened)
+            assert again.last_seq == opened.last_seq
+            assert told | set(report.lost) == set(expected.lost)
+
+
+def written_lost(disk: SimulatedDisk) -> set[int]:
+    """What earlier reports in the damage folder say."""
+    lost: set[int] = set()
+    for path, content in disk.checkpoint().items():
+        if path.startswith(DAMAGE) and path.endswith(".json"):
+            lost.update(json.loads(content)["lost"])
+    return lost
+
+
+def check_evidence(disk: SimulatedDisk, damaged: dict[str, bytes], report: RecoveryReport) -> None:
     """All bytes that were taken out are kept, and the written report says what the other does."""
     if report.is_clean:
         assert not disk.exists(f"{DAMAGE}/report.json")
@@ -270,14 +340,51 @@ def check_evidence(
         assert saved
 
 
-def check_second_open(
-    disk: SimulatedDisk, store: Store, found: Content, last_seq: int
-) -> None:
+def check_second_open(disk: SimulatedDisk, store: Store, found: Content, last_seq: int) -> None:
     """Also after a power failure: recovery has settled it for good."""
-    again, report = open_workload(
-        disk.crash_losing_unsynced(), store.workload, store.run.ledger.now_ns
-    )
+    after = disk.crash_losing_unsynced()
+    again, report = open_workload(after, store.workload, store.run.ledger.now_ns)
     assert report.is_clean, report
     assert content_of(again) == found
     assert again.last_seq == last_seq
     again.verify()
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+def damage_workload(seed: int) -> Workload:
+    """A store with several blocks, deletions of every kind and, for some seeds, a limit."""
+    steps = [
+        step for step in random_workload(seed, 60).steps if step[0] not in ("reopen", "expire")
+    ]
+    limits = (StoreLimits(), StoreLimits(msgs_max=20), StoreLimits(subject_msgs_max=4))[seed % 3]
+    last = [("store", b"last", b"", b"message %d" % number) for number in range(3)]
+    return Workload(f"damage {seed}", (*steps, *last), limits, (200, 1000, 5000)[seed % 3])
+
+
+def harmed(store: Store, harm: Harm, seed: int) -> tuple[SimulatedDisk, str]:
+    """A damaged copy of a store, and in words what was done."""
+    disk = store.copy()
+    return disk, harm(store, disk, Random(seed))
+
+
+def damage_seed(seed: int, cases: int) -> list[str]:
+    """Damage one store in many ways; gives what was wrong, each with what leads there again."""
+    store = prepared(damage_workload(seed), with_index=False)
+    failures: list[str] = []
+    harms = IN_PLACE + OF_WHOLE_FILES
+    for case in range(cases):
+        harm = harms[case % len(harms)]
+        disk, what = harmed(store, harm, case)
+        try:
+            if case % 8 == 0:
+                check_cut_recovery(store, disk)
+            check_recovered(store, disk, hits_of(store, disk))
+        except Exception as error:
+            place = error.__traceback__
+            while place is not None and place.tb_next is not None:
+                place = place.tb_next
+            line = place.tb_lineno if place is not None else 0
+            failures.append(f"damage seed {seed}, case {case}: {what}: {error!r} (line {line})")
+    return failures

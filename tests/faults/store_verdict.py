@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from store_workloads import (
-    FOLDER,
     Ledger,
     Run,
     WatchedDisk,
@@ -74,7 +73,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
 
 
 def examine(disk: SimulatedDisk, workload: Workload, now_ns: int, *, deep: bool) -> Outcome:
-    """Open a crashed disk and try everything on it; `deep` also cuts the recovery off at each step."""
+    """Open a crashed disk and try everything; `deep` also cuts the recovery off at each step."""
     outcome = Outcome()
     before = disk.crash_keeping_unsynced() if deep else None
     try:
@@ -218,9 +217,12 @@ class Explorer:
         self.count = count
         self._outcomes: dict[bytes, Outcome] = {}
 
-    def run(self, seed: int = 0, *, sync_persists_names: bool = False) -> None:
+    def run(
+        self, seed: int = 0, *, sync_persists_names: bool = False, short_write_bytes: int = 0
+    ) -> None:
         """All steps; `seed` moves the chances of the power failures."""
         disk = WatchedDisk(seed, sync_persists_names=sync_persists_names)
+        disk.short_write_bytes = short_write_bytes
         run = Run(self._workload, disk)
         disk.on_step = lambda: self._crash_here(disk, run.ledger, seed)
         run.run()

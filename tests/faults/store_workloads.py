@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from tradewind.store.commit import Commit
-from tradewind.store.contract import NotFoundError, StoredMessage, StoreLimits
+from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.disk import Operation
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import RecoveryReport, open_store
@@ -39,7 +39,7 @@ class Workload:
 
     name: str
     steps: tuple[Step, ...]
-    limits: StoreLimits = StoreLimits()
+    limits: StoreLimits = field(default_factory=StoreLimits)
     block_bytes_max: int = 400
     settings: tuple[tuple[str, Any], ...] = ()
 
@@ -100,12 +100,12 @@ class Ledger:
             self._remove_all(same[: -limits.subject_msgs_max], seq)
         while limits.msgs_max > 0 and len(self.live) > limits.msgs_max:
             self._remove_all([next(iter(self.live.values()))], seq)
-        while limits.bytes_max > 0 and self.bytes > limits.bytes_max:
+        while limits.bytes_max > 0 and self.live_bytes > limits.bytes_max:
             self._remove_all([next(iter(self.live.values()))], seq)
         return seq
 
     @property
-    def bytes(self) -> int:
+    def live_bytes(self) -> int:
         """Of all live messages."""
         return sum(map(record_bytes, self.live.values()))
 
@@ -289,7 +289,7 @@ def open_workload(
     )
 
 
-# --- the workloads ---------------------------------------------------------------------------------
+# --- the workloads --------------------------------------------------------------------------------
 
 LIMITS = (
     StoreLimits(),

@@ -165,8 +165,8 @@ def do_until_it_works(run: Run, step: Step, make_room: Callable[[], object]) -> 
     before = remembered(run.ledger)
     try:
         run.do(step)
-    except StoreError as error:
-        assert "ENOSPC" in str(run.store.failure), error
+    except StoreError:
+        assert "ENOSPC" in str(run.store.failure)
         with pytest.raises(ReadOnlyError):
             run.store.check_writable()
         make_room()
@@ -228,7 +228,7 @@ def test_disk_that_fills_up_loses_nothing_and_goes_on(room_bytes: int) -> None:
         check_restarts(run)
 
 
-# --- opening, reading and closing -------------------------------------------------------------------
+# --- opening, reading and closing ----------------------------------------------------------------
 
 
 def filled_disk(limits: StoreLimits, *, closed: bool) -> tuple[Run, Workload]:
@@ -298,7 +298,7 @@ def test_failed_read_is_an_error_of_that_read_alone(operation: Operation) -> Non
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_failure_while_closing_loses_nothing(operation: Operation, error: int) -> None:
     for nth in range(1, 10):
-        run, workload = filled_disk(StoreLimits(msgs_max=20), closed=False)
+        run, _ = filled_disk(StoreLimits(msgs_max=20), closed=False)
         run.do(("store", b"a", b"", b"one more"))
         fault = run.disk.fail(operation, nth=nth, error=error)
         try:

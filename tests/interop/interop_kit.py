@@ -134,10 +134,10 @@ async def official(
     try:
         options = {"user": user, "password": password} if user else {}
         client = await nats.connect(process.url, allow_reconnect=False, **options)
-        server = Official(process, client)
-        yield server
-        if process.process.poll() is None:
-            await server.stop()
+        try:
+            yield Official(process, client)
+        finally:
+            await client.close()
     finally:
         process.stop()
 

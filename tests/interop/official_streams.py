@@ -14,7 +14,7 @@ from interop_kit import HOUR, SECOND, Official, wait_for
 
 Fill = Callable[[Official], Awaitable[None]]
 STREAMS: dict[str, tuple[dict[str, Any], Fill]] = {}
-# Blocks of 32000 bytes, as the official server computes it from this limit; MANY messages fill four.
+# Gives blocks of 32000 bytes; MANY messages fill four of them.
 MANY = 220
 SMALL_BLOCKS = {"max_bytes": 127_900}
 NOISE = Random(7).randbytes(200_000)

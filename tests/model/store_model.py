@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tradewind.store.contract import StoredMessage, StoreLimits, StoreState, SubjectState
-from tradewind.store.layout import record_bytes
 
+# What a message counts for, from the sizes of its subject, header and payload.
 Size = Callable[[int, int, int], int]
+
+
+def memory_bytes(subject_bytes: int, header_bytes: int, payload_bytes: int) -> int:
+    """What the official server counts for a message of a stream in memory."""
+    return subject_bytes + header_bytes + payload_bytes + 16
 
 
 def matches(pattern: bytes, subject: bytes) -> bool:
@@ -26,9 +31,9 @@ def matches(pattern: bytes, subject: bytes) -> bool:
 
 
 class ModelStore:
-    """The messages by sequence. `size` says how much a message counts for."""
+    """The messages by sequence."""
 
-    def __init__(self, limits: StoreLimits | None = None, size: Size = record_bytes) -> None:
+    def __init__(self, limits: StoreLimits | None, size: Size) -> None:
         self.limits = limits or StoreLimits()
         self.held: dict[int, StoredMessage] = {}
         self.last_seq = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from s2_frames import (
     S2_IDENTIFIER,
     SNAPPY_IDENTIFIER,
-    Refused,
+    RefusedError,
     chunk,
     copy1,
     copy2,
@@ -52,11 +52,11 @@ copies = st.one_of(
 element_lists = st.lists(literals | copies, max_size=12)
 
 
-def outcome(work: Callable[[], bytes]) -> bytes | None:
-    """What `work` returns; None if the data is refused. Anything else raised is a failure."""
+def outcome(decoder: Callable[..., bytes], *arguments: object) -> bytes | None:
+    """What `decoder` returns; None if it refuses the data. Anything else raised is a failure."""
     try:
-        return work()
-    except (Refused, S2Error):
+        return decoder(*arguments)
+    except (RefusedError, S2Error):
         return None
 
 
@@ -64,7 +64,7 @@ def sized(elements: list[bytes]) -> bytes:
     """A packed chunk of as many of these elements as make sense one after the other."""
     kept = b""
     for element in elements:
-        if outcome(lambda element=element: slow_elements(kept + element, LIMIT)) is not None:
+        if outcome(slow_elements, kept + element, LIMIT) is not None:
             kept += element
     return packed(kept, slow_elements(kept, LIMIT))
 
@@ -96,10 +96,14 @@ def fed(data: bytes, cuts: list[int], size_limit: int) -> bytes:
     return result
 
 
+def salvaged(data: bytes, size_limit: int) -> bytes:
+    return salvage_block(data, size_limit)[0]
+
+
 def check(data: bytes, cuts: list[int], size_limit: int) -> None:
-    expected = outcome(lambda: slow_decompress(data, size_limit))
-    assert outcome(lambda: decompress(data, size_limit)) == expected
-    assert outcome(lambda: fed(data, cuts, size_limit)) == expected
+    expected = outcome(slow_decompress, data, size_limit)
+    assert outcome(decompress, data, size_limit) == expected
+    assert outcome(fed, data, cuts, size_limit) == expected
 
 
 @given(streams, chunkings, st.integers(0, LIMIT))
@@ -153,11 +157,11 @@ def test_a_damaged_block_is_refused_and_salvaged_within_its_limit(
     place = data.draw(st.integers(0, len(damaged) - 1))
     damaged[place] ^= data.draw(st.integers(1, 255))
     damaged = damaged[: data.draw(st.just(len(damaged)) | st.integers(0, len(damaged)))]
-    whole = outcome(lambda: decode_block(bytes(damaged), LIMIT))
+    whole = outcome(decode_block, bytes(damaged), LIMIT)
     assert whole is None or len(whole) == len(plain)
     # Only the raw checksum at the end has nothing in the format to protect it.
     assert whole is None or whole[:-8] == plain[:-8]
-    rest = outcome(lambda: salvage_block(bytes(damaged), LIMIT)[0])
+    rest = outcome(salvaged, bytes(damaged), LIMIT)
     assert rest is None or len(rest) <= LIMIT + 8
 
 
@@ -189,13 +193,8 @@ def test_random_damage_never_does_more_than_an_error() -> None:
                 break
         damaged = bytes(data)
         if is_block:
-            outcome(lambda damaged=damaged: decode_block(damaged, 100_000))
-            outcome(lambda damaged=damaged: salvage_block(damaged, 100_000)[0])
+            outcome(decode_block, damaged, 100_000)
+            outcome(salvaged, damaged, 100_000)
         else:
-            outcome(lambda damaged=damaged: decompress(damaged, 100_000))
-            step = source.randrange(1, 200)
-            outcome(
-                lambda damaged=damaged, step=step: fed(
-                    damaged, list(range(0, len(damaged), step)), 100_000
-                )
-            )
+            outcome(decompress, damaged, 100_000)
+            outcome(fed, damaged, list(range(0, len(damaged), source.randrange(1, 200))), 100_000)

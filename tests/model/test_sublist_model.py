@@ -64,6 +64,17 @@ class Subscriptions(RuleBasedStateMachine):
     def add_colliding(self, count: int) -> Any:
         return multiple(*(self.add(b"a." + token, b"") for token in COLLIDING[:count]))
 
+    @rule(target=handles, subject=patterns, count=st.integers(2, 20), twice=st.booleans())
+    def add_groups(self, subject: bytes, count: int, twice: bool) -> Any:
+        """Many groups on one subject; their names collide under the seed 0."""
+        names = COLLIDING[:count] * (2 if twice else 1)
+        return multiple(*(self.add(subject, name) for name in names))
+
+    @rule(handles=st.lists(consumes(handles), max_size=12))
+    def discard_many(self, handles: list[int]) -> None:
+        for handle in handles:
+            self.discard(handle)
+
     @rule(handle=consumes(handles))
     def discard(self, handle: int) -> None:
         del self.model[handle]

@@ -26,7 +26,7 @@ cdef class Session:
     cdef Router router
     cdef Account _account
     cdef Permissions _permissions
-    cdef dict responses                     # reply -> [answers left, deadline]; allow_responses only
+    cdef dict responses                     # reply -> [answers left, deadline], by allow_responses
     cdef uint32_t services_pending
     cdef bint awaiting_auth                 # only CONNECT is accepted
     cdef bint stall_spent

@@ -18,8 +18,11 @@ Queue groups of equal name that match through different patterns count as one gr
 nats-server.
 """
 
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
+from tradewind.route.members cimport (
+    array_extend, array_push, array_swap_remove, groups_find, groups_forget_names, groups_free,
+    groups_name_last, groups_push, groups_remove_member, match_fanout, match_free)
 from tradewind.route.table cimport (
     hash_bytes, table_find, table_free, table_hash, table_init, table_insert, table_remove)
 
@@ -32,150 +35,6 @@ cdef enum:
     # result the lookup adds little, next to its deliveries.
     CACHE_SUBJECT_BYTES_MAX = 512
     CACHE_FANOUT_MAX = 256
-
-
-# ------------------------------------------------------------------ subscriptions and arrays
-
-cdef Subscription* subscription_new(const char* subject, uint32_t subject_size, const char* queue,
-                                    uint32_t queue_size, const char* sid,
-                                    uint32_t sid_size) noexcept nogil:
-    """A zeroed subscription with copies of its strings in one heap block; NULL without memory."""
-    cdef size_t size = sizeof(Subscription) + subject_size + <size_t>queue_size + sid_size
-    cdef char* block = <char*>malloc(size)
-    cdef Subscription* subscription = <Subscription*>block
-    if block == NULL:
-        return NULL
-    memset(block, 0, sizeof(Subscription))
-    subscription.subject = block + sizeof(Subscription)
-    subscription.queue = subscription.subject + subject_size
-    subscription.sid = subscription.queue + queue_size
-    subscription.subject_size = subject_size
-    subscription.queue_size = queue_size
-    subscription.sid_size = sid_size
-    memcpy(subscription.subject, subject, subject_size)
-    if queue_size:
-        memcpy(subscription.queue, queue, queue_size)
-    if sid_size:
-        memcpy(subscription.sid, sid, sid_size)
-    return subscription
-
-
-cdef void subscription_free(Subscription* subscription) noexcept nogil:
-    free(subscription)
-
-
-cdef int array_push(SubscriptionArray* array, Subscription* subscription) noexcept nogil:
-    cdef uint32_t capacity
-    cdef Subscription** items
-    if array.count == array.capacity:
-        capacity = array.capacity * 2 if array.capacity else 2
-        items = <Subscription**>realloc(array.items, capacity * sizeof(Subscription*))
-        if items == NULL:
-            return -1
-        array.items = items
-        array.capacity = capacity
-    array.items[array.count] = subscription
-    array.count += 1
-    return 0
-
-
-cdef int array_extend(SubscriptionArray* array, const SubscriptionArray* more) noexcept nogil:
-    cdef uint32_t index
-    for index in range(more.count):
-        if array_push(array, more.items[index]) != 0:
-            return -1
-    return 0
-
-
-cdef void array_swap_remove(SubscriptionArray* array, uint32_t position) noexcept nogil:
-    """Order within a node means nothing, so the last one takes the free place."""
-    array.count -= 1
-    if position != array.count:
-        array.items[position] = array.items[array.count]
-        array.items[position].position = position
-    if array.count == 0:
-        free(array.items)
-        array.items = NULL
-        array.capacity = 0
-
-
-cdef QueueGroup* groups_find(GroupArray* groups, uint32_t count, const char* queue,
-                             uint32_t queue_size) noexcept nogil:
-    cdef uint32_t index
-    cdef Subscription* first
-    for index in range(count):
-        first = groups.items[index].members.items[0]
-        if first.queue_size == queue_size and memcmp(first.queue, queue, queue_size) == 0:
-            return &groups.items[index]
-    return NULL
-
-
-cdef QueueGroup* groups_push(GroupArray* groups) noexcept nogil:
-    """One more group with no members; the memory of a formerly used one is kept."""
-    cdef uint32_t capacity
-    cdef QueueGroup* items
-    if groups.count == groups.capacity:
-        capacity = groups.capacity * 2 if groups.capacity else 1
-        items = <QueueGroup*>realloc(groups.items, capacity * sizeof(QueueGroup))
-        if items == NULL:
-            return NULL
-        memset(&items[groups.capacity], 0, (capacity - groups.capacity) * sizeof(QueueGroup))
-        groups.items = items
-        groups.capacity = capacity
-    groups.count += 1
-    groups.items[groups.count - 1].members.count = 0
-    return &groups.items[groups.count - 1]
-
-
-cdef void groups_free(GroupArray* groups) noexcept nogil:
-    cdef uint32_t index
-    for index in range(groups.capacity):
-        free(groups.items[index].members.items)
-    free(groups.items)
-    groups.items = NULL
-    groups.count = 0
-    groups.capacity = 0
-
-
-cdef void match_free(Match* match) noexcept nogil:
-    free(match.plain.items)
-    match.plain.items = NULL
-    match.plain.count = 0
-    match.plain.capacity = 0
-    groups_free(&match.groups)
-
-
-cdef int match_add_node(Match* match, Node* node) noexcept nogil:
-    """Add all subscriptions of one node; queue groups merge by name."""
-    cdef uint32_t index
-    # The groups of one node differ in name: only those that were there before can be the same.
-    cdef uint32_t known = match.groups.count
-    cdef QueueGroup* source
-    cdef QueueGroup* target
-    if node.plain.count and array_extend(&match.plain, &node.plain) != 0:
-        return -1
-    for index in range(node.groups.count):
-        source = &node.groups.items[index]
-        target = groups_find(&match.groups, known, source.members.items[0].queue,
-                             source.members.items[0].queue_size)
-        if target == NULL:
-            target = groups_push(&match.groups)
-            if target == NULL:
-                return -1
-        if array_extend(&target.members, &source.members) != 0:
-            if target.members.count == 0:
-                match.groups.count -= 1
-            return -1
-    return 0
-
-
-cdef uint64_t match_fanout(const Match* match) noexcept nogil:
-    """How many subscriptions a match holds, all members of its groups counted."""
-    cdef uint64_t fanout = match.plain.count
-    cdef uint32_t index
-    for index in range(match.groups.count):
-        fanout += match.groups.items[index].members.count
-    return fanout
 
 
 # ------------------------------------------------------------------ subjects
@@ -293,6 +152,32 @@ cdef void tree_free(Node* node) noexcept nogil:
             next_node = node.parent
             node_free(node)
         node = next_node
+
+
+cdef int match_add_node(Match* match, Node* node) noexcept nogil:
+    """Add all subscriptions of one node; queue groups merge by name."""
+    cdef uint32_t index
+    cdef bint is_new
+    cdef QueueGroup* source
+    cdef QueueGroup* target
+    if node.plain.count and array_extend(&match.plain, &node.plain) != 0:
+        return -1
+    for index in range(node.groups.count):
+        source = &node.groups.items[index]
+        target = groups_find(&match.groups, source.members.items[0].queue,
+                             source.members.items[0].queue_size)
+        is_new = target == NULL
+        if is_new:
+            target = groups_push(&match.groups)
+            if target == NULL:
+                return -1
+        if array_extend(&target.members, &source.members) != 0:
+            if target.members.count == 0:
+                match.groups.count -= 1
+            return -1
+        if is_new:
+            groups_name_last(&match.groups, node.children.seed)
+    return 0
 
 
 cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint create) noexcept nogil:
@@ -440,7 +325,7 @@ cdef class Sublist:
         cdef Node* node = self.root
         cdef Node* child
         cdef uint32_t start = 0, end
-        cdef QueueGroup* group
+        cdef QueueGroup* group = NULL
         cdef SubscriptionArray* array
         while True:
             end = token_end(subscription.subject, start, subscription.subject_size)
@@ -454,8 +339,7 @@ cdef class Sublist:
             start = end + 1
         array = &node.plain
         if subscription.queue_size:
-            group = groups_find(&node.groups, node.groups.count, subscription.queue,
-                                subscription.queue_size)
+            group = groups_find(&node.groups, subscription.queue, subscription.queue_size)
             if group == NULL:
                 group = groups_push(&node.groups)
                 if group == NULL:
@@ -468,6 +352,8 @@ cdef class Sublist:
                 node.groups.count -= 1
             self._prune(node)
             return -1
+        if subscription.queue_size and array.count == 1:
+            groups_name_last(&node.groups, self.seed)
         self.count += 1
         self.inserts += 1
         self._invalidate(subscription.subject, subscription.subject_size)
@@ -476,9 +362,8 @@ cdef class Sublist:
     cdef void remove(self, Subscription* subscription) noexcept nogil:
         """Take a subscription out that `insert` took in."""
         cdef Node* node = self.root
-        cdef uint32_t start = 0, end, index
+        cdef uint32_t start = 0, end
         cdef QueueGroup* group
-        cdef QueueGroup spare
         while True:
             end = token_end(subscription.subject, start, subscription.subject_size)
             node = node_descend(node, subscription.subject + start, end - start, False)
@@ -488,17 +373,10 @@ cdef class Sublist:
                 break
             start = end + 1
         if subscription.queue_size:
-            group = groups_find(&node.groups, node.groups.count, subscription.queue,
-                                subscription.queue_size)
+            group = groups_find(&node.groups, subscription.queue, subscription.queue_size)
             if group == NULL:
                 return
-            array_swap_remove(&group.members, subscription.position)
-            if group.members.count == 0:
-                index = <uint32_t>(group - node.groups.items)
-                node.groups.count -= 1
-                spare = node.groups.items[index]
-                node.groups.items[index] = node.groups.items[node.groups.count]
-                node.groups.items[node.groups.count] = spare
+            groups_remove_member(&node.groups, group, subscription.position)
         else:
             array_swap_remove(&node.plain, subscription.position)
         self.count -= 1
@@ -590,6 +468,7 @@ cdef class Sublist:
     cdef Match* _lookup(self, const char* subject, uint32_t size) noexcept nogil:
         self.scratch.plain.count = 0
         self.scratch.groups.count = 0
+        groups_forget_names(&self.scratch.groups)
         if not has_empty_token(subject, size) and \
                 collect(self.root, subject, 0, size, &self.scratch) != 0:
             return NULL

@@ -2,13 +2,11 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.store.hash cimport HashKey
+from tradewind.store.record_index cimport RecordIndex
 from tradewind.store.records cimport Record
 from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.subject_index cimport SubjectFilter, SubjectIndex
 from tradewind.wire.buffer cimport Buffer
-
-cdef enum:
-    NO_RECORD = 0xFFFFFFFF          # an offset: nothing live at this sequence
 
 cdef class Block:
     cdef readonly uint32_t number
@@ -21,6 +19,7 @@ cdef class Block:
     cdef readonly uint64_t live_msgs
     cdef readonly uint64_t live_bytes
     cdef readonly SequenceSet deleted       # inside first_seq .. last_seq
+    cdef public bint verified               # every checksum was looked at since the store was opened
     cdef public uint64_t tombstones         # how many it holds
     cdef public uint64_t ttl_count          # messages with a Nats-TTL header, deleted ones included
     cdef public uint64_t schedule_count     # ... with Nats-Schedule
@@ -32,19 +31,13 @@ cdef class Block:
     cdef const char* mapped_data
     cdef uint64_t mapped_size
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes
-    # The index of records: entry i belongs to sequence base_seq + i. NULL while not loaded.
-    cdef uint64_t base_seq
-    cdef uint32_t* offsets
-    cdef uint32_t* subject_ids
-    cdef uint32_t count
-    cdef uint32_t capacity
+    cdef RecordIndex records
     cdef readonly uint64_t used             # tick of the last use, for eviction
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
     cdef bint is_loaded(self) noexcept nogil
     cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil
-    cdef int _reserve(self, uint32_t count) except -1
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1
     cdef const char* plain_bytes(self) except NULL
     cdef int reset_index(self) except -1
@@ -52,7 +45,8 @@ cdef class Block:
     cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
                            uint32_t subject_id) except -1
     cdef char* room(self, uint32_t size) except NULL
-    cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t subject_id) except -1
+    cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t counted,
+                            uint32_t subject_id) except -1
     cdef int append_mark(self, uint64_t sequence_and_flags, int64_t timestamp) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef int drop(self, uint64_t seq, uint32_t size) except -1

@@ -15,13 +15,14 @@ dropped under memory pressure; `scan` builds it again from the bytes, without th
 were verified when the store was opened.
 """
 
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 from tradewind.store.hash cimport Key
+from tradewind.store.record_index cimport (
+    NO_RECORD, records_find, records_free, records_from, records_init, records_last, records_memory,
+    records_push, records_seq, records_shrink, records_start)
 from tradewind.store.records cimport RECORD_MIN, RECORD_OK, parse_record, write_record
 from tradewind.store.sequence_tree cimport (
     sequences_count, sequences_delete, sequences_insert, sequences_insert_range)
-from tradewind.store.subject_index cimport SUBJECT_NONE
 from tradewind.wire.buffer cimport buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size
 
 from tradewind.errors import CorruptRecord, StoreError
@@ -32,24 +33,26 @@ cdef enum:
     TOMBSTONE_BIT = 62
     ERASED_BIT = 63
     TAIL_KEEP_BYTES = 65536
+    COMPRESSED_HEAD = 24
 
 cdef class Block:
     """Block `number` of a stream; `file` is a DiskFile, or None for a memory stream."""
 
     def __cinit__(self):
         buffer_init(&self.tail)
+        records_init(&self.records)
 
     def __init__(self, str stream not None, uint32_t number, file=None):
         cdef Key key = key_for(f"{stream}-{number}")
         self.key = key.state
         self.number = number
         self.file = file
+        self.verified = True
         self.deleted = SequenceSet()
 
     def __dealloc__(self):
         buffer_free(&self.tail)
-        free(self.offsets)
-        free(self.subject_ids)
+        records_free(&self.records)
 
     # -------------------------------------------------------------- bytes
 
@@ -61,8 +64,9 @@ cdef class Block:
         self.mapped_data = NULL
         self.mapped_size = 0
         self.mapped = self.file.map()
-        if s2.is_compressed(bytes(self.mapped[:4])):
-            self.mapped = s2.decode_block(bytes(self.mapped))
+        if s2.is_compressed(bytes(self.mapped[:COMPRESSED_HEAD])):
+            # Damaged parts come back as zeros: only the records in them are lost.
+            self.mapped, _ = s2.salvage_block(bytes(self.mapped))
             self.compressed = True
         view = self.mapped
         if view.shape[0]:
@@ -118,15 +122,8 @@ cdef class Block:
         """
         if self.file is None or self.size != self.written:
             return
-        free(self.offsets)
-        free(self.subject_ids)
-        self.offsets = NULL
-        self.subject_ids = NULL
-        self.count = 0
-        self.capacity = 0
-        self.mapped = None
-        self.mapped_data = NULL
-        self.mapped_size = 0
+        records_free(&self.records)
+        self.unmap()
         buffer_free(&self.tail)
 
     def close(self):
@@ -139,86 +136,50 @@ cdef class Block:
     def memory_bytes(self):
         """Anonymous memory that `release` would give back, and the tail."""
         inflated = self.mapped_size if self.compressed else 0
-        return <uint64_t>self.capacity * 8 + self.tail.capacity + inflated
+        return records_memory(&self.records) + self.tail.capacity + inflated
 
-    def rewrite_without(self, ranges, disk):
-        """Write the file anew without some byte ranges, ascending (offset, size); the index moves
-        along.
-        """
-        cdef uint32_t index
-        cdef uint64_t removed = 0, start = 0
+    def rewrite(self, parts, disk):
+        """Write the file anew and forget the index; `parts` are (offset, size) ranges to keep, or bytes to put in."""
         cdef bytes plain = self.plain_bytes()[:self.size]
-        kept = []
-        moves = []
-        for offset, size in ranges:
-            kept.append(plain[start:offset])
-            removed += size
-            start = offset + size
-            moves.append((offset, removed))
-        kept.append(plain[start:])
+        content = b"".join(part if isinstance(part, bytes) else plain[part[0]:part[0] + part[1]]
+                           for part in parts)
         path = self.file.path
+        self.unmap()
+        records_free(&self.records)
+        self.file.close()
+        disk.write_file_atomically(path, content)
+        self.file = disk.open(path)
+        self.size = self.written = len(content)
+        self.compressed = False
+
+    def mark_bytes(self, uint64_t sequence_and_flags, int64_t timestamp):
+        """A tombstone, skip or mark of this block as bytes."""
+        cdef char record[RECORD_MIN]
+        write_record(record, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
+        return record[:RECORD_MIN]
+
+    def unmap(self):
+        """Let go of the mapping of the file."""
         self.mapped = None
         self.mapped_data = NULL
         self.mapped_size = 0
-        self.file.close()
-        disk.write_file_atomically(path, b"".join(kept))
-        self.file = disk.open(path)
-        self.size = self.written = self.size - removed
-        self.compressed = False
-        for index in range(self.count):
-            if self.offsets[index] != NO_RECORD:
-                shift = 0
-                for offset, removed in moves:
-                    if self.offsets[index] < offset:
-                        break
-                    shift = removed
-                self.offsets[index] -= <uint32_t>shift
 
     # -------------------------------------------------------------- the index
 
     cdef bint is_loaded(self) noexcept nogil:
-        return self.offsets != NULL or self.size == 0
+        return self.records.offsets != NULL or self.size == 0
 
     cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil:
-        if seq < self.base_seq or seq - self.base_seq >= self.count:
-            return NO_RECORD
-        return self.offsets[seq - self.base_seq]
-
-    cdef int _reserve(self, uint32_t count) except -1:
-        cdef uint32_t capacity
-        cdef void* memory
-        if count <= self.capacity and self.offsets != NULL:
-            return 0
-        capacity = max(count, self.capacity + self.capacity // 2, <uint32_t>64)
-        memory = realloc(self.offsets, <size_t>capacity * sizeof(uint32_t))
-        if memory == NULL:
-            raise MemoryError
-        self.offsets = <uint32_t*>memory
-        memory = realloc(self.subject_ids, <size_t>capacity * sizeof(uint32_t))
-        if memory == NULL:
-            raise MemoryError
-        self.subject_ids = <uint32_t*>memory
-        self.capacity = capacity
-        return 0
+        cdef int64_t entry = records_find(&self.records, seq)
+        return NO_RECORD if entry < 0 else self.records.offsets[entry]
 
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1:
-        """The next record in sequence order; a gap before it is filled with NO_RECORD."""
-        cdef uint64_t index
-        if self.count == 0:
-            self.base_seq = seq
-        if seq < self.base_seq + self.count:
+        """The next record in sequence order."""
+        cdef int status = records_push(&self.records, seq, offset, subject_id)
+        if status == -1:
+            raise MemoryError
+        if status == -2:
             raise StoreError(f"block {self.number}: sequence {seq} is not above the one before")
-        index = seq - self.base_seq
-        if index > 0xFFFFFFF0:
-            raise StoreError(f"block {self.number}: a gap of {index} sequences is too large")
-        self._reserve(<uint32_t>index + 1)
-        while self.count < index:
-            self.offsets[self.count] = NO_RECORD
-            self.subject_ids[self.count] = SUBJECT_NONE
-            self.count += 1
-        self.offsets[index] = offset
-        self.subject_ids[index] = subject_id
-        self.count += 1
         return 0
 
     cdef const char* plain_bytes(self) except NULL:
@@ -230,13 +191,13 @@ cdef class Block:
         return self._at(0, <uint32_t>self.size)
 
     cdef int reset_index(self) except -1:
-        self.count = 0
-        self._reserve(64)
+        if records_start(&self.records) != 0:
+            raise MemoryError
         return 0
 
     cdef uint64_t indexed_to(self) noexcept nogil:
         """The highest sequence in the index; 0 while it is empty."""
-        return self.base_seq + self.count - 1 if self.count else 0
+        return records_last(&self.records)
 
     cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
                            uint32_t subject_id) except -1:
@@ -265,10 +226,14 @@ cdef class Block:
         size.
         """
         size = self.file.size
-        if size >= 4 and s2.is_compressed(self.file.read(0, 4)):
+        if s2.is_compressed(self.file.read(0, min(size, COMPRESSED_HEAD))):
             self.adopt_file()
             return
         self.written = self.size = size
+
+    def adopt_unverified(self):
+        """What is in the file has not been looked at yet."""
+        self.verified = False
 
     def adopt_totals(self, uint64_t first_seq, int64_t first_timestamp, uint64_t last_seq,
                      int64_t last_timestamp, uint64_t live_bytes, SequenceSet deleted not None):
@@ -293,8 +258,10 @@ cdef class Block:
             raise MemoryError
         return self.tail.data + self.tail.end
 
-    cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t subject_id) except -1:
-        self.adopt_message(seq, timestamp, size, <uint32_t>self.size, subject_id)
+    cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t counted,
+                            uint32_t subject_id) except -1:
+        """The record in `room` is part of the block; it counts `counted` bytes."""
+        self.adopt_message(seq, timestamp, counted, <uint32_t>self.size, subject_id)
         self.tail.end += size
         self.size += size
         return 0
@@ -306,11 +273,15 @@ cdef class Block:
         write_record(target, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
         self.tail.end += RECORD_MIN
         self.size += RECORD_MIN
-        if (sequence_and_flags >> ERASED_BIT) & 1:
-            self.skip_to(seq)
-        else:
+        if not (sequence_and_flags >> ERASED_BIT) & 1:
             self.tombstones += 1
+        elif seq:
+            self.skip_to(seq)
         return 0
+
+    def seal(self):
+        """No more appends: keep no more memory than needed."""
+        records_shrink(&self.records)
 
     def skip_to(self, uint64_t seq):
         """Sequences up to `seq` are used up without a message."""
@@ -350,8 +321,7 @@ cdef class Block:
     cdef int drop(self, uint64_t seq, uint32_t size) except -1:
         """A live sequence is live no more; the block must be loaded."""
         cdef uint32_t offset
-        if self.offsets != NULL:
-            self.offsets[seq - self.base_seq] = NO_RECORD
+        self.records.offsets[records_find(&self.records, seq)] = NO_RECORD
         self.live_msgs -= 1
         self.live_bytes -= size
         if self.live_msgs == 0:
@@ -371,51 +341,50 @@ cdef class Block:
         return 0
 
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
-        """The first live sequence >= seq that passes the filter; 0 if none. Loaded, and the filter
-        prepared.
-        """
-        cdef uint32_t index
-        if seq < self.base_seq:
-            seq = self.base_seq
-        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
-            if self.offsets[index] != NO_RECORD and chosen.accepts(self.subject_ids[index]):
-                return self.base_seq + index
-        return 0
-
-    cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
-        """The first live sequence >= seq of a subject; 0 if none."""
-        cdef uint32_t index
-        if seq < self.base_seq:
-            seq = self.base_seq
-        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
-            if self.subject_ids[index] == subject_id and self.offsets[index] != NO_RECORD:
-                return self.base_seq + index
-        return 0
-
-    cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
-        """The last live sequence <= seq of a subject; 0 if none."""
-        cdef int64_t index
-        if self.count == 0 or seq < self.base_seq:
-            return 0
-        index = <int64_t>min(seq - self.base_seq, <uint64_t>self.count - 1)
-        while index >= 0:
-            if self.subject_ids[index] == subject_id and self.offsets[index] != NO_RECORD:
-                return self.base_seq + <uint64_t>index
-            index -= 1
+        """The first live sequence >= seq that passes; 0 if none. Loaded, and the filter prepared."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry
+        for entry in range(records_from(records, seq), records.count):
+            if records.offsets[entry] != NO_RECORD and chosen.accepts(records.subject_ids[entry]):
+                return records_seq(records, entry)
         return 0
 
     cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
         """How many live sequences >= seq pass the filter."""
-        cdef uint32_t index
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry
         cdef uint64_t total = 0
-        if seq < self.base_seq:
-            seq = self.base_seq
-        for index in range(<uint32_t>min(seq - self.base_seq, <uint64_t>self.count), self.count):
-            if self.offsets[index] != NO_RECORD and chosen.accepts(self.subject_ids[index]):
+        for entry in range(records_from(records, seq), records.count):
+            if records.offsets[entry] != NO_RECORD and chosen.accepts(records.subject_ids[entry]):
                 total += 1
         return total
 
+    cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
+        """The first live sequence >= seq of a subject; 0 if none."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry
+        for entry in range(records_from(records, seq), records.count):
+            if records.subject_ids[entry] == subject_id and records.offsets[entry] != NO_RECORD:
+                return records_seq(records, entry)
+        return 0
+
+    cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
+        """The last live sequence <= seq of a subject; 0 if none."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry = records_from(records, seq + 1)
+        while entry:
+            entry -= 1
+            if records.subject_ids[entry] == subject_id and records.offsets[entry] != NO_RECORD:
+                return records_seq(records, entry)
+        return 0
+
+    def lowest_seq(self):
+        """The lowest sequence in the index; 0 if it is empty."""
+        return self.records.base if self.records.count else 0
+
     def live_sequences(self):
         """All live sequences; the block must be loaded."""
-        cdef uint32_t index
-        return [self.base_seq + index for index in range(self.count) if self.offsets[index] != NO_RECORD]
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry
+        return [records_seq(records, entry) for entry in range(records.count)
+                if records.offsets[entry] != NO_RECORD]

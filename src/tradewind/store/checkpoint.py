@@ -18,7 +18,7 @@ from tradewind.store.index_file import (
     decode_index,
     encode_index,
 )
-from tradewind.store.layout import block_file_name
+from tradewind.store.layout import ZERO_TIME_NS, block_file_name
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
@@ -57,19 +57,23 @@ def encode_checkpoint(store: FileStore) -> bytes:
     return encode_index(index, store.name)
 
 
-def read_checkpoint(disk: Disk, folder: str, stream: str, numbers: list[int]) -> StreamIndex | None:
-    """The summary, if there is one and the block files are those that it speaks of."""
+def read_checkpoint(disk: Disk, folder: str, stream: str) -> StreamIndex | None:
+    """The summary, if there is one and it is intact; whether it is up to date is another question."""
     path = f"{folder}/index.db"
     if not disk.exists(path):
         return None
     try:
-        index = decode_index(disk.read_file(path), stream, path)
+        return decode_index(disk.read_file(path), stream, path)
     except CorruptRecord:
         return None
+
+
+def fits(index: StreamIndex, disk: Disk, folder: str, numbers: list[int]) -> bool:
+    """Whether the block files are those that the summary speaks of."""
     listed = [block.number for block in index.blocks]
     if not numbers or numbers[-1] != listed[-1] or not set(listed) <= set(numbers):
-        return None
-    return index if _last_checksum(disk, folder, listed[-1]) == index.last_checksum else None
+        return False
+    return _last_checksum(disk, folder, listed[-1]) == index.last_checksum
 
 
 def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
@@ -90,8 +94,11 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
     blocks: list[Block] = []
     seq = 0
     for number in numbers:
-        block = Block(store.name, number, store.disk.open(f"{store.folder}/{block_file_name(number)}"))
+        block = Block(
+            store.name, number, store.disk.open(f"{store.folder}/{block_file_name(number)}")
+        )
         block.adopt_size()
+        block.adopt_unverified()
         entry = listed.get(number)
         if entry is None:
             block.start_after(seq)
@@ -99,9 +106,9 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
         else:
             block.adopt_totals(
                 entry.first_seq,
-                entry.first_time_ns,
+                known_time(entry.first_time_ns),
                 entry.last_seq,
-                entry.last_time_ns,
+                known_time(entry.last_time_ns),
                 entry.live_bytes,
                 entry.deleted,
             )
@@ -111,4 +118,9 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
             block.tombstones = 1
             seq = max(seq, entry.last_seq)
         blocks.append(block)
-    store.adopt(blocks, index.last_seq, index.last_time_ns)
+    store.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
+
+
+def known_time(time_ns: int) -> int:
+    """The official server writes Go's zero time where there is none."""
+    return 0 if time_ns == ZERO_TIME_NS else time_ns

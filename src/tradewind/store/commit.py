@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
+    from tradewind.store.block import Block
     from tradewind.store.disk import Disk, DiskFile
 
 
@@ -23,6 +24,8 @@ class Commit:
 
     disk: Disk
     last_seq: int
+    position: tuple[int, int]  # block number and offset up to which everything is covered
+    trash: list[Block] = field(default_factory=list)  # to be removed when this is done
     files: list[DiskFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     error: StoreError | None = None

@@ -104,7 +104,7 @@ class ConsumerStates:
                 raise
         self._naming, self._renamed = self._renamed, {}
         folders = [f"{self._folder}/{consumer}" for consumer in self._naming]
-        self._committing = Commit(self._disk, 0, files, folders)
+        self._committing = Commit(self._disk, 0, (0, 0), files=files, folders=folders)
         return self._committing
 
     def _write_aside(self, change: _Change, now_ns: int) -> DiskFile:

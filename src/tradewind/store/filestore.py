@@ -15,6 +15,8 @@ The first failed write or sync makes the store read-only (`failure`); a full dis
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StoreError
@@ -24,7 +26,7 @@ from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.disk import DiskFull
 from tradewind.store.layout import block_file_name
-from tradewind.store.messages import MessageStore
+from tradewind.store.messages import MARK_SYNCED_KIND, MessageStore
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
@@ -52,11 +54,15 @@ class FileStore(MessageStore):
         self.disk = disk
         self.folder = folder
         self.failure: StoreError | None = None
+        self._may_resume = False
         self.synced_seq = 0
         self._lost: LostMessages | None = None
         self._unsynced: dict[str, DiskFile] = {}
         self._names_changed = False
         self._trash: list[list[Block]] = []
+        # Block number and offset: up to there everything is synced, and up to there a mark says so.
+        self._synced_position = (0, 0)
+        self._marked_position = (0, 0)
         self._committing: Commit | None = None
         self.index_file_present = False
 
@@ -64,10 +70,22 @@ class FileStore(MessageStore):
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
-        self._forget_index_file()
-        file = self.disk.create(f"{self.folder}/{block_file_name(number)}", replace=True)
+        with self._changing(resumable=True):
+            self._forget_index_file()
+            file = self.disk.create(f"{self.folder}/{block_file_name(number)}", replace=True)
         self._names_changed = True
         return Block(self.name, number, file)
+
+    @contextmanager
+    def _changing(self, *, resumable: bool = False) -> Iterator[None]:
+        """The first failure of anything that changes the disk makes the store read-only."""
+        try:
+            yield
+        except StoreError as error:
+            self.failure = error
+            self.read_only = True
+            self._may_resume = resumable and isinstance(error, DiskFull)
+            raise
 
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
@@ -84,12 +102,9 @@ class FileStore(MessageStore):
     def _write(self, block: Block) -> None:
         if not block.pending_bytes:
             return
-        try:
+        with self._changing(resumable=True):
             self._forget_index_file()
             block.flush()
-        except StoreError as error:
-            self.failure = error
-            raise
         self._unsynced[block.path] = block.file
 
     def _forget_index_file(self) -> None:
@@ -118,11 +133,17 @@ class FileStore(MessageStore):
             self._write(self.last)
 
     def begin_commit(self) -> Commit | None:
-        """Everything appended so far, to be synced by a worker; None if there is nothing or one is under way."""
+        """Everything appended so far, for a worker; None if there is nothing or one is under way."""
         if self._committing is not None or not self.is_dirty:
             return None
+        self._mark_synced()
         self.flush()
-        commit = Commit(self.disk, self.last_seq, list(self._unsynced.values()))
+        commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
+        if self._trash:
+            commit.trash = self._trash.pop(0)
+            for block in commit.trash:
+                self._unsynced.pop(block.path, None)
+        commit.files = list(self._unsynced.values())
         if self._names_changed:
             commit.folders.append(self.folder)
         self._unsynced = {}
@@ -135,15 +156,32 @@ class FileStore(MessageStore):
         assert commit is self._committing
         self._committing = None
         if commit.error is not None:
-            self.failure = commit.error
-            raise commit.error
+            # Also a full disk: after a failed sync nobody knows what has arrived.
+            with self._changing():
+                raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
-        if self._trash:
-            self._forget_index_file()
-            for block in self._trash.pop(0):
+        self._synced_position = max(self._synced_position, commit.position)
+        with self._changing():
+            for block in commit.trash:
+                self._forget_index_file()
                 block.close()
                 self.disk.remove(block.path)
-            self._names_changed = True
+                self._names_changed = True
+
+    def _mark_synced(self) -> None:
+        """Let the bytes that follow say how far the ones before are known to be on disk."""
+        if self._synced_position > self._marked_position and self.last.pending_bytes:
+            number, offset = self._synced_position
+            self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+            self._marked_position = self._synced_position
+
+    def mark_idle(self) -> None:
+        """Nothing is being written: say that all is synced, so that later damage is known for what it is."""
+        if self._committing is None and self._synced_position > self._marked_position:
+            number, offset = self._synced_position
+            self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+            self._marked_position = self._synced_position
+            self.flush()
 
     def commit(self) -> None:
         """All of it now, in this thread; for tests, tools and the end."""
@@ -157,15 +195,16 @@ class FileStore(MessageStore):
             raise ReadOnlyError(f"stream {self.name!r} is read-only: {self.failure}")
 
     def resume(self) -> bool:
-        """After a full disk has room again: try once more to write what is waiting; false if it is still full.
+        """Try again after a full disk has room; false if it is still full.
 
         Any other failure stays: after a failed sync nobody knows what is on the disk.
         """
         if self.failure is None:
             return True
-        if not isinstance(self.failure, DiskFull):
+        if not self._may_resume:
             return False
-        failure, self.failure = self.failure, None
+        failure = self.failure
+        self.failure, self.read_only = None, False
         try:
             if self.last is not None:
                 self._write(self.last)
@@ -178,6 +217,8 @@ class FileStore(MessageStore):
         """Make everything durable, leave an index.db for the next start, and let go of the files."""
         if self.failure is None:
             self.commit()
+            self.mark_idle()
+            self.commit()
             path = f"{self.folder}/{INDEX_FILE}"
             self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
@@ -189,6 +230,13 @@ class FileStore(MessageStore):
     def lost(self) -> LostMessages | None:
         """What recovery could not read."""
         return self._lost
+
+    def recovered(self, numbers: list[int]) -> None:
+        """Told by recovery: what is there now counts as synced, and leading blocks without messages may go."""
+        self.synced_seq = self.last_seq
+        if numbers:
+            self._synced_position = self._marked_position = (self.last.number, self.last.written)
+        self.drop_leading_blocks()
 
     def set_lost(self, lost: LostMessages | None) -> None:
         """Told by recovery."""

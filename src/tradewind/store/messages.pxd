@@ -5,6 +5,11 @@ from tradewind.store.block cimport Block
 from tradewind.store.records cimport Record
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
 
+cdef enum MarkKind:
+    MARK_SYNCED = 1         # value: block number << 32 | offset; everything before that was synced
+    MARK_FLOOR = 2          # value: all sequences below it are removed
+    MARK_PREVIOUS = 3       # value: block number << 32 | size of the block before this one
+
 cdef class MessageStore:
     cdef readonly str name
     cdef readonly list blocks               # in order; the last one takes the appends
@@ -23,6 +28,7 @@ cdef class MessageStore:
     cdef readonly uint64_t block_bytes_max
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef public bint read_only              # `check_writable` says why
     cdef uint64_t limit_floor               # all below were removed by a limit, from the front
     cdef uint64_t marked_floor              # ... and have their tombstones
     cdef uint64_t uses
@@ -40,6 +46,9 @@ cdef class MessageStore:
     cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
     cdef int advance_first(self) except -1
     cdef int mark_floor(self) except -1
+    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1
+    cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
+                              uint64_t payload_size) noexcept nogil
     cdef int drop_if_empty(self, Block block) except -1
     cdef int enforce_limits(self) except -1
     cdef int64_t first_timestamp(self) except? -1

@@ -15,6 +15,8 @@ sequence, or last_seq + 1 when there is none; last_seq never goes down;
 from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
 from tradewind.store.scan cimport load_block_index
 
+from itertools import islice
+
 from tradewind.errors import StoreError
 from tradewind.store.contract import (
     DiscardedError, NotFoundError, StoreLimits, StoreState, StoredMessage, SubjectState)
@@ -22,6 +24,12 @@ from tradewind.store.contract import (
 cdef enum:
     GAP_ROLL_MIN = 65536            # a larger gap in the sequences starts a new block instead of filling an index
     EVICTION_CHECK_LOADS = 8
+    MEMORY_OVERHEAD = 16
+
+# Marks of our own: records with sequence 0, whose timestamp field is kind << 56 | value.
+MARK_SYNCED_KIND = MARK_SYNCED
+MARK_FLOOR_KIND = MARK_FLOOR
+MARK_PREVIOUS_KIND = MARK_PREVIOUS
 
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 cdef uint64_t SKIP = <uint64_t>1 << 63
@@ -73,14 +81,19 @@ cdef class MessageStore:
         cdef Block fresh, previous = self.last
         cdef Record record
         number = 1 if self.last is None else self.last.number + 1
-        if self.last is not None:
-            self.block_sealed(self.last)
+        if previous is not None:
+            previous.seal()
+            self.block_sealed(previous)
+            self.evict(previous)
         fresh = self.open_block(number)
         fresh.start_after(self.last_seq)
         self.blocks.append(fresh)
         self.last = fresh
         self.uses += 1
         fresh.used = self.uses
+        if previous is not None and self.keeps_tombstones:
+            # Whether the block before arrived whole can be told by this after a crash.
+            self.append_own_mark(MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
         if previous is not None and previous.live_msgs == 0:
             if self.keeps_tombstones and self.last_seq and self.read(self.last_seq, &record) != 0:
                 # The block before may go now, and with it what says how far the sequences have
@@ -150,6 +163,21 @@ cdef class MessageStore:
                 break
         self.load_index(self.last)
 
+    def clear(self):
+        """Forget all subjects, for a recovery that has to read the blocks again."""
+        self.index = SubjectIndex(self.index.names.seed)
+
+    def drop_leading_blocks(self):
+        """Blocks in front that hold no live message are of no use to anybody."""
+        if self.blocks:
+            self.advance_first()
+
+    def drop_below(self, uint64_t floor):
+        """A floor mark on disk says that everything below it is removed; nothing is written."""
+        while self.msgs and self.first_seq < floor:
+            self.forget_message(self.first_seq, False)
+        self.limit_floor = self.marked_floor = floor
+
     def forget(self, uint64_t seq):
         """A tombstone on disk says that a message is deleted; nothing is written."""
         return self.forget_message(seq, False) == 0
@@ -162,7 +190,7 @@ cdef class MessageStore:
             self.add_block()
         elif self.last.compressed or (self.last.size and self.last.size + size > self.block_bytes_max):
             self.add_block()
-        elif seq > self.last.last_seq + GAP_ROLL_MIN and self.last.live_msgs:
+        elif self.last.records.count and seq > self.last.indexed_to() + GAP_ROLL_MIN:
             self.add_block()
         return 0
 
@@ -170,9 +198,12 @@ cdef class MessageStore:
                          const char* payload, uint32_t payload_size, int64_t timestamp) except 0:
         """Store a message under the next sequence, then let the limits remove what is too much."""
         cdef uint64_t size = record_size(subject_size, header_size, payload_size)
+        cdef uint64_t counted = self.stored_size(subject_size, header_size, payload_size)
         cdef uint64_t seq = self.last_seq + 1
         cdef SubjectEntry* entry
         cdef char* target
+        if self.read_only:
+            self.check_writable()
         if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
             raise StoreError(f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
         self.prepare_room(size, seq)
@@ -182,7 +213,7 @@ cdef class MessageStore:
             raise MemoryError
         write_record(target, &self.last.key, seq, timestamp, subject, subject_size, header, header_size,
                      payload, payload_size)
-        self.last.commit_message(seq, timestamp, <uint32_t>size, entry.id)
+        self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
         if entry.total == 0:
             entry.first_seq = seq
             entry.first_block = self.last.number
@@ -192,7 +223,7 @@ cdef class MessageStore:
         if self.msgs == 0:
             self.first_seq = seq
         self.msgs += 1
-        self.bytes += size
+        self.bytes += counted
         self.last_seq = seq
         self.last_timestamp = timestamp
         if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max:
@@ -211,6 +242,8 @@ cdef class MessageStore:
 
     def skip(self, uint64_t through, int64_t timestamp):
         """Use up all sequences up to `through` without messages."""
+        if self.read_only:
+            self.check_writable()
         if through <= self.last_seq:
             return
         self.prepare_room(RECORD_MIN, through)
@@ -331,8 +364,14 @@ cdef class MessageStore:
         self.load_index(block)
         if block.read(seq, &record) != 0:
             return 1
-        size = record.size
+        size = <uint32_t>self.stored_size(record.subject_size, record.header_size, record.payload_size)
         timestamp = record.timestamp
+        if tombstone and self.keeps_tombstones:
+            # Whatever can fail comes first: memory and disk must not disagree about this message.
+            self.mark_floor()
+            self.prepare_room(RECORD_MIN, self.last_seq)
+            if block.read(seq, &record) != 0:
+                return 1
         entry = self.index.find(record.subject, record.subject_size)
         if entry != NULL:
             entry.total -= 1
@@ -352,8 +391,6 @@ cdef class MessageStore:
         self.msgs -= 1
         self.bytes -= size
         if tombstone and self.keeps_tombstones:
-            self.mark_floor()
-            self.prepare_room(RECORD_MIN, self.last_seq)
             self.last.append_mark(seq | TOMBSTONE, timestamp)
         elif seq == self.first_seq:
             self.limit_floor = seq + 1
@@ -364,25 +401,33 @@ cdef class MessageStore:
         return 0
 
     cdef int mark_floor(self) except -1:
-        """Say on disk which messages a limit has removed from the front, before one is removed for another reason.
+        """Say on disk how far a limit has removed from the front, before another removal.
 
         Such a removal follows from the limits as long as the messages behind it are there. When one
-        of those is deleted the limit has room again, and after a crash it would let the removed
-        ones come back.
+        of those is deleted the limit has room again, and after a crash it would let the removed ones
+        come back.
         """
-        cdef uint64_t seq = max(self.marked_floor, (<Block>self.blocks[0]).base_seq)
-        while seq < self.limit_floor:
+        if self.limit_floor > self.marked_floor:
             self.prepare_room(RECORD_MIN, self.last_seq)
-            self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
-            seq += 1
-        self.marked_floor = self.limit_floor
+            self.append_own_mark(MARK_FLOOR, self.limit_floor)
+            self.marked_floor = self.limit_floor
         return 0
+
+    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
+        """A record with sequence 0, which the official server passes over; see layout.py."""
+        self.last.append_mark(SKIP, <int64_t>((kind << 56) | (value & 0xFFFFFFFFFFFFFF)))
+        return 0
+
+    def mark(self, uint64_t kind, uint64_t value):
+        """The same for the subclass; there must be a last block."""
+        self.append_own_mark(kind, value)
 
     cdef int advance_first(self) except -1:
         """Drop blocks without live messages and find the new first sequence."""
         cdef Block block
         cdef Py_ssize_t index = 0
-        if self.last is not None and self.last.live_msgs == 0 and self.last.size >= self.block_bytes_max // 2:
+        if self.last is not None and self.last.live_msgs == 0 \
+                and self.last.size >= max(self.block_bytes_max // 2, <uint64_t>(8 * RECORD_MIN)):
             # A last block full of dead records would be kept for ever; its successor remembers the
             # last sequence.
             self.add_block()
@@ -402,7 +447,8 @@ cdef class MessageStore:
 
     cdef int drop_if_empty(self, Block block) except -1:
         """Drop a sealed block without live messages, unless an older one needs its tombstones."""
-        if block.live_msgs == 0 and block is not self.last and block.tombstones == 0:
+        if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
+                and block in self.blocks:
             self.blocks.remove(block)
             self.block_dropped(block)
         return 0
@@ -421,20 +467,33 @@ cdef class MessageStore:
         return self.append(subject, <uint32_t>len(subject), header, <uint32_t>len(header), payload,
                            <uint32_t>len(payload), timestamp_ns)
 
-    def check_room(self, bytes subject not None, uint64_t message_bytes, bint per_subject=False):
-        """With discard new: DiscardedError if this message does not fit; `message_bytes` is header
-        and payload.
-        """
+    def check_room(self, bytes subject not None, uint64_t header_size, uint64_t payload_size,
+                   bint per_subject=False):
+        """With discard new: DiscardedError if this message does not fit, with the official text."""
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         cdef uint64_t total = entry.total if entry != NULL else 0
         cdef bint replaces = self.subject_msgs_max > 0 and total >= <uint64_t>self.subject_msgs_max
-        cdef uint64_t size = record_size(len(subject), 0, message_bytes)
+        cdef uint64_t size = self.stored_size(<uint32_t>len(subject), header_size, payload_size)
         if replaces and per_subject:
             raise DiscardedError("maximum messages per subject exceeded")
         if self.msgs_max > 0 and self.msgs >= <uint64_t>self.msgs_max and not replaces:
             raise DiscardedError("maximum messages exceeded")
         if self.bytes_max > 0 and self.bytes + size > <uint64_t>self.bytes_max:
-            raise DiscardedError("maximum bytes exceeded")
+            if not replaces or size > self._size_of(self.first_of(entry)):
+                raise DiscardedError("maximum bytes exceeded")
+
+    cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
+                              uint64_t payload_size) noexcept nogil:
+        """What a message counts in `bytes`: its record on disk, and in memory what the official server counts."""
+        if self.keeps_tombstones:
+            return record_size(subject_size, header_size, payload_size)
+        return MEMORY_OVERHEAD + subject_size + header_size + payload_size
+
+    def _size_of(self, uint64_t seq):
+        cdef Record record
+        if self.read(seq, &record) != 0:
+            return 0
+        return self.stored_size(record.subject_size, record.header_size, record.payload_size)
 
     cdef object _copy(self, const Record* record):
         return StoredMessage(record.seq, record.timestamp, record.subject[:record.subject_size],
@@ -517,6 +576,8 @@ cdef class MessageStore:
     def remove(self, uint64_t seq, *, erase=False):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
         cdef Block block = self.block_of(seq)
+        if self.read_only:
+            self.check_writable()
         if self.forget_message(seq, True) != 0:
             return False
         if erase and block is not None:
@@ -530,6 +591,8 @@ cdef class MessageStore:
         """Delete what matches, below a sequence, or all but the newest `keep`; gives how many."""
         cdef uint64_t before = self.msgs
         cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
+        if self.read_only:
+            self.check_writable()
         if below and keep:
             raise ValueError("purge takes a sequence or a number to keep, not both")
         if chosen.everything and not below and not keep:
@@ -561,23 +624,26 @@ cdef class MessageStore:
         cdef list dropped = self.blocks
         if self.last is None or self.last_seq == 0:
             return
-        number = self.last.number
-        self.block_sealed(self.last)
+        fresh = self.open_block(self.last.number + 1)
         self.blocks = []
         self.index = SubjectIndex(self.index.names.seed)
         self.msgs = 0
         self.bytes = 0
         self.first_seq = self.last_seq + 1
-        self.last = self.open_block(number + 1)
+        self.last = fresh
         self.last.start_after(self.last_seq)
         self.blocks.append(self.last)
         if self.keeps_tombstones:
             self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+            self.append_own_mark(MARK_FLOOR, self.last_seq + 1)
+            self.marked_floor = self.last_seq + 1
         self.blocks_purged(dropped)
 
     def compact(self, uint64_t seq):
         """Delete everything below `seq`; gives how many messages that were."""
         cdef uint64_t before = self.msgs
+        if self.read_only:
+            self.check_writable()
         if seq > self.last_seq:
             self._purge_all()
             self.skip(seq - 1, self.last_timestamp)
@@ -589,7 +655,7 @@ cdef class MessageStore:
     def expire(self, int64_t now_ns):
         """Delete what is older than the age limit; gives how many."""
         cdef uint64_t before = self.msgs
-        if self.age_max_ns > 0:
+        if self.age_max_ns > 0 and not self.read_only:
             while self.msgs and self.first_timestamp() + self.age_max_ns <= now_ns:
                 self.forget_message(self.first_seq, False)
         return before - self.msgs
@@ -597,6 +663,8 @@ cdef class MessageStore:
     def apply_limits(self, int64_t now_ns):
         """Bring the store under its limits, in the official order; gives how many messages went."""
         cdef uint64_t before = self.msgs
+        if self.read_only:
+            return 0
         self.enforce_limits()
         self.expire(now_ns)
         if self.subject_msgs_max > 0:
@@ -660,21 +728,19 @@ cdef class MessageStore:
             found = self.next_matching(found + 1, chosen)
 
     def deleted_sequences(self, uint32_t limit=100_000):
-        """The sequences between first and last that have no message, ascending."""
+        """The sequences between first and last that have no message, ascending; at most `limit`."""
+        return list(islice(self._each_deleted(), limit))
+
+    def _each_deleted(self):
         cdef Block block
-        result = []
         expected = self.first_seq
         for block in self.blocks:
-            if block.live_msgs == 0:
-                continue
-            result.extend(range(expected, min(block.first_seq, expected + limit)))
-            result.extend(block.deleted)
-            expected = block.last_seq + 1
-            if len(result) >= limit:
-                break
+            if block.live_msgs:
+                yield from range(expected, block.first_seq)
+                yield from block.deleted
+                expected = block.last_seq + 1
         if self.msgs:
-            result.extend(range(expected, self.last_seq + 1))
-        return result[:limit]
+            yield from range(expected, self.last_seq + 1)
 
     @property
     def state(self):
@@ -704,7 +770,7 @@ cdef class MessageStore:
                 assert seq > previous, (seq, previous)
                 previous = seq
                 assert block.read(seq, &record) == 0
-                block_bytes += record.size
+                block_bytes += self._size_of(seq)
                 subject = record.subject[:record.subject_size]
                 first, _, total = totals.get(subject, (seq, seq, 0))
                 totals[subject] = first, seq, total + 1

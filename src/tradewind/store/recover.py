@@ -10,23 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.block import Block
-from tradewind.store.checkpoint import adopt_checkpoint, read_checkpoint
+from tradewind.store.checkpoint import adopt_checkpoint, fits, read_checkpoint
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.filestore import FileStore
 from tradewind.store.layout import block_file_name, block_numbers, is_encrypted
+from tradewind.store.messages import MARK_FLOOR_KIND, MARK_PREVIOUS_KIND, MARK_SYNCED_KIND
 from tradewind.store.scan import BlockReport, Damage, recover_block
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
+    from tradewind.store.index_file import StreamIndex
 
 DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
 LOST_LISTED_MAX = 100_000
+RECORD_BYTES_MIN = 30
+Position = tuple[int, int]  # block number and offset
 PROGRESS_BYTES = 256 * 1024 * 1024
 
 
@@ -77,8 +82,8 @@ class Recovery:
         self._name = name
         self._progress = progress
         self.report = RecoveryReport(name)
-        self._tombstones: list[int] = []
-        self._suspects: list[tuple[int, int]] = []
+        self._synced: Position | None = None
+        self._index: StreamIndex | None = None
 
     def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
         """Read everything and give the store."""
@@ -90,16 +95,18 @@ class Recovery:
             )
         store = FileStore(self._disk, self._messages, self._name, limits, **settings)
         numbers = block_numbers(names)
-        index = read_checkpoint(self._disk, self._messages, self._name, numbers)
-        if index is not None:
+        self._index = index = read_checkpoint(self._disk, self._messages, self._name)
+        if index is not None and fits(index, self._disk, self._messages, numbers):
             adopt_checkpoint(store, index, numbers)
             self.report.blocks, self.report.messages = len(numbers), store.msgs
-            store.synced_seq = store.last_seq
+            store.recovered(numbers)
         else:
             self._rebuild(store, numbers)
         store.index_file_present = "index.db" in names
+        if self.report.lost:
+            size = sum(entry.size for entry in self.report.damage)
+            store.set_lost(LostMessages(tuple(self.report.lost), size))
         store.apply_limits(now_ns)
-        self._write_report()
         return store
 
     def _finish_purge(self) -> None:
@@ -120,10 +127,36 @@ class Recovery:
     # ---------------------------------------------------------------- rebuild from blocks
 
     def _rebuild(self, store: FileStore, numbers: list[int]) -> None:
-        blocks: list[Block] = []
-        last_seq, last_timestamp, done = 0, 0, 0
+        found = self._read_blocks(store, numbers)
+        hole = self._first_hole(found)
+        if hole is not None or any(report.damage for _, report in found):
+            self._note_damage(found)
+            self._repair(found, hole)
+            store.clear()
+            found = self._read_blocks(store, [block.number for block, _ in found])
+        self.report.blocks = len(found)
+        if not found:
+            store.add_block()
+            return
+        blocks = [block for block, _ in found]
+        last_seq = max(block.last_seq for block in blocks)
+        stamps = [stamp for _, report in found for _, stamp, _ in report.tombstones]
+        last_timestamp = max([0, *stamps, *(block.last_timestamp for block in blocks)])
+        store.adopt(blocks, last_seq, last_timestamp)
+        self._apply_removals(store, found)
+        self._compare_with_index(store, numbers)
+        store.recovered(numbers)
+        self.report.messages = store.msgs
+
+    def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
+        found: list[tuple[Block, BlockReport]] = []
+        last_seq, done = 0, 0
         for number in numbers:
-            block, report = self._read_block(store, number, last_seq)
+            path = f"{self._messages}/{block_file_name(number)}"
+            block = Block(self._name, number, self._disk.open(path))
+            block.adopt_file()
+            report = recover_block(block, store.index, last_seq)
+            last_seq = max(last_seq, block.last_seq)
             done += block.size
             self.report.bytes += block.size
             self.report.records += report.records
@@ -132,77 +165,164 @@ class Recovery:
                 done = 0
             if block.size == 0 and number != numbers[-1]:
                 block.close()
-                self._disk.remove(f"{self._messages}/{block_file_name(number)}")
+                self._disk.remove(path)
                 continue
-            for seq, timestamp in report.tombstones:
-                self._tombstones.append(seq)
-                last_timestamp = max(last_timestamp, timestamp)
-            last_seq = max(last_seq, block.last_seq)
-            last_timestamp = max(last_timestamp, block.last_timestamp)
-            blocks.append(block)
-        self.report.blocks = len(blocks)
-        if not blocks:
-            store.add_block()
-            return
-        store.adopt(blocks, last_seq, last_timestamp)
-        for seq in self._tombstones:
-            store.forget(seq)
-        self.report.messages = store.msgs
-        self._count_losses(store)
-        store.synced_seq = store.last_seq
+            found.append((block, report))
+        return found
 
-    def _read_block(self, store: FileStore, number: int, after: int) -> tuple[Block, BlockReport]:
-        """A block with its index; a damaged one is repaired on disk first."""
-        path = f"{self._messages}/{block_file_name(number)}"
-        block = Block(self._name, number, self._disk.open(path))
-        block.adopt_file()
-        report = recover_block(block, store.index, after)
-        if report.damage:
-            self._repair(block, report)
-        return block, report
+    def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
+        """Where the bytes that were never promised begin to be untrustworthy; None if they do not.
 
-    def _repair(self, block: Block, report: BlockReport) -> None:
-        """Copy the damaged bytes aside, and write the block anew without them."""
-        for damage in report.damage:
-            self._save_damage(block, damage)
-        block.rewrite_without(
-            [(damage.offset, damage.size) for damage in report.damage], self._disk
+        Behind the last point that a mark says was synced, bytes may have reached the disk in any
+        order. Messages there are what they are, but a removal behind a hole may have lost its cause.
+        """
+        synced = max(
+            (
+                (value >> 32, value & 0xFFFFFFFF)
+                for _, report in found
+                for kind, value, _ in report.marks
+                if kind == MARK_SYNCED_KIND
+            ),
+            default=None,
         )
+        if synced is None:
+            return None
+        self._synced = synced
+        sizes = {block.number: block.size for block, _ in found}
+        holes: list[Position] = [
+            (block.number, damage.offset)
+            for block, report in found
+            for damage in report.damage
+            if (block.number, damage.offset) >= synced
+        ]
+        for _, report in found:
+            for kind, value, _ in report.marks:
+                number, size = value >> 32, value & 0xFFFFFFFF
+                if kind == MARK_PREVIOUS_KIND and number >= synced[0]:
+                    actual = sizes.get(number, 0)
+                    if actual < size:
+                        holes.append((number, actual))
+        return min(holes, default=None)
 
-    def _save_damage(self, block: Block, damage: Damage) -> None:
+    def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
+        floor = 0
+        for _, report in found:
+            for seq, _, _ in report.tombstones:
+                store.forget(seq)
+            for kind, value, _ in report.marks:
+                if kind == MARK_FLOOR_KIND:
+                    floor = max(floor, value)
+        if floor:
+            store.drop_below(floor)
+
+    def _compare_with_index(self, store: FileStore, numbers: list[int]) -> None:
+        """An outdated summary still knows what was there when it was written."""
+        index = self._index
+        if index is None:
+            return
+        missing = [block for block in index.blocks if block.number not in numbers]
+        gone = [
+            seq
+            for block in missing
+            for seq in islice(range(block.first_seq, block.last_seq + 1), LOST_LISTED_MAX)
+            if seq not in block.deleted
+        ]
+        if index.last_seq > store.last_seq:
+            gone += range(max(store.last_seq + 1, index.first_seq), index.last_seq + 1)
+            store.skip(index.last_seq, store.last_timestamp)
+        known = set(self.report.lost)
+        self.report.lost += [seq for seq in dict.fromkeys(gone) if seq not in known]
+        if gone:
+            # The number and the report must not depend on a summary that is about to go.
+            self._write_report()
+            store.commit()
+
+    # ---------------------------------------------------------------- damage
+
+    def _note_damage(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
+        """Save the damaged bytes and the report before anything on disk is changed."""
+        absent = {seq for _, report in found for seq, _, _ in report.tombstones}
+        absent.update(seq for block, _ in found for seq in block.live_sequences())
+        first_behind = 0
+        for block, report in reversed(found):
+            for damage in reversed(report.damage):
+                torn = self._is_torn(block, damage, found[-1][0])
+                first, last = damage.after_seq + 1, damage.after_seq
+                if not torn:
+                    before = damage.before_seq or first_behind
+                    last = max(before - 1 if before else damage.record_seq, damage.after_seq)
+                    # So many bytes hold so many records at most; sequences further back went before.
+                    first = max(first, last + 1 - max(damage.size // RECORD_BYTES_MIN, 1))
+                    self.report.lost += [seq for seq in range(first, last + 1) if seq not in absent]
+                self._save_damage(block, damage, torn=torn, first=first, last=last)
+            first_behind = block.lowest_seq() or first_behind
+        self.report.lost.sort()
+        self.report.damage.reverse()
+        self._write_report()
+
+    def _is_torn(self, block: Block, damage: Damage, last: Block) -> bool:
+        """Whether this is the end of a write that was cut off, and not rot.
+
+        Our own blocks say how far they were synced. In blocks without marks it is the end of the
+        last block, unless it looks like a whole record with a wrong checksum.
+        """
+        if self._synced is not None:
+            return (block.number, damage.offset) >= self._synced
+        return damage.torn and block is last and damage.record_seq == 0
+
+    def _save_damage(
+        self, block: Block, damage: Damage, *, torn: bool, first: int, last: int
+    ) -> None:
         folder = f"{self._folder}/{DAMAGE_FOLDER}"
         self._disk.make_directory(folder)
         name = f"{block.number}-{damage.offset}.bin"
         self._disk.write_file_atomically(f"{folder}/{name}", damage.data)
-        # A cut-off write was never promised to anybody; a whole record with a wrong checksum may have been.
-        first = damage.after_seq + 1
-        last = damage.before_seq - 1 if damage.before_seq else damage.record_seq
-        if last >= first:
-            self._suspects.append((first, last))
-        last = max(last, first - 1)
         self.report.damage.append(
-            DamageEntry(
-                block.number, damage.offset, damage.size, damage.torn, first, last, name
-            )
+            DamageEntry(block.number, damage.offset, damage.size, torn, first, last, name)
         )
 
-    def _count_losses(self, store: FileStore) -> None:
-        """The sequences in damaged places that nothing says were deleted."""
-        deleted = set(self._tombstones)
-        for first, last in self._suspects:
-            lost = range(first, min(last, first + LOST_LISTED_MAX) + 1)
-            self.report.lost.extend(seq for seq in lost if seq not in deleted)
-            if last > store.last_seq:
-                # Somebody may know a message by this number: it is not given to another one.
-                store.skip(last, store.last_timestamp)
-        if self.report.lost:
-            size = sum(entry.size for entry in self.report.damage)
-            store.set_lost(LostMessages(tuple(self.report.lost), size))
+    def _repair(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
+        """Write damaged blocks anew without the damage, and without removals behind a hole.
+
+        A lost sequence leaves a skip record, so that its number is not given to another message.
+        Later blocks first: as long as one is not done, the hole is still there to be found again.
+        """
+        noted = {(entry.block, entry.offset): entry for entry in self.report.damage}
+        for block, report in reversed(found):
+            cuts: list[tuple[int, int, bytes]] = []
+            for damage in report.damage:
+                entry = noted[block.number, damage.offset]
+                # Sequences must ascend in a block: a record out of its order leaves nothing behind.
+                lost = entry.last_lost >= entry.first_lost and not damage.out_of_order
+                mark = block.mark_bytes(1 << 63 | entry.last_lost, 0) if lost else b""
+                cuts.append((damage.offset, damage.size, mark))
+            if hole is not None:
+                offsets = [offset for _, _, offset in report.tombstones]
+                offsets += [offset for kind, _, offset in report.marks if kind != MARK_SYNCED_KIND]
+                cuts += [
+                    (offset, RECORD_BYTES_MIN, b"")
+                    for offset in offsets
+                    if (block.number, offset) > hole
+                ]
+            if cuts:
+                self._cut(block, sorted(cuts))
+            else:
+                block.close()
+
+    def _cut(self, block: Block, cuts: list[tuple[int, int, bytes]]) -> None:
+        parts: list[tuple[int, int] | bytes] = []
+        start = 0
+        for offset, size, instead in cuts:
+            parts += [(start, offset - start), instead]
+            start = offset + size
+        parts.append((start, block.size - start))
+        block.rewrite(parts, self._disk)
+        block.close()
 
     def _write_report(self) -> None:
         if not self.report.is_clean:
             path = f"{self._folder}/{DAMAGE_FOLDER}/report.json"
-            self._disk.make_directory(f"{self._folder}/{DAMAGE_FOLDER}")
+            self._disk.make_directory(f"{self._folder}/{DAMAGE_FOLDER}", sync=True)
             self._disk.write_file_atomically(path, msgspec.json.encode(self.report))
 
 

@@ -21,8 +21,8 @@ from tradewind.store.s2_decode cimport (
     crc32c_tables, decode_chunk, read_chunk, s2_decode, s2_measure, s2_salvage)
 from tradewind.store.s2_encode cimport S2_TABLE_ENTRIES, s2_encode, s2_encoded_bound
 from tradewind.store.s2_format cimport (
-    CHUNK_IDENTIFIER, CHUNK_SKIP_FIRST, S2_CHUNK_BYTES, S2_CHUNK_BYTES_MAX, S2_IDENTIFIER_BYTES,
-    load_uvarint, store_uvarint)
+    CHUNK_IDENTIFIER, CHUNK_SKIP_FIRST, S2_CHUNK_BYTES, S2_CHUNK_BYTES_MAX, load_uvarint,
+    store_uvarint)
 
 from tradewind.errors import StoreError
 

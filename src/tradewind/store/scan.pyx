@@ -8,8 +8,11 @@ tail. Nothing here changes a file.
 
 from dataclasses import dataclass, field
 
+from tradewind.errors import CorruptRecord
+
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcmp
+from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
     RECORD_MIN, RECORD_OK, Record, parse_record, record_is_intact)
 from tradewind.store.sequence_tree cimport sequences_contains
@@ -31,13 +34,15 @@ class Damage:
     torn: bool
     record_seq: int     # what looks like a whole record of this sequence with a wrong checksum; 0: nothing does
     data: bytes
+    out_of_order: bool = False      # an intact record that does not belong where it is
 
 
 @dataclass(slots=True)
 class BlockReport:
     """What a recovered block held besides its messages."""
 
-    tombstones: list = field(default_factory=list)      # (sequence, timestamp)
+    tombstones: list = field(default_factory=list)      # (sequence, timestamp, offset)
+    marks: list = field(default_factory=list)           # (kind, value, offset)
     damage: list = field(default_factory=list)          # Damage
     records: int = 0
     ttl_count: int = 0
@@ -58,14 +63,11 @@ cdef int load_block_index(Block block, SubjectIndex index) except -1:
         return 0
     data = block.plain_bytes()
     block.reset_index()
-    while position + RECORD_MIN <= block.size:
+    while position < block.size:
         status = parse_record(data + position, block.size - position, &record)
-        if status != RECORD_OK:
-            # Damage that recovery has reported: look for the next record as recovery did.
-            position = next_record(block, data, position + 1, block.indexed_to(), &record)
-            if position == 0:
-                break
-            continue
+        if status != RECORD_OK or (not block.verified and not record_is_intact(&block.key, &record)):
+            block.release()
+            raise CorruptRecord(block.path, position, "a record that was good has changed")
         if not record.tombstone and not record.erased and record.seq >= block.first_seq \
                 and record.seq <= block.last_seq and record.seq > block.indexed_to() \
                 and not sequences_contains(&block.deleted.tree, record.seq):
@@ -73,6 +75,7 @@ cdef int load_block_index(Block block, SubjectIndex index) except -1:
             if entry != NULL:
                 block._push(record.seq, <uint32_t>position, entry.id)
         position += record.size
+    block.verified = True
     return 0
 
 
@@ -81,7 +84,8 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position, uint
     """Where the next intact record begins, looking byte by byte; 0 if there is none."""
     while position + RECORD_MIN <= block.size:
         if parse_record(data + position, block.size - position, record) == RECORD_OK \
-                and (record.tombstone or (record.seq > after_seq and record.seq - after_seq < RESYNC_GAP_MAX)) \
+                and (record.tombstone or record.seq == 0
+                     or (record.seq > after_seq and record.seq - after_seq < RESYNC_GAP_MAX)) \
                 and record_is_intact(&block.key, record):
             return position
         position += 1
@@ -165,7 +169,10 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             continue
         report.records += 1
         if record.tombstone:
-            report.tombstones.append((record.seq, record.timestamp))
+            report.tombstones.append((record.seq, record.timestamp, position))
+        elif record.seq == 0 and record.erased:
+            report.marks.append((<uint64_t>record.timestamp >> 56,
+                                 <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull, position))
         elif record.seq > last:
             if report.damage and report.damage[len(report.damage) - 1].before_seq == 0:
                 report.damage[len(report.damage) - 1].before_seq = record.seq
@@ -174,12 +181,16 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             else:
                 take_message(block, index, &record, position, report)
             last = record.seq
+        elif record.seq > after_seq and not record.erased and block._offset_of(record.seq) == NO_RECORD:
+            report.damage.append(Damage(position, record.size, record.seq - 1, record.seq + 1, False, record.seq,
+                                        (data + position)[:record.size], True))
         position += record.size
         report.good_bytes = position
+    block.verified = not report.damage
     block.tombstones = len(report.tombstones)
     block.ttl_count = report.ttl_count
     block.schedule_count = report.schedule_count
     if block.live_msgs == 0 and report.tombstones:
-        highest = max(seq for seq, _ in report.tombstones)
+        highest = max(seq for seq, _, _ in report.tombstones)
         block.skip_to(max(highest, block.last_seq))
     return report

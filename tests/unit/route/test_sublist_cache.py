@@ -152,6 +152,20 @@ def test_names_that_collide_under_one_seed_do_not_under_another() -> None:
     assert seconds_to_fill(0) > 4 * min(seconds_to_fill(seed) for seed in (1, 2**63, 2**64 - 1))
 
 
+@pytest.mark.timeout(20)
+def test_very_many_queue_groups_on_one_subject_cost_no_more_than_as_many_subscriptions() -> None:
+    """Looking at one group after the other would take a minute here."""
+    tree = Sublist(1)
+    handles = [tree.add(b"a", b"first%d" % number) for number in range(60_000)]
+    handles += [tree.add(b">", b"second%d" % number) for number in range(60_000)]
+    handles += [tree.add(b"*", b"first%d" % number) for number in range(60_000)]
+    _, groups = tree.find(b"a")
+    assert sorted(map(len, groups.values())) == [1] * 60_000 + [2] * 60_000
+    for handle in handles:
+        tree.discard(handle)
+    assert tree.find(b"a") == ([], {})
+
+
 def test_an_invalid_subject_cannot_be_added() -> None:
     tree = Sublist()
     for subject in (b"", b".", b"a..b", b">.a", b"a b"):

@@ -8,7 +8,6 @@ import bcrypt
 
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
-from tradewind.server.auth import Listener, build_gate
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -17,6 +16,7 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
+from tradewind.server.auth import Listener, build_gate
 
 KEY = nkeys.KeyPair(nkeys.USER, b"\1" * 32)
 OTHER_KEY = nkeys.KeyPair(nkeys.USER, b"\2" * 32)

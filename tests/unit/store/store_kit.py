@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from model.store_model import Size, memory_bytes
 from tradewind.store.contract import StoreLimits
 from tradewind.store.disk import Disk, OsDisk
+from tradewind.store.layout import record_bytes
 from tradewind.store.messages import MessageStore
 from tradewind.store.recover import open_store
 from tradewind.testing.disk import SimulatedDisk
@@ -37,6 +39,7 @@ class StoreMaker:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.is_file = kind != "memory"
+        self.size: Size = record_bytes if self.is_file else memory_bytes
         self._settings = SMALL if kind in ("file-small-blocks", "simulated") else {}
         self._kind = kind
         self._folder = folder

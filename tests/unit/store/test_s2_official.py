@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -58,6 +59,11 @@ def block_files(folder: Path) -> dict[int, Path]:
     return {int(path.stem): path for path in sorted(messages.glob("*.blk"))}
 
 
+def head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(24)
+
+
 def plain_blocks(folder: Path) -> dict[int, bytes]:
     """All blocks of the stream by number, unpacked where necessary."""
     content = {number: path.read_bytes() for number, path in block_files(folder).items()}
@@ -94,16 +100,14 @@ def wait_until_compressed(folder: Path) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         full = list(block_files(folder).values())[:-1]
-        if full and all(is_compressed(path.read_bytes()[:24]) for path in full):
+        if full and all(is_compressed(head(path)) for path in full):
             return
-        assert time.monotonic() < deadline, [path.read_bytes()[:4] for path in full]
+        assert time.monotonic() < deadline, [head(path) for path in full]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store that the official server wrote and closed."""
-    import asyncio
-
     folder = tmp_path_factory.mktemp("store")
     server = start(folder)
     try:
@@ -123,9 +127,7 @@ def test_blocks_of_the_official_server_are_read_to_the_last_record(store: Path) 
     assert [sequence for sequence, _, _ in found] == list(range(1, len(expected) + 1))
     assert [body for _, _, body in found] == expected
     assert found[5][1] == b"NATS/1.0\r\nIndex: 5\r\n\r\n"
-    compressed = [
-        path for path in block_files(store).values() if is_compressed(path.read_bytes()[:24])
-    ]
+    compressed = [path for path in block_files(store).values() if is_compressed(head(path))]
     assert len(compressed) >= 3
 
 

@@ -1,0 +1,3 @@
+from tradewind.store.hash import Key
+
+def check_records(key: Key, block: bytes, repetitions: int) -> int: ...

@@ -1,0 +1,268 @@
+"""A disk that is read from the real one and changed only in memory.
+
+Owns the illusion: whoever opens a store here may repair, rename and remove as if it were real, and
+not one byte or time stamp of the real folder changes. So `--check-store` runs the same recovery as
+a start of the server and finds what that would find. Files are opened for reading only, a right to
+write is not needed. Never keeps a file of the real disk open but for its mappings.
+"""
+# Paths are strings, as in `store.disk`.
+# ruff: noqa: PTH112, PTH116, PTH208
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tradewind.store.disk import (
+    Buffer,
+    Disk,
+    DiskFile,
+    Lock,
+    Operation,
+    disk_error,
+    path_within,
+)
+
+READ_AT_ONCE_BYTES = 1024 * 1024
+
+
+class _NoLock(Lock):
+    """Nothing here can be in anybody's way."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+
+class _Content:
+    """What a name stands for: bytes in memory, or a file of the real disk until it is changed."""
+
+    def __init__(self, source: str = "") -> None:
+        self.source = source
+        self.memory = bytearray()
+
+    def own(self) -> bytearray:
+        """The bytes, in memory from now on."""
+        if self.source:
+            self.memory, self.source = bytearray(_read(self.source, 0, -1)), ""
+        return self.memory
+
+
+class UnchangedFile(DiskFile):
+    """An open file of an `UnchangedDisk`."""
+
+    def __init__(self, path: str, content: _Content, told: Callable[[int], None]) -> None:
+        self.path = path
+        self._content = content
+        self._told = told
+
+    @property
+    def size(self) -> int:
+        """See `DiskFile.size`."""
+        content = self._content
+        if not content.source:
+            return len(content.memory)
+        with _reading(self.path, "size"):
+            return os.stat(content.source).st_size
+
+    def write(self, data: Buffer, offset: int) -> None:
+        """In memory."""
+        memory = self._content.own()
+        memory.extend(bytes(max(0, offset - len(memory))))
+        memory[offset : offset + len(data)] = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """See `DiskFile.read`."""
+        if self._content.source:
+            return _read(self._content.source, offset, size)
+        return bytes(self._content.memory[offset : offset + size])
+
+    def map(self) -> memoryview:
+        """All of it is read before it is mapped: a bad sector under a mapping kills the process."""
+        content = self._content
+        if not content.source:
+            return memoryview(bytes(content.memory))
+        with _reading(content.source, "map"):
+            descriptor = os.open(content.source, os.O_RDONLY)
+            try:
+                size = os.fstat(descriptor).st_size
+                for start in range(0, size, READ_AT_ONCE_BYTES):
+                    self._told(len(os.pread(descriptor, READ_AT_ONCE_BYTES, start)))
+                if not size:
+                    return memoryview(b"")
+                return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            finally:
+                os.close(descriptor)
+
+    def truncate(self, size: int) -> None:
+        """In memory."""
+        memory = self._content.own()
+        del memory[size:]
+        memory.extend(bytes(size - len(memory)))
+
+    def sync(self) -> None:
+        """Memory is as durable as it needs to be."""
+
+    def fileno(self) -> int:
+        """None: nothing may be written past this object."""
+        return -1
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class UnchangedDisk(Disk):
+    """The folder `root` of the real disk, under changes that exist only here.
+
+    `_changed` has the files that differ, `_gone` the files and folders that are hidden, `_made` the
+    folders that are new; `told` hears how many bytes were read.
+    """
+
+    def __init__(self, root: str, told: Callable[[int], None] = lambda _: None) -> None:
+        self.root = os.path.realpath(root)
+        self._told = told
+        self._changed: dict[str, _Content] = {}
+        self._gone: set[str] = set()
+        self._made: set[str] = set()
+
+    def open(self, path: str) -> UnchangedFile:
+        """See `Disk.open`."""
+        path = path_within(self.root, path)
+        return UnchangedFile(path, self._content(path, "open"), self._told)
+
+    def create(self, path: str, *, replace: bool = False) -> UnchangedFile:
+        """See `Disk.create`."""
+        path = path_within(self.root, path)
+        if not self.is_directory(os.path.dirname(path)):
+            raise disk_error(path, "create", errno.ENOENT)
+        if self.exists(path) and not replace:
+            raise disk_error(path, "create", errno.EEXIST)
+        self._changed[path] = _Content()
+        return UnchangedFile(path, self._changed[path], self._told)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk.rename`; a folder moves file by file."""
+        source, target = path_within(self.root, source), path_within(self.root, target)
+        if self.is_directory(source):
+            self.make_directory(target)
+            for name in self.list_directory(source):
+                self.rename(f"{source}/{name}", f"{target}/{name}")
+        else:
+            self._changed[target] = self._content(source, "rename")
+        self._hide(source)
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        path = path_within(self.root, path)
+        self._content(path, "remove")
+        self._hide(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See `Disk.remove_tree`."""
+        path = path_within(self.root, path)
+        if self.is_directory(path):
+            for name in self.list_directory(path):
+                self.remove_tree(f"{path}/{name}")
+        self._hide(path)
+
+    def _hide(self, path: str) -> None:
+        self._changed.pop(path, None)
+        self._made.discard(path)
+        self._gone.add(path)
+
+    def make_directory(self, path: str, *, sync: bool = False) -> None:
+        """See `Disk.make_directory`."""
+        path = path_within(self.root, path)
+        while not self.is_directory(path):
+            self._made.add(path)
+            path = os.path.dirname(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Disk.list_directory`."""
+        path = path_within(self.root, path)
+        if not self.is_directory(path):
+            raise disk_error(path, "list_directory", errno.ENOENT)
+        names = {
+            os.path.basename(other)
+            for other in (*self._changed, *self._made)
+            if os.path.dirname(other) == path
+        }
+        if self._is_real(path) and os.path.isdir(path):
+            with _reading(path, "list_directory"):
+                names.update(name for name in os.listdir(path) if self._is_real(f"{path}/{name}"))
+        return sorted(names)
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        path = path_within(self.root, path)
+        return path in self._changed or self.is_directory(path) or self._is_file(path)
+
+    def is_directory(self, path: str) -> bool:
+        """See `Disk.is_directory`."""
+        path = path_within(self.root, path)
+        return path in self._made or (self._is_real(path) and os.path.isdir(path))
+
+    def _is_file(self, path: str) -> bool:
+        return self._is_real(path) and os.path.lexists(path)
+
+    def _is_real(self, path: str) -> bool:
+        """Whether the real disk is asked about this path: neither it nor a parent was hidden."""
+        while path != self.root:
+            if path in self._gone:
+                return False
+            path = os.path.dirname(path)
+        return True
+
+    def _content(self, path: str, operation: Operation) -> _Content:
+        if path in self._changed:
+            return self._changed[path]
+        if self.is_directory(path):
+            raise disk_error(path, operation, errno.EISDIR)
+        if not self._is_file(path):
+            raise disk_error(path, operation, errno.ENOENT)
+        # Kept, so that all who open it see the same changes.
+        return self._changed.setdefault(path, _Content(path))
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing to do."""
+
+    def read_file(self, path: str) -> bytes:
+        """See `Disk.read_file`."""
+        file = self.open(path)
+        return file.read(0, file.size)
+
+    def lock(self, path: str) -> Lock:
+        """Always free: what happens here is seen by nobody else."""
+        return _NoLock(path)
+
+    def free_bytes(self, path: str) -> int:
+        """More than anybody asks for."""
+        return 1 << 60
+
+
+def _read(path: str, offset: int, size: int) -> bytes:
+    with _reading(path, "read"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            end = os.fstat(descriptor).st_size
+            end = end if size < 0 else min(end, offset + size)
+            parts = []
+            while offset < end and (part := os.pread(descriptor, end - offset, offset)):
+                parts.append(part)
+                offset += len(part)
+        finally:
+            os.close(descriptor)
+    return b"".join(parts)
+
+
+@contextmanager
+def _reading(path: str, operation: Operation) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, operation, error.errno) from error

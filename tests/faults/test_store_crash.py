@@ -1,0 +1,136 @@
+"""Power failures at every I/O step of many workloads: what was promised is there, what was removed
+stays away, nothing is invented and nothing is reported as lost.
+
+`tools/crash.py` does the same for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import pytest
+from store_verdict import Count, Explorer, content_of, examine, judge
+from store_workloads import (
+    Run,
+    WatchedDisk,
+    Workload,
+    open_workload,
+    random_workload,
+    scripted_workloads,
+)
+
+from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
+
+SCRIPTED = list(scripted_workloads())
+scripted = pytest.mark.parametrize("workload", SCRIPTED, ids=lambda workload: workload.name)
+
+
+def explored(workload: Workload, *, seeds: int, seed: int = 1, deep: bool = True) -> Count:
+    count = Count()
+    Explorer(workload, seeds=seeds, deep=deep, count=count).run(seed)
+    return count
+
+
+@scripted
+def test_every_power_failure_of_a_story_is_survived(workload: Workload) -> None:
+    count = explored(workload, seeds=12)
+    assert not count.failures, count.failures[:3]
+    assert count.states > 100
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_power_failure_of_a_random_workload_is_survived(seed: int) -> None:
+    count = explored(random_workload(seed), seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
+    assert count.states > 100
+
+
+@scripted
+def test_file_systems_that_persist_new_names_with_the_data_are_no_worse(
+    workload: Workload,
+) -> None:
+    count = Count()
+    explorer = Explorer(workload, seeds=3, deep=False, count=count)
+    explorer.run(2, sync_persists_names=True)
+    assert not count.failures, count.failures[:3]
+
+
+@scripted
+def test_writes_that_arrive_in_small_parts_are_survived(workload: Workload) -> None:
+    count = Count()
+    explorer = Explorer(workload, seeds=2, deep=False, count=count)
+    explorer.run(3, short_write_bytes=70)
+    assert not count.failures, count.failures[:3]
+
+
+class Killed(BaseException):
+    """The process is gone; the disk keeps its power."""
+
+
+@scripted
+def test_killed_process_promises_nothing_that_a_power_failure_could_take(
+    workload: Workload,
+) -> None:
+    """After a restart the store shows what the page cache holds; from then on that is promised."""
+    for last_step in range(1, 1000):
+        disk = WatchedDisk()
+        run = Run(workload, disk)
+
+        def end(disk: WatchedDisk = disk, last_step: int = last_step) -> None:
+            if disk.steps + 1 >= last_step:
+                disk.on_step = None
+                raise Killed
+
+        disk.on_step = end
+        try:
+            run.run()
+        except Killed:
+            pass
+        else:
+            return
+        store, report = open_workload(disk, workload, run.ledger.now_ns)
+        shown, last_seq = content_of(store), store.last_seq
+        assert report.is_clean
+        assert store.synced_seq == last_seq
+        outcome = examine(disk.crash_losing_unsynced(), workload, run.ledger.now_ns, deep=False)
+        assert not judge(run.ledger, outcome)
+        assert outcome.messages == shown
+        assert outcome.last_seq == last_seq
+
+
+def test_watched_run_sees_the_disks_of_runs_that_really_stop() -> None:
+    """Crashing copies in front of each step is the same as stopping there for good."""
+    workload = SCRIPTED[0]
+    watched: list[dict[str, bytes | None]] = []
+    disk = WatchedDisk()
+    run = Run(workload, disk)
+    disk.on_step = lambda: watched.append(disk.crash(len(watched)).snapshot_tree())
+    run.run()
+    stopped = []
+    for step in range(1, disk.steps + 1):
+        victim = SimulatedDisk()
+        victim.stop_at = step
+        with pytest.raises(PowerLoss):
+            Run(workload, victim).run()
+        stopped.append(victim.crash(step - 1).snapshot_tree())
+    assert stopped == watched
+
+
+# --- the harness itself: a store that lies is caught ---------------------------------------------
+
+
+def test_store_whose_data_is_never_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedFile, "sync", lambda self: None)
+    failures = explored(SCRIPTED[0], seeds=2, deep=False).failures
+    assert any("is lost" in problem for failure in failures for problem in failure.problems)
+
+
+def test_store_whose_names_are_never_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedDisk, "sync_directory", lambda self, path: None)
+    failures = explored(SCRIPTED[0], seeds=2, deep=False).failures
+    assert any("is lost" in problem for failure in failures for problem in failure.problems)
+
+
+def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = next(w for w in SCRIPTED if w.name == "removals from every place")
+    monkeypatch.setattr("tradewind.store.recover.FileStore.forget", lambda self, seq: False)
+    failures = explored(workload, seeds=1, deep=False).failures
+    assert any("is back" in problem for failure in failures for problem in failure.problems)

@@ -1,0 +1,95 @@
+"""nats-server opens what our store has written, goes on with it, and we take it back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import our_streams
+import pytest
+from interop_kit import (
+    Official,
+    StreamTruth,
+    copy_store,
+    official,
+    official_truth,
+    open_ours,
+)
+from our_streams import STREAMS, write_streams
+
+# How our store ended.
+ENDS = ("closed", "closed without index.db", "killed")
+
+
+@dataclass
+class Visit:
+    """A folder of ours that the official server has opened and changed."""
+
+    ours: dict[str, StreamTruth]
+    found: dict[str, StreamTruth]
+    left: dict[str, StreamTruth]
+    back: dict[str, StreamTruth]
+    complaints: list[str]
+
+
+async def _change(server: Official) -> None:
+    """It can publish to every stream, and its consumers go on."""
+    for name in STREAMS:
+        for index in range(3):
+            await server.publish(f"{name}.after", b"%d" % index)
+    for name in ("explicit", "all", "fresh", "changed"):
+        messages = await server.fetch("CONSUMED", name, 3)
+        await server.answer(messages[0])
+        await server.answer(messages[1])
+    for message in await server.fetch("WORK", "worker", 2):
+        await server.answer(message)
+
+
+async def _visit(folder: Path, ours: dict[str, StreamTruth], *, kill: bool) -> Visit:
+    async with official(folder) as server:
+        found = {name: await official_truth(server, name) for name in STREAMS}
+        await _change(server)
+        left = {name: await official_truth(server, name) for name in STREAMS}
+        await server.stop(kill=kill)
+    complaints = [line for line in server.process.lines if "[INF]" not in line]
+    back = open_ours(folder, max(truth.last_ns for truth in left.values()))
+    return Visit(ours, found, left, back, complaints)
+
+
+async def _visits(base: Path) -> dict[str, Visit]:
+    made = write_streams(base / "open", time.time_ns())
+    ours = our_streams.truths(made)
+    folders = [copy_store(base / "open", base / "killed")]
+    for stream in made.values():
+        stream.store.close()
+    folders.append(copy_store(base / "open", base / "closed"))
+    folders.append(copy_store(base / "open", base / "bare", with_index=False))
+    visits = await asyncio.gather(*(_visit(folder, ours, kill=False) for folder in folders))
+    return dict(zip(("killed", "closed", "closed without index.db"), visits, strict=True))
+
+
+@pytest.fixture(scope="module")
+def visits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Visit]:
+    return asyncio.run(_visits(tmp_path_factory.mktemp("ours")))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("end", ENDS)
+def test_the_official_server_finds_the_same(visits: dict[str, Visit], end: str, name: str) -> None:
+    assert visits[end].found[name] == visits[end].ours[name]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("end", ENDS)
+def test_what_it_has_changed_comes_back(visits: dict[str, Visit], end: str, name: str) -> None:
+    assert visits[end].left[name].last_seq == visits[end].found[name].last_seq + 3
+    assert visits[end].back[name] == visits[end].left[name]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_it_has_nothing_to_complain_about(visits: dict[str, Visit], end: str) -> None:
+    # Without a thw.db it reads the messages instead, and says so.
+    allowed = "TTL state is outdated; attempting to recover using linear scan"
+    assert not [line for line in visits[end].complaints if allowed not in line]

@@ -1,0 +1,194 @@
+"""Crash stores on a simulated disk and damage their files, for as long as one likes.
+
+    python tools/crash.py [--states 100000] [--damages 20000] [--seconds 900] [--seed 0]
+
+Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
+disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
+opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
+the stores are opened again. The rules are in tests/faults/store_verdict.py and store_damage.py,
+docs/DURABILITY.md explains them. Everything follows from the seeds: a failure is printed with
+all that is needed to see it again. Exits with 1 if there was one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
+
+from store_damage import damage_seed
+from store_verdict import Count, Explorer
+from store_workloads import Workload, random_workload, scripted_workloads
+
+WORKLOAD_LENGTHS = (20, 40, 80)
+SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
+DAMAGES_PER_SEED = 40
+FAILURES_SHOWN_MAX = 10
+
+
+@dataclass(slots=True)
+class Result:
+    """What one seed gave."""
+
+    seed: int
+    states: int = 0
+    distinct: int = 0
+    steps: int = 0
+    recoveries_cut: int = 0
+    damages: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def workload_of(seed: int) -> Workload:
+    """The workload of a seed, scripted or random."""
+    scripted = list(scripted_workloads())
+    if seed % SCRIPTED_SHARE == 0:
+        return scripted[seed // SCRIPTED_SHARE % len(scripted)]
+    return random_workload(seed, WORKLOAD_LENGTHS[seed % len(WORKLOAD_LENGTHS)])
+
+
+def explored(workload: Workload, seed: int) -> Count:
+    """All power failures of one workload; what stops the workload itself counts as a failure."""
+    count = Count()
+    explorer = Explorer(workload, seeds=12, deep=True, count=count)
+    explorer.run(
+        seed,
+        sync_persists_names=seed % 3 == 0,
+        short_write_bytes=(0, 0, 90)[seed % 3],
+    )
+    return count
+
+
+def crash_seed(seed: int) -> Result:
+    """One workload with all its power failures."""
+    workload = workload_of(seed)
+    result = Result(seed)
+    try:
+        count = explored(workload, seed)
+    except Exception as error:  # whatever it is, it is a finding
+        result.failures.append(
+            f"seed {seed} ({workload.name}): {error!r}\n{shrunk(workload, seed)}"
+        )
+        return result
+    result.states, result.distinct = count.states, count.distinct
+    result.steps, result.recoveries_cut = count.steps, count.recoveries_cut
+    if count.failures:
+        first = count.failures[0]
+        result.failures.append(
+            f"seed {seed} ({workload.name}), {len(count.failures)} states, first at step"
+            f" {first.step}, {first.variant}: {first.problems}\n{shrunk(workload, seed)}"
+        )
+    return result
+
+
+def fails(workload: Workload, seed: int) -> bool:
+    """Whether there is anything wrong with a workload."""
+    try:
+        return bool(explored(workload, seed).failures)
+    except Exception:  # see `crash_seed`
+        return True
+
+
+def shrunk(workload: Workload, seed: int, seconds: float = 20.0) -> str:
+    """A smaller workload that fails too, found by leaving out steps one by one."""
+    end = time.monotonic() + seconds
+    changed = True
+    while changed and time.monotonic() < end:
+        changed = False
+        for place in reversed(range(len(workload.steps))):
+            fewer = workload.steps[:place] + workload.steps[place + 1 :]
+            smaller = replace(workload, steps=fewer)
+            if time.monotonic() < end and fails(smaller, seed):
+                workload, changed = smaller, True
+    lines = [f"  smaller: {workload.limits}, block_bytes_max={workload.block_bytes_max}"]
+    return "\n".join(lines + [f"    {step}" for step in workload.steps])
+
+
+def damages_of(seed: int) -> Result:
+    """Many damages of one store."""
+    failures = damage_seed(seed, DAMAGES_PER_SEED)
+    return Result(seed, damages=DAMAGES_PER_SEED, failures=failures)
+
+
+def run_until(
+    work: Callable[[int], Result],
+    is_done: Callable[[Result], bool],
+    arguments: argparse.Namespace,
+    seconds: float,
+) -> Result:
+    """Work on seed after seed until it is enough or the time is up; gives the sums."""
+    end = time.monotonic() + seconds
+    total = Result(arguments.seed)
+    with multiprocessing.Pool(arguments.processes) as pool:
+        while not is_done(total) and time.monotonic() < end:
+            batch = range(total.seed, total.seed + 4 * arguments.processes)
+            for result in pool.imap_unordered(work, batch):
+                add(total, result)
+            total.seed = batch.stop
+    return total
+
+
+def say(text: str) -> None:
+    """At once, for a run takes long."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def add(total: Result, result: Result) -> None:
+    """Sum up, and print what is wrong as soon as it is known."""
+    for name in ("states", "distinct", "steps", "recoveries_cut", "damages"):
+        setattr(total, name, getattr(total, name) + getattr(result, name))
+    for text in result.failures:
+        if len(total.failures) < FAILURES_SHOWN_MAX:
+            say(text)
+        total.failures.append(text)
+
+
+def parsed_arguments() -> argparse.Namespace:
+    """How much, for how long."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--states", type=int, default=100_000, help="distinct crashed disks")
+    parser.add_argument("--damages", type=int, default=20_000, help="damaged stores")
+    parser.add_argument("--seconds", type=float, default=900.0, help="stop after this time")
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run both parts and say what was done."""
+    arguments = parsed_arguments()
+    begin = time.monotonic()
+    crashes = run_until(
+        crash_seed, lambda total: total.distinct >= arguments.states, arguments, arguments.seconds
+    )
+    middle = time.monotonic()
+    say(
+        f"power failures: {crashes.states} states, {crashes.distinct} distinct disks,"
+        f" {crashes.steps} I/O steps, {crashes.recoveries_cut} recoveries cut off,"
+        f" seeds {arguments.seed}..{crashes.seed - 1}, {middle - begin:.0f} s,"
+        f" {len(crashes.failures)} failures"
+    )
+    damages = run_until(
+        damages_of,
+        lambda total: total.damages >= arguments.damages,
+        arguments,
+        arguments.seconds - (middle - begin),
+    )
+    say(
+        f"damages: {damages.damages} stores, seeds {arguments.seed}..{damages.seed - 1},"
+        f" {time.monotonic() - middle:.0f} s, {len(damages.failures)} failures"
+    )
+    if crashes.distinct < arguments.states or damages.damages < arguments.damages:
+        say("the time was up before all was done")
+    return 1 if crashes.failures or damages.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
