@@ -51,10 +51,10 @@ def append(MessageStore store, list subjects, bytes payload, uint64_t count, uin
 
 def read_random(MessageStore store, uint64_t count, uint64_t seed):
     """Loads messages of random sequences; returns the sum of their payload sizes."""
-    cdef uint64_t state = seed, total = 0, number, first = store.first_seq
+    cdef uint64_t state = seed, total = 0, _number, first = store.first_seq
     cdef uint64_t span = store.last_seq - store.first_seq + 1
     cdef Record record
-    for number in range(count):
+    for _number in range(count):
         if store.read(first + next_random(&state) % span, &record) == 0:
             total += record.payload_size
     return total

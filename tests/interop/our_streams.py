@@ -6,6 +6,7 @@ then start nats-server on the folder and compare what it says with what our stor
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from interop_kit import HOUR, SECOND, StreamTruth, our_truth
 from official_streams import MANY, SMALL_BLOCKS, noise
 
+from tradewind.errors import StoreError
 from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
@@ -309,6 +311,12 @@ def write_streams(path: Path, now_ns: int) -> dict[str, Ours]:
     return made
 
 
-def truths(made: dict[str, Ours]) -> dict[str, StreamTruth]:
-    """What our store says of them."""
-    return {name: our_truth(ours.folder, ours.store) for name, ours in made.items()}
+def truths(made: dict[str, Ours]) -> dict[str, StreamTruth | str]:
+    """What our store says of them; the error if it cannot."""
+    found: dict[str, StreamTruth | str] = {}
+    for name, ours in made.items():
+        try:
+            found[name] = our_truth(ours.folder, ours.store)
+        except (AssertionError, StoreError):
+            found[name] = traceback.format_exc()
+    return found

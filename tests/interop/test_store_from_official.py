@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import io
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interop_kit import (
@@ -18,6 +21,7 @@ from interop_kit import (
 )
 from official_streams import STREAMS
 
+from tradewind.server.check_store import check_store
 from tradewind.store.disk import OsDisk
 from tradewind.store.layout import block_numbers
 from tradewind.store.stream_folder import NotReadable, StoreRoot
@@ -33,9 +37,14 @@ class Written:
     folder: Path
     truth: dict[str, StreamTruth]
     now_ns: int
+    check: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         assert sum(truth.messages for truth in self.truth.values()) > 1000
+        # Before any test opens it and changes it.
+        report = self.folder.with_suffix(".json")
+        check_store([str(self.folder), "--json", str(report)], io.StringIO())
+        self.check = json.loads(report.read_bytes())
 
 
 async def _fill(folder: Path, *, kill: bool) -> dict[str, StreamTruth]:
@@ -92,6 +101,15 @@ def test_the_stream_and_its_consumers_are_the_same(
         assert our_truth(stream, store) == found.truth[name]
     finally:
         root.close()
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_offline_check_finds_nothing_wrong(written: dict[str, Written], end: str) -> None:
+    streams = written[end].check["streams"]
+    assert [stream for stream in streams if stream["result"] != "clean"] == []
+    assert {stream["stream"]: stream["messages"] for stream in streams} == {
+        name: truth.messages for name, truth in written[end].truth.items()
+    }
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("BLOCKS", 3), ("HUGE", 2), ("COMPRESSED", 3)])

@@ -27,10 +27,10 @@ ENDS = ("closed", "closed without index.db", "killed")
 class Visit:
     """A folder of ours that the official server has opened and changed."""
 
-    ours: dict[str, StreamTruth]
+    ours: dict[str, StreamTruth | str]
     found: dict[str, StreamTruth]
     left: dict[str, StreamTruth]
-    back: dict[str, StreamTruth]
+    back: dict[str, StreamTruth | str]
     complaints: list[str]
 
 
@@ -47,7 +47,7 @@ async def _change(server: Official) -> None:
         await server.answer(message)
 
 
-async def _visit(folder: Path, ours: dict[str, StreamTruth], *, kill: bool) -> Visit:
+async def _visit(folder: Path, ours: dict[str, StreamTruth | str], *, kill: bool) -> Visit:
     async with official(folder) as server:
         found = {name: await official_truth(server, name) for name in STREAMS}
         await _change(server)

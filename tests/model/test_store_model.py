@@ -244,7 +244,7 @@ class FileStoreMachine(StoreMachine):
 
     def make(self, limits: StoreLimits, layout: dict[str, Any]) -> FileStore:
         self.disk = SimulatedDisk()
-        self.disk.make_directory("/disk/S")
+        self.disk.make_directory("/disk/S", sync=True)
         self.under_way: Commit | None = None
         return self.open(limits, layout)
 

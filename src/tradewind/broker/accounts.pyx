@@ -91,7 +91,9 @@ cdef class Account:
 
     def publish(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
         """Publish as the server itself; gives the number of deliveries."""
-        return self.router.publish_internal(self, subject.encode(), payload, reply.encode(), header)
+        return self.router.publish_internal(
+            self, subject.encode("utf-8", "surrogateescape"), payload,
+            reply.encode("utf-8", "surrogateescape"), header)
 
     def subscribe(self, str subject not None, handler, str queue=""):
         """Have `handler(InternalMessage)` called after each turn in which a message arrived; gives

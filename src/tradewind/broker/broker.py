@@ -335,11 +335,11 @@ class Broker:
         now_ns = self.monotonic_ns()
         interval_ns = self._ping_interval_ns(session)
         self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
-        quiet_ns = self.now_ns() - session.last_activity_ns
         rtt_asked = (
             session.rtt_measured_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
         )
-        if quiet_ns < interval_ns and rtt_asked:
+        was_active, session.active = session.active, False
+        if was_active and rtt_asked:
             session.pings_outstanding = 0
             return
         if session.pings_outstanding + 1 > self.options.ping_max:

@@ -59,6 +59,7 @@ cdef class Session:
     cdef public int64_t write_blocked_ns
     cdef public bint write_deadline_armed
     cdef public int pings_outstanding
+    cdef public bint active                 # an operation other than PONG came since the last ping
     cdef public uint64_t stalls
     cdef public bytes nonce
 

@@ -34,6 +34,7 @@ class Session:
     write_blocked_ns: int
     write_deadline_armed: bool
     pings_outstanding: int
+    active: bool
     stalls: int
     nonce: bytes
     trace: bool

@@ -336,6 +336,8 @@ cdef class Session:
             status = parse_operation(&self.parser, data + position, size - position, &operation)
             if status == PARSE_DONE:
                 position += operation.consumed
+                if operation.kind != OP_PONG:
+                    self.active = True
                 self._dispatch(&operation)
                 if (self.router.crowded_count != crowded and self.stall_enabled
                         and not self.stall_spent):

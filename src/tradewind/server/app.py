@@ -168,15 +168,20 @@ class Server:
         options = self.options
         info.host, info.port = advertised(options.client_advertise, options.host, self.port)
 
+    @staticmethod
+    def _websocket_context(options: ServerOptions) -> ssl.SSLContext | None:
+        websocket = options.websocket
+        if websocket is None or websocket.no_tls:
+            return None
+        if websocket.tls is None:
+            raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
+        return server_context(websocket.tls)
+
     def _start_websocket(self) -> None:
         options = self.options.websocket
         if options is None:
             return
-        context = None
-        if not options.no_tls:
-            if options.tls is None:
-                raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
-            context = server_context(options.tls)
+        context = self._websocket_context(self.options)
         self._websocket = WebSocketListener(
             self, bind(options.host, options.port), options, context
         )
@@ -342,12 +347,15 @@ class Server:
         changes = describe_changes(self.options, options)
         identities_changed = who_may_enter(self.options) != who_may_enter(options)
         context = server_context(options.tls) if options.tls else None
+        websocket_context = self._websocket_context(options)
         gates = build_gates(options)
         self.log.reconfigure(options)
         old, self.options = self.options, options
         self._reload_files(old)
         if self._listener is not None:
             self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
+        if self._websocket is not None and options.websocket is not None:
+            self._websocket.set_tls(options.websocket.tls, websocket_context, allow_non_tls=False)
         self.broker.reload(
             options, gates, account_limits(options), identities_changed=identities_changed
         )

@@ -12,7 +12,6 @@ import errno
 import socket
 import ssl
 from functools import partial
-from weakref import WeakSet
 
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
@@ -143,7 +142,7 @@ class Listener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume, listening)
                 return
-            if len(self._tasks) + len(self._pending) >= PENDING_HANDSHAKES_MAX:
+            if self.unestablished >= PENDING_HANDSHAKES_MAX:
                 connection.close()
                 continue
             connection.setblocking(False)
@@ -153,6 +152,11 @@ class Listener:
             task = self._loop.create_task(self._establish(connection, remote))
             self._tasks.add(task)
             task.add_done_callback(partial(self._established, connection))
+
+    @property
+    def unestablished(self) -> int:
+        """How many connections have no session yet."""
+        return len(self._tasks) + len(self._pending)
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._sockets:
@@ -193,7 +197,7 @@ class WebSocketListener(Listener):
         context: ssl.SSLContext | None,
     ) -> None:
         self._options = options
-        self._links: WeakSet[WebSocketLink] = WeakSet()
+        self._upgrading: set[WebSocketLink] = set()
         super().__init__(turns, sockets, options.tls, context)
 
     def _tls_settings(
@@ -204,15 +208,20 @@ class WebSocketListener(Listener):
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""
-        link = WebSocketLink(self._turns, self._options, tls=self._tls is not None)
-        self._links.add(link)
+        tls = self._tls is not None
+        link = WebSocketLink(self._turns, self._options, self._upgrading, tls=tls)
         return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
 
     async def cancel_handshakes(self) -> None:
         """Also those that have not asked for the upgrade yet."""
         await super().cancel_handshakes()
-        for link in list(self._links):
+        for link in list(self._upgrading):
             link.abandon_upgrade()
+
+    @property
+    def unestablished(self) -> int:
+        """Also those that have not asked for the upgrade yet."""
+        return super().unestablished + len(self._upgrading)
 
 
 __all__ = ["Listener", "WebSocketListener", "bind"]

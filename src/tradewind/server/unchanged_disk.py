@@ -6,7 +6,7 @@ a start of the server and finds what that would find. Files are opened for readi
 write is not needed. Never keeps a file of the real disk open but for its mappings.
 """
 # Paths are strings, as in `store.disk`.
-# ruff: noqa: PTH112, PTH116, PTH208
+# ruff: noqa: PTH112, PTH116, PTH119, PTH120, PTH208, ARG002
 
 from __future__ import annotations
 

@@ -35,9 +35,12 @@ UNAUTHENTICATED_MESSAGE_BYTES_MAX = 64 * 1024
 class WebSocketLink(Link, asyncio.Protocol):
     """One connection of the websocket listener."""
 
-    def __init__(self, turns: Turns, options: WebsocketOptions, *, tls: bool) -> None:
+    def __init__(
+        self, turns: Turns, options: WebsocketOptions, upgrading: set[WebSocketLink], *, tls: bool
+    ) -> None:
         super().__init__(turns)
         self._options = options
+        self._upgrading = upgrading  # those that have no session yet, counted by the listener
         self._tls = tls
         self._handshake: Handshake | None = Handshake(options, tls)
         self._decoder: FrameDecoder | None = None
@@ -50,6 +53,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         """The socket is up; the client has to ask for the upgrade in time."""
         transport = cast(asyncio.Transport, transport)
         self._raw = transport
+        self._upgrading.add(self)
         seconds = self._options.handshake_timeout_ns / SECOND_NS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
@@ -129,6 +133,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         assert self._raw is not None
         broker = self._turns.broker
         self._handshake = None
+        self._upgrading.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._raw.write(result.response)
@@ -190,6 +195,7 @@ class WebSocketLink(Link, asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
+        self._upgrading.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(error)

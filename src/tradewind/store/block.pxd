@@ -12,14 +12,14 @@ cdef class Block:
     cdef readonly uint32_t number
     cdef readonly object file               # DiskFile, or None: in memory only
     cdef HashKey key
-    cdef readonly uint64_t first_seq        # lowest live sequence; last_seq + 1 when nothing is live
+    cdef readonly uint64_t first_seq        # lowest live sequence; last_seq + 1 if nothing is live
     cdef readonly uint64_t last_seq         # highest sequence that this block speaks of
     cdef readonly int64_t first_timestamp   # of first_seq; 0 when nothing is live
     cdef readonly int64_t last_timestamp
     cdef readonly uint64_t live_msgs
     cdef readonly uint64_t live_bytes
     cdef readonly SequenceSet deleted       # inside first_seq .. last_seq
-    cdef public bint verified               # every checksum was looked at since the store was opened
+    cdef public bint verified               # every checksum was checked since the store was opened
     cdef public uint64_t tombstones         # how many it holds
     cdef public uint64_t ttl_count          # messages with a Nats-TTL header, deleted ones included
     cdef public uint64_t schedule_count     # ... with Nats-Schedule

@@ -23,7 +23,8 @@ from tradewind.store.record_index cimport (
 from tradewind.store.records cimport RECORD_MIN, RECORD_OK, parse_record, write_record
 from tradewind.store.sequence_tree cimport (
     sequences_count, sequences_delete, sequences_insert, sequences_insert_range)
-from tradewind.wire.buffer cimport buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size
+from tradewind.wire.buffer cimport (
+    buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
@@ -139,7 +140,10 @@ cdef class Block:
         return records_memory(&self.records) + self.tail.capacity + inflated
 
     def rewrite(self, parts, disk):
-        """Write the file anew and forget the index; `parts` are (offset, size) ranges to keep, or bytes to put in."""
+        """Write the file anew and forget the index.
+
+        `parts` are (offset, size) ranges to keep, or bytes to put in.
+        """
         cdef bytes plain = self.plain_bytes()[:self.size]
         content = b"".join(part if isinstance(part, bytes) else plain[part[0]:part[0] + part[1]]
                            for part in parts)
@@ -341,7 +345,10 @@ cdef class Block:
         return 0
 
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:
-        """The first live sequence >= seq that passes; 0 if none. Loaded, and the filter prepared."""
+        """The first live sequence >= seq that passes; 0 if none.
+
+        Loaded, and the filter prepared.
+        """
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry
         for entry in range(records_from(records, seq), records.count):

@@ -1,7 +1,8 @@
-"""index.db of a stream: written when it is closed, trusted when it is opened if everything in it fits.
+"""index.db of a stream.
 
-Owns the comparison of the summary with the block files. It reads no message: a stream of any size
-opens at once.
+Written when the stream is closed, trusted when it is opened if everything in it fits. Owns the
+comparison of the summary with the block files. It reads no message: a stream of any size opens at
+once.
 """
 
 from __future__ import annotations
@@ -58,7 +59,10 @@ def encode_checkpoint(store: FileStore) -> bytes:
 
 
 def read_checkpoint(disk: Disk, folder: str, stream: str) -> StreamIndex | None:
-    """The summary, if there is one and it is intact; whether it is up to date is another question."""
+    """The summary, if there is one and it is intact.
+
+    Whether it is up to date is another question.
+    """
     path = f"{folder}/index.db"
     if not disk.exists(path):
         return None

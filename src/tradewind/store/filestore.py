@@ -1,16 +1,17 @@
 """A stream's messages on disk, in the official format.
 
-Owns the files below `msgs/` of one stream and the order in which they reach the disk. Appends go into the tail of the
-last block; `flush` writes each block once; `begin_commit`/`finish_commit` make it durable. What was appended is
-promised only when `synced_seq` has reached it.
+Owns the files below `msgs/` of one stream and the order in which they reach the disk. Appends go
+into the tail of the last block; `flush` writes each block once; `begin_commit`/`finish_commit` make
+it durable. What was appended is promised only when `synced_seq` has reached it.
 
 Order rules, which every crash test checks
 - a block's name is durable before anything in it is promised;
-- a tombstone is durable before the block with the deleted record goes, because blocks go one commit later at the
-  earliest, one at a time and oldest first: no message comes back because a file did;
+- a tombstone is durable before the block with the deleted record goes, because blocks go one commit
+  later at the earliest, one at a time and oldest first: no message comes back because a file did;
 - `index.db` exists only while the store is closed. It is removed, durably, before the first change.
 
-The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed, nothing else.
+The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
+nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class ReadOnlyError(StoreError):
 
 
 class FileStore(MessageStore):
-    """The messages of one stream below `folder` (its `msgs` directory); made by `recover.open_store`."""
+    """The messages of one stream below `folder` (its `msgs` directory).
+
+    Made by `recover.open_store`.
+    """
 
     def __init__(
         self,
@@ -66,7 +70,7 @@ class FileStore(MessageStore):
         self._committing: Commit | None = None
         self.index_file_present = False
 
-    # ---------------------------------------------------------------- blocks, called by MessageStore
+    # -------------------------------------------------------------- blocks, called by MessageStore
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
@@ -114,7 +118,7 @@ class FileStore(MessageStore):
             self.disk.sync_directory(self.folder)
             self.index_file_present = False
 
-    # ---------------------------------------------------------------- durability
+    # -------------------------------------------------------------- durability
 
     @property
     def is_dirty(self) -> bool:
@@ -133,7 +137,10 @@ class FileStore(MessageStore):
             self._write(self.last)
 
     def begin_commit(self) -> Commit | None:
-        """Everything appended so far, for a worker; None if there is nothing or one is under way."""
+        """Everything appended so far, for a worker.
+
+        None if there is nothing or one is under way.
+        """
         if self._committing is not None or not self.is_dirty:
             return None
         self._mark_synced()
@@ -176,7 +183,10 @@ class FileStore(MessageStore):
             self._marked_position = self._synced_position
 
     def mark_idle(self) -> None:
-        """Nothing is being written: say that all is synced, so that later damage is known for what it is."""
+        """Nothing is being written: say that all is synced.
+
+        Later damage is then known for what it is.
+        """
         if self._committing is None and self._synced_position > self._marked_position:
             number, offset = self._synced_position
             self.mark(MARK_SYNCED_KIND, number << 32 | offset)
@@ -214,7 +224,10 @@ class FileStore(MessageStore):
         return True
 
     def close(self) -> None:
-        """Make everything durable, leave an index.db for the next start, and let go of the files."""
+        """Make everything durable and let go of the files.
+
+        An index.db is left for the next start.
+        """
         if self.failure is None:
             self.commit()
             self.mark_idle()
@@ -224,7 +237,7 @@ class FileStore(MessageStore):
         for block in self.blocks:
             block.close()
 
-    # ---------------------------------------------------------------- loss
+    # -------------------------------------------------------------- loss
 
     @property
     def lost(self) -> LostMessages | None:
@@ -232,7 +245,10 @@ class FileStore(MessageStore):
         return self._lost
 
     def recovered(self, numbers: list[int]) -> None:
-        """Told by recovery: what is there now counts as synced, and leading blocks without messages may go."""
+        """Told by recovery: what is there now counts as synced.
+
+        Leading blocks without messages may go.
+        """
         self.synced_seq = self.last_seq
         if numbers:
             self._synced_position = self._marked_position = (self.last.number, self.last.written)

@@ -36,7 +36,8 @@ cdef class MessageStore:
 
     cdef Block block_of(self, uint64_t seq)
     cdef int load_index(self, Block block) except -1
-    cdef uint64_t append(self, const char* subject, uint32_t subject_size, const char* header, uint32_t header_size,
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size,
+                         const char* header, uint32_t header_size,
                          const char* payload, uint32_t payload_size, int64_t timestamp) except 0
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1

@@ -1,12 +1,12 @@
-"""The messages of one stream: sequences, subjects, limits, removal. The same code for files and for memory.
+"""The messages of one stream: sequences, subjects, limits, removal.
 
-Owns the blocks, the subject index and the totals. What a block lies in, and when it reaches the
-disk, is the business of the subclass: `FileStore` overrides `open_block`, `block_sealed` and
-`block_dropped`; here they mean memory.
+The same code for files and for memory. Owns the blocks, the subject index and the totals. What a
+block lies in, and when it reaches the disk, is the business of the subclass: `FileStore` overrides
+`open_block`, `block_sealed` and `block_dropped`; here they mean memory.
 
-Invariants, checked by `verify()` and by every model test - msgs and bytes are the sums over the
-blocks; each subject's total is the number of its live messages; - first_seq is the lowest live
-sequence, or last_seq + 1 when there is none; last_seq never goes down;
+Invariants, checked by `verify()` and by every model test
+- msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
+- first_seq is the lowest live sequence, last_seq + 1 if there is none; last_seq never goes down;
 - every block but the last holds a live message, or tombstones for a block before it;
 - removal from the front by a limit leaves no trace on disk (it follows from the limits again), any
   other leaves a tombstone, and so does the former before the latter.
@@ -22,7 +22,8 @@ from tradewind.store.contract import (
     DiscardedError, NotFoundError, StoreLimits, StoreState, StoredMessage, SubjectState)
 
 cdef enum:
-    GAP_ROLL_MIN = 65536            # a larger gap in the sequences starts a new block instead of filling an index
+    # A larger gap in the sequences starts a new block instead of filling an index.
+    GAP_ROLL_MIN = 65536
     EVICTION_CHECK_LOADS = 8
     MEMORY_OVERHEAD = 16
 
@@ -188,13 +189,15 @@ cdef class MessageStore:
         """A last block that takes `size` more bytes for sequence `seq`."""
         if self.last is None:
             self.add_block()
-        elif self.last.compressed or (self.last.size and self.last.size + size > self.block_bytes_max):
+        elif self.last.compressed \
+                or (self.last.size and self.last.size + size > self.block_bytes_max):
             self.add_block()
         elif self.last.records.count and seq > self.last.indexed_to() + GAP_ROLL_MIN:
             self.add_block()
         return 0
 
-    cdef uint64_t append(self, const char* subject, uint32_t subject_size, const char* header, uint32_t header_size,
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size,
+                         const char* header, uint32_t header_size,
                          const char* payload, uint32_t payload_size, int64_t timestamp) except 0:
         """Store a message under the next sequence, then let the limits remove what is too much."""
         cdef uint64_t size = record_size(subject_size, header_size, payload_size)
@@ -205,14 +208,15 @@ cdef class MessageStore:
         if self.read_only:
             self.check_writable()
         if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
-            raise StoreError(f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+            raise StoreError(
+                f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
         self.prepare_room(size, seq)
         target = self.last.room(<uint32_t>size)
         entry = self.index.find_or_add(subject, subject_size)
         if entry == NULL:
             raise MemoryError
-        write_record(target, &self.last.key, seq, timestamp, subject, subject_size, header, header_size,
-                     payload, payload_size)
+        write_record(target, &self.last.key, seq, timestamp, subject, subject_size,
+                     header, header_size, payload, payload_size)
         self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
         if entry.total == 0:
             entry.first_seq = seq
@@ -320,7 +324,8 @@ cdef class MessageStore:
             if entry.last_seq:
                 entry.last_block = block.number
                 return entry.last_seq
-        raise StoreError(f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
+        raise StoreError(
+            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
 
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
         """The lowest live sequence of a subject, looked up and remembered if it is not known."""
@@ -338,7 +343,8 @@ cdef class MessageStore:
             if entry.first_seq:
                 entry.first_block = block.number
                 return entry.first_seq
-        raise StoreError(f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
+        raise StoreError(
+            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
 
     cdef int64_t first_timestamp(self) except? -1:
         cdef Block block
@@ -364,7 +370,8 @@ cdef class MessageStore:
         self.load_index(block)
         if block.read(seq, &record) != 0:
             return 1
-        size = <uint32_t>self.stored_size(record.subject_size, record.header_size, record.payload_size)
+        size = <uint32_t>self.stored_size(
+            record.subject_size, record.header_size, record.payload_size)
         timestamp = record.timestamp
         if tombstone and self.keeps_tombstones:
             # Whatever can fail comes first: memory and disk must not disagree about this message.
@@ -404,8 +411,8 @@ cdef class MessageStore:
         """Say on disk how far a limit has removed from the front, before another removal.
 
         Such a removal follows from the limits as long as the messages behind it are there. When one
-        of those is deleted the limit has room again, and after a crash it would let the removed ones
-        come back.
+        of those is deleted the limit has room again, and after a crash it would let the removed
+        ones come back.
         """
         if self.limit_floor > self.marked_floor:
             self.prepare_room(RECORD_MIN, self.last_seq)
@@ -462,7 +469,8 @@ cdef class MessageStore:
 
     # -------------------------------------------------------------- the contract
 
-    def store(self, bytes subject not None, bytes header not None, bytes payload not None, int64_t timestamp_ns):
+    def store(self, bytes subject not None, bytes header not None, bytes payload not None,
+              int64_t timestamp_ns):
         """Append a message and give its sequence."""
         return self.append(subject, <uint32_t>len(subject), header, <uint32_t>len(header), payload,
                            <uint32_t>len(payload), timestamp_ns)
@@ -484,7 +492,7 @@ cdef class MessageStore:
 
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil:
-        """What a message counts in `bytes`: its record on disk, and in memory what the official server counts."""
+        """What a message counts in `bytes`: its record; in memory as the official server counts."""
         if self.keeps_tombstones:
             return record_size(subject_size, header_size, payload_size)
         return MEMORY_OVERHEAD + subject_size + header_size + payload_size
@@ -497,7 +505,8 @@ cdef class MessageStore:
 
     cdef object _copy(self, const Record* record):
         return StoredMessage(record.seq, record.timestamp, record.subject[:record.subject_size],
-                             record.header[:record.header_size], record.payload[:record.payload_size])
+                             record.header[:record.header_size],
+                             record.payload[:record.payload_size])
 
     def get(self, uint64_t seq):
         """The message of a sequence; NotFoundError if there is none."""
@@ -514,7 +523,8 @@ cdef class MessageStore:
         """The first message at or behind `seq` that passes (patterns, or a filter); NotFoundError
         at the end.
         """
-        cdef SubjectFilter chosen = patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns)
+        cdef SubjectFilter chosen = (
+            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns))
         cdef uint64_t found = self.next_matching(seq, chosen)
         if found == 0:
             raise NotFoundError(f"stream {self.name!r} has no matching message from {seq} on")
@@ -609,8 +619,7 @@ cdef class MessageStore:
         return before - self.msgs
 
     def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
-        """The sequence from which on exactly `keep` matching messages remain; 1 if there are no
-        more.
+        """The sequence from which exactly `keep` matching messages remain; 1 if there are no more.
         """
         _, total = (0, self.msgs) if chosen.everything else self.index.matching_total(chosen)
         cdef uint64_t seq = self.next_matching(0, chosen)
@@ -675,7 +684,8 @@ cdef class MessageStore:
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
         """Live messages per matching subject."""
-        return self.index.names_and_totals(self.filter((pattern,) if pattern else ()), limit, offset)
+        return self.index.names_and_totals(
+            self.filter((pattern,) if pattern else ()), limit, offset)
 
     def subject_state(self, bytes subject not None):
         """Total, first and last sequence of one subject; None if it has no messages."""
@@ -686,7 +696,8 @@ cdef class MessageStore:
 
     def count_matching(self, patterns, uint64_t seq=0):
         """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
-        cdef SubjectFilter chosen = patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns)
+        cdef SubjectFilter chosen = (
+            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns))
         cdef Block block
         cdef uint64_t total = 0
         if seq <= self.first_seq:
@@ -746,8 +757,9 @@ cdef class MessageStore:
     def state(self):
         """The totals now."""
         deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
-        return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(), self.last_seq,
-                          self.last_timestamp, self.index.live_count, deleted, self.lost)
+        return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
+                          self.last_seq, self.last_timestamp, self.index.live_count, deleted,
+                          self.lost)
 
     @property
     def lost(self):

@@ -19,7 +19,8 @@ cdef void records_free(RecordIndex* index) noexcept nogil
 # An empty index that counts as loaded; -1 if there is no memory.
 cdef int records_start(RecordIndex* index) noexcept nogil
 # 0, or -1 if there is no memory, or -2 if seq is not above the last one.
-cdef int records_push(RecordIndex* index, uint64_t seq, uint32_t offset, uint32_t subject_id) noexcept nogil
+cdef int records_push(RecordIndex* index, uint64_t seq, uint32_t offset,
+                      uint32_t subject_id) noexcept nogil
 # Give back what growing has reserved in advance.
 cdef void records_shrink(RecordIndex* index) noexcept nogil
 cdef size_t records_memory(const RecordIndex* index) noexcept nogil

@@ -36,8 +36,10 @@ ctypedef struct Record:
     uint32_t payload_size
 
 
-cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size, uint64_t payload_size) noexcept nogil:
-    return RECORD_HEAD + subject_size + (header_size + 4 if header_size else 0) + payload_size + RECORD_HASH
+cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size,
+                                 uint64_t payload_size) noexcept nogil:
+    return (RECORD_HEAD + subject_size + (header_size + 4 if header_size else 0)
+            + payload_size + RECORD_HASH)
 
 
 cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexcept nogil:
@@ -106,9 +108,10 @@ cdef inline bint record_is_intact(const HashKey* key, const Record* record) noex
     return stored == record_hash(key, record)
 
 
-cdef inline void write_record(char* target, const HashKey* key, uint64_t sequence, int64_t timestamp,
-                              const char* subject, uint32_t subject_size, const char* header,
-                              uint32_t header_size, const char* payload, uint32_t payload_size) noexcept nogil:
+cdef inline void write_record(char* target, const HashKey* key, uint64_t sequence,
+                              int64_t timestamp, const char* subject, uint32_t subject_size,
+                              const char* header, uint32_t header_size,
+                              const char* payload, uint32_t payload_size) noexcept nogil:
     """Write a record of `record_size(...)` bytes; `sequence` includes its flag bits."""
     cdef uint32_t size = <uint32_t>record_size(subject_size, header_size, payload_size)
     cdef uint32_t length = size | (<uint32_t>HEADER_FLAG if header_size else 0)

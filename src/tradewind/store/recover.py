@@ -1,9 +1,12 @@
-"""Opening a stream's folder: from whatever is on disk to a FileStore that is right, or an error that says why not.
+"""Opening a stream's folder.
 
-Owns the rebuild from blocks and what happens to damage. A clean `index.db` is trusted as the official server trusts
-it; without one every record of every block is read and verified. Damaged bytes are copied aside, the block is written
-anew without them, the sequences they held are reported as lost, and everything around them stays. Nothing is ever cut
-behind damage, and a missing or wrong file is never a reason to delete another.
+From whatever is on disk to a FileStore that is right, or an error that says why not.
+
+Owns the rebuild from blocks and what happens to damage. A clean `index.db` is trusted as the
+official server trusts it; without one every record of every block is read and verified. Damaged
+bytes are copied aside, the block is written anew without them, the sequences they held are reported
+as lost, and everything around them stays. Nothing is ever cut behind damage, and a missing or wrong
+file is never a reason to delete another.
 """
 
 from __future__ import annotations
@@ -174,7 +177,8 @@ class Recovery:
         """Where the bytes that were never promised begin to be untrustworthy; None if they do not.
 
         Behind the last point that a mark says was synced, bytes may have reached the disk in any
-        order. Messages there are what they are, but a removal behind a hole may have lost its cause.
+        order. Messages there are what they are, but a removal behind a hole may have lost its
+        cause.
         """
         synced = max(
             (
@@ -239,7 +243,7 @@ class Recovery:
 
     # ---------------------------------------------------------------- damage
 
-    def _note_damage(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
+    def _note_damage(self, found: list[tuple[Block, BlockReport]]) -> None:
         """Save the damaged bytes and the report before anything on disk is changed."""
         absent = {seq for _, report in found for seq, _, _ in report.tombstones}
         absent.update(seq for block, _ in found for seq in block.live_sequences())
@@ -251,7 +255,8 @@ class Recovery:
                 if not torn:
                     before = damage.before_seq or first_behind
                     last = max(before - 1 if before else damage.record_seq, damage.after_seq)
-                    # So many bytes hold so many records at most; sequences further back went before.
+                    # So many bytes hold so many records at most; sequences further back went
+                    # before.
                     first = max(first, last + 1 - max(damage.size // RECORD_BYTES_MIN, 1))
                     self.report.lost += [seq for seq in range(first, last + 1) if seq not in absent]
                 self._save_damage(block, damage, torn=torn, first=first, last=last)

@@ -1,4 +1,6 @@
-"""Reading a block from end to end: to build its index again, or to recover it with every checksum verified.
+"""Reading a block from end to end.
+
+That is done to build its index again, or to recover it with every checksum verified.
 
 Owns the walk over records and what is done about damage. A record that does not verify never takes
 its neighbours along: the walk looks for the next one that does, and reports the bytes in between.
@@ -32,7 +34,8 @@ class Damage:
     after_seq: int      # the last good sequence in front of them
     before_seq: int     # the first one behind them; 0: none in this block
     torn: bool
-    record_seq: int     # what looks like a whole record of this sequence with a wrong checksum; 0: nothing does
+    # What looks like a whole record of this sequence with a wrong checksum; 0: nothing does.
+    record_seq: int
     data: bytes
     out_of_order: bool = False      # an intact record that does not belong where it is
 
@@ -65,7 +68,8 @@ cdef int load_block_index(Block block, SubjectIndex index) except -1:
     block.reset_index()
     while position < block.size:
         status = parse_record(data + position, block.size - position, &record)
-        if status != RECORD_OK or (not block.verified and not record_is_intact(&block.key, &record)):
+        if status != RECORD_OK \
+                or (not block.verified and not record_is_intact(&block.key, &record)):
             block.release()
             raise CorruptRecord(block.path, position, "a record that was good has changed")
         if not record.tombstone and not record.erased and record.seq >= block.first_seq \
@@ -92,10 +96,12 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position, uint
     return 0
 
 
-cdef uint64_t whole_record_at(const char* data, uint64_t available, uint64_t after_seq) noexcept nogil:
-    """The sequence of a record that is all there but for its checksum; a write cut off by a crash is not.
+cdef uint64_t whole_record_at(const char* data, uint64_t available,
+                              uint64_t after_seq) noexcept nogil:
+    """The sequence of a record that is all there but for its checksum.
 
-    A torn write ends early, or its missing sectors are zeros up to the end.
+    A write cut off by a crash is not: a torn write ends early, or its missing sectors are zeros up
+    to the end.
     """
     cdef Record record
     cdef uint32_t index
@@ -142,9 +148,10 @@ cdef int take_message(Block block, SubjectIndex index, const Record* record, uin
 
 
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
-    """Walk the whole block, verify everything, fill its index and the subjects; gives a BlockReport.
+    """Walk the whole block, verify everything, fill its index and the subjects.
 
-    `after_seq` is the last sequence of the block before: messages at or below it are ignored.
+    Gives a BlockReport. `after_seq` is the last sequence of the block before: messages at or
+    below it are ignored.
     """
     cdef uint64_t position = 0, next_position, last = after_seq
     cdef const char* data
@@ -161,8 +168,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             looks_like = whole_record_at(data + position, block.size - position, last)
             next_position = next_record(block, data, position + 1, last, &record)
             end = next_position or block.size
-            report.damage.append(Damage(position, end - position, last, 0, next_position == 0, looks_like,
-                                        (data + position)[:end - position]))
+            report.damage.append(Damage(position, end - position, last, 0, next_position == 0,
+                                        looks_like, (data + position)[:end - position]))
             if next_position == 0:
                 break
             position = next_position
@@ -181,9 +188,10 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             else:
                 take_message(block, index, &record, position, report)
             last = record.seq
-        elif record.seq > after_seq and not record.erased and block._offset_of(record.seq) == NO_RECORD:
-            report.damage.append(Damage(position, record.size, record.seq - 1, record.seq + 1, False, record.seq,
-                                        (data + position)[:record.size], True))
+        elif record.seq > after_seq and not record.erased \
+                and block._offset_of(record.seq) == NO_RECORD:
+            report.damage.append(Damage(position, record.size, record.seq - 1, record.seq + 1,
+                                        False, record.seq, (data + position)[:record.size], True))
         position += record.size
         report.good_bytes = position
     block.verified = not report.damage

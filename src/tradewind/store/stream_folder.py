@@ -137,12 +137,15 @@ class StreamFolder:
             folder = folder.rpartition("/")[0]
         self._write_meta(meta)
 
+    def is_unfinished(self) -> bool:
+        """Whether a creation was cut off here: no sum, and no data either."""
+        return not has_meta(self.disk, self.path) and not self._data_without_meta()
+
     def _check_unused(self) -> None:
         """Only what a creation writes before it is complete may lie here."""
         if has_meta(self.disk, self.path):
             raise StreamExists(f"{self.path}: the stream exists already")
-        found = self._data_without_meta()
-        if found:
+        if found := self._data_without_meta():
             raise StreamExists(
                 f"{self.path}: there is no {META_SUM_FILE}, but {found};"
                 " put the file back, or move the folder away if the data is not needed"
@@ -348,19 +351,23 @@ class StoreRoot:
             if self.disk.is_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
         ]
 
+    def folders(self, account: str) -> list[StreamFolder]:
+        """All folders of an account that a stream could have made, whatever is in them."""
+        folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+        return [
+            self.stream(account, name)
+            for name in self.disk.list_directory(folder)
+            if not name_problem(name) and self.disk.is_directory(f"{folder}/{name}")
+        ]
+
     def streams(self, account: str) -> StoreListing:
         """The streams of an account; nothing on disk changes."""
         listing = StoreListing()
-        folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
-        for name in self.disk.list_directory(folder):
-            path = f"{folder}/{name}"
-            if name.startswith(".") or not self.disk.is_directory(path):
-                continue
+        for folder in self.folders(account):
             try:
-                found = self.stream(account, name)
-                listing.streams.append((found, found.read_meta()))
+                listing.streams.append((folder, folder.read_meta()))
             except StoreError as error:
-                listing.skipped.append(SkippedFolder(path, str(error)))
+                listing.skipped.append(SkippedFolder(folder.path, str(error)))
         return listing
 
     def finish_deletions(self) -> list[str]:

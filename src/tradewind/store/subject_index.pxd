@@ -18,9 +18,9 @@ ctypedef struct SubjectEntry:
 
 
 cdef class SubjectIndex:
-    cdef Table names            # name -> SubjectEntry*
-    cdef SubjectEntry** entries # by id; NULL where dead
-    cdef uint32_t entry_count   # ids handed out so far
+    cdef Table names                # name -> SubjectEntry*
+    cdef SubjectEntry** entries     # by id; NULL where dead
+    cdef uint32_t entry_count       # ids handed out so far
     cdef uint32_t entry_capacity
     cdef readonly uint32_t live_count
     cdef readonly uint32_t epoch        # ids are renumbered when it changes

@@ -14,7 +14,8 @@ from array import array
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 from tradewind.route.sublist cimport subject_is_literal, subject_matches, subject_valid
-from tradewind.route.table cimport table_find, table_free, table_hash, table_init, table_insert, table_remove
+from tradewind.route.table cimport (
+    table_find, table_free, table_hash, table_init, table_insert, table_remove)
 
 cdef enum:
     RENUMBER_IDS_MIN = 65536
@@ -35,7 +36,8 @@ cdef class SubjectIndex:
 
     cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil:
         """The entry of a subject with live messages, or NULL."""
-        return <SubjectEntry*>table_find(&self.names, table_hash(&self.names, name, size), name, size)
+        return <SubjectEntry*>table_find(
+            &self.names, table_hash(&self.names, name, size), name, size)
 
     cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil:
         """The same, made with a total of 0 if it is new; NULL without memory."""
@@ -134,7 +136,8 @@ cdef class SubjectIndex:
             entry.last_block = last_blocks[index]
             start = ends[index]
 
-    def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
+    def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF,
+                         uint32_t offset=0):
         """{subject: live messages} of the subjects that pass a filter, a page of them in the order
         of their ids.
         """
@@ -145,7 +148,8 @@ cdef class SubjectIndex:
             chosen.prepare()
         for index in range(self.entry_count):
             entry = self.entries[index]
-            if entry == NULL or entry.total == 0 or (chosen is not None and not chosen.accepts(index)):
+            if entry == NULL or entry.total == 0 \
+                    or (chosen is not None and not chosen.accepts(index)):
                 continue
             passed += 1
             if passed <= offset:
@@ -179,7 +183,8 @@ cdef class SubjectFilter:
                 raise ValueError(f"invalid subject {pattern!r}")
         self.everything = not self.patterns or b">" in self.patterns
         self.literal = None
-        if len(self.patterns) == 1 and subject_is_literal(self.patterns[0], <uint32_t>len(self.patterns[0])):
+        if len(self.patterns) == 1 \
+                and subject_is_literal(self.patterns[0], <uint32_t>len(self.patterns[0])):
             self.literal = self.patterns[0]
         self.epoch = index.epoch
         self.pattern_pointers = <const char**>malloc(max(len(self.patterns), 1) * sizeof(char*))
@@ -199,7 +204,8 @@ cdef class SubjectFilter:
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil:
         cdef uint32_t index
         for index in range(self.pattern_count):
-            if subject_matches(subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):
+            if subject_matches(
+                    subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):
                 return True
         return False
 
@@ -207,9 +213,8 @@ cdef class SubjectFilter:
         """Ask the subjects that are new since the last time; `accepts` may be called until a
         subject is added.
         """
-        cdef uint32_t index, capacity
+        cdef uint32_t capacity
         cdef uint8_t* verdicts
-        cdef SubjectEntry* entry
         if self.everything:
             return 0
         if self.epoch != self.index.epoch:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tradewind.route.rules import PermissionRules
 from tradewind.options import ServerOptions
+from tradewind.route.rules import PermissionRules
 from tradewind.subjects import is_subset
 
 START_NS = 1_794_770_144_583_020_414

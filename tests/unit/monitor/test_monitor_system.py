@@ -11,8 +11,8 @@ from monitor_fakes import FakeAccount, FakeBroker, FakeMessage, FakeSubscription
 
 from tradewind.errors import ConfigError
 from tradewind.monitor.system import SystemServices
-from tradewind.route.rules import PermissionRules, ResponseRule
 from tradewind.options import ServerOptions
+from tradewind.route.rules import PermissionRules, ResponseRule
 
 
 class Desk:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.broker.identity import Credentials
+from tradewind.options import WebsocketOptions
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.auth.cookies import parse_cookies
-from tradewind.options import WebsocketOptions
 
 OPTIONS = WebsocketOptions(user_cookie="u", pass_cookie="pw", token_cookie="tok", jwt_cookie="j")
 

@@ -29,8 +29,6 @@ from auth_gate_kit import (
 
 from tradewind.broker.identity import Credentials, Deferred, Identity
 from tradewind.errors import ConfigError
-from tradewind.route.rules import PermissionRules
-from tradewind.server.auth import build_gate, gate_notices
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -39,6 +37,8 @@ from tradewind.options import (
     TlsOptions,
     WebsocketOptions,
 )
+from tradewind.route.rules import PermissionRules
+from tradewind.server.auth import build_gate, gate_notices
 
 # What INFO announces
 

@@ -22,7 +22,6 @@ from auth_gate_kit import (
 
 from certificates import Authority
 from tradewind.broker.identity import Credentials, Identity
-from tradewind.server.auth import build_gate, gate_notices
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -31,6 +30,7 @@ from tradewind.options import (
     TlsOptions,
     WebsocketOptions,
 )
+from tradewind.server.auth import build_gate, gate_notices
 
 # The system account alone
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from certificates import Authority
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
-from tradewind.server.auth import Listener, build_gate
 from tradewind.options import (
     AccountOptions,
     AuthorizationOptions,
@@ -24,6 +23,7 @@ from tradewind.options import (
     UserOptions,
     WebsocketOptions,
 )
+from tradewind.server.auth import Listener, build_gate
 
 NONCE = b"nonce-of-model"
 KEYS = [nkeys.KeyPair(nkeys.USER, bytes([number]) * 32) for number in (1, 2)]

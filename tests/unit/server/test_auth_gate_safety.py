@@ -29,7 +29,6 @@ from certificates import Authority
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
 from tradewind.errors import ConfigError
-from tradewind.server.auth import build_gate, gate_notices
 from tradewind.options import (
     AuthorizationOptions,
     Secret,
@@ -37,6 +36,7 @@ from tradewind.options import (
     UserOptions,
     WebsocketOptions,
 )
+from tradewind.server.auth import build_gate, gate_notices
 
 # Options that contradict themselves
 

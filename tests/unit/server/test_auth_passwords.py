@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 from tradewind.options import Secret
+from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 
 
 def hashed(password: bytes) -> Secret:

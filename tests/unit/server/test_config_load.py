@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.errors import ConfigError
-from tradewind.route.rules import PermissionRules, ResponseRule
-from tradewind.server.config.checks import check_options
-from tradewind.server.config.load import LoadedConfig, load_config_file
 from tradewind.options import (
     AuthorizationOptions,
     JetStreamOptions,
@@ -24,6 +21,9 @@ from tradewind.options import (
     UserOptions,
     WebsocketOptions,
 )
+from tradewind.route.rules import PermissionRules, ResponseRule
+from tradewind.server.config.checks import check_options
+from tradewind.server.config.load import LoadedConfig, load_config_file
 
 USER_NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
 

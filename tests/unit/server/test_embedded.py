@@ -65,10 +65,10 @@ def test_thread_is_gone_after_the_block() -> None:
 
 
 def test_settings_are_those_of_the_options() -> None:
-    with tradewind.serve(max_payload_bytes=100, server_name="here") as server:
-        with RawClient(server.port) as client:
-            assert client.info["max_payload"] == 100
-            assert client.info["server_name"] == "here"
+    settings = {"max_payload_bytes": 100, "server_name": "here"}
+    with tradewind.serve(**settings) as server, RawClient(server.port) as client:
+        assert client.info["max_payload"] == 100
+        assert client.info["server_name"] == "here"
 
 
 def test_config_file_is_read_and_reloaded(tmp_path: Path) -> None:
@@ -101,10 +101,16 @@ def test_taken_port_is_an_error_for_the_caller() -> None:
 
 
 def test_error_inside_the_block_stops_the_server() -> None:
-    with pytest.raises(ZeroDivisionError), tradewind.serve() as server:
-        port = server.port
-        raise ZeroDivisionError
-    with tradewind.serve(port=port):
+    ports = []
+
+    def fail_inside() -> None:
+        with tradewind.serve() as server:
+            ports.append(server.port)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    with tradewind.serve(port=ports[0]):
         pass
 
 

@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 from certificates import Authority
 from tradewind._version import __version__
 from tradewind.errors import ConfigError
-from tradewind.server import main as main_module
-from tradewind.server.flags import USAGE, FlagError, load_options, merge, parse_flags
-from tradewind.server.main import main, running_servers, send_signal
 from tradewind.options import (
     AuthorizationOptions,
     Secret,
@@ -26,6 +23,9 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
+from tradewind.server import main as main_module
+from tradewind.server.flags import USAGE, FlagError, load_options, merge, parse_flags
+from tradewind.server.main import main, running_servers, send_signal
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 

@@ -41,6 +41,8 @@ class StoreMaker:
         self.is_file = kind != "memory"
         self.size: Size = record_bytes if self.is_file else memory_bytes
         self._settings = SMALL if kind in ("file-small-blocks", "simulated") else {}
+        # Of the next start: age is counted again then, as it leaves no trace on the disk.
+        self.now_ns = 0
         self._kind = kind
         self._folder = folder
         self._made: list[tuple[MessageStore, Disk]] = []
@@ -78,7 +80,12 @@ class StoreMaker:
         folder = f"{disk.root}/S"
         assert disk.exists(f"{folder}/msgs/index.db") == has_index
         again, report = open_store(
-            disk, folder, "S", store.limits, now_ns=0, block_bytes_max=store.block_bytes_max
+            disk,
+            folder,
+            "S",
+            store.limits,
+            now_ns=self.now_ns,
+            block_bytes_max=store.block_bytes_max,
         )
         assert report.is_clean
         again.verify()

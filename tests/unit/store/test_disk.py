@@ -361,6 +361,7 @@ def test_free_bytes_is_the_room_that_is_left(disk: Disk) -> None:
 def test_calls_on_the_wrong_kind_say_so(disk: Disk) -> None:
     path = put(disk, "file")
     disk.make_directory(f"{disk.root}/folder")
+    inner = put(disk, "folder/inner")
     for call, number in (
         (lambda: disk.open(f"{disk.root}/folder"), errno.EISDIR),
         (lambda: disk.read_file(f"{disk.root}/folder"), errno.EISDIR),
@@ -369,6 +370,10 @@ def test_calls_on_the_wrong_kind_say_so(disk: Disk) -> None:
         (lambda: disk.sync_directory(path), errno.ENOTDIR),
         (lambda: disk.create(f"{path}/below"), errno.ENOTDIR),
         (lambda: disk.rename(f"{disk.root}/folder", path), errno.ENOTDIR),
+        (lambda: disk.rename(path, f"{disk.root}/folder"), errno.EISDIR),
+        (lambda: disk.rename(inner, f"{disk.root}/folder"), errno.ENOTEMPTY),
+        (lambda: disk.rename(f"{disk.root}/folder", f"{inner}/x"), errno.ENOTDIR),
+        (lambda: disk.rename(f"{disk.root}/folder", f"{disk.root}/folder/x"), errno.EINVAL),
     ):
         assert failure(call).errno == number
 
@@ -550,6 +555,54 @@ def test_the_root_is_made_with_its_parents(tmp_path: Path) -> None:
     assert disk.list_directory(disk.root) == []
 
 
+@pytest.fixture
+def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is synced and renamed, in order, by the name of the file."""
+    seen: list[tuple[str, str]] = []
+    real_rename = os.rename
+
+    def note(operation: str) -> Callable[[int], None]:
+        def noted(descriptor: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            seen.append((operation, os.path.basename(path)))
+
+        return noted
+
+    def rename(source: str, target: str) -> None:
+        seen.append(("rename", os.path.basename(source)))
+        real_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", note("fsync"))
+    monkeypatch.setattr(os, "fdatasync", note("fdatasync"))
+    monkeypatch.setattr(os, "rename", rename)
+    return seen
+
+
+def test_an_atomic_write_syncs_the_data_before_and_the_folder_after_the_rename(
+    tmp_path: Path, journal: list[tuple[str, str]]
+) -> None:
+    disk = OsDisk(str(tmp_path))
+    disk.write_file_atomically(f"{disk.root}/o.dat", b"x")
+    assert journal == [
+        ("fdatasync", "o.dat.tmp"),
+        ("rename", "o.dat.tmp"),
+        ("fsync", tmp_path.name),
+    ]
+    journal.clear()
+    disk.write_file_atomically(f"{disk.root}/o.dat", b"x", sync=False)
+    assert journal == [("rename", "o.dat.tmp")]
+
+
+def test_make_directory_syncs_the_parents_of_what_it_makes(
+    tmp_path: Path, journal: list[tuple[str, str]]
+) -> None:
+    disk = OsDisk(str(tmp_path / "root"))
+    disk.make_directory(f"{disk.root}/a", sync=True)
+    disk.make_directory(f"{disk.root}/a", sync=True)
+    disk.make_directory(f"{disk.root}/b")
+    assert journal == [("fsync", tmp_path.name), ("fsync", "root")]
+
+
 def test_absence_is_not_guessed_when_it_cannot_be_known(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
     os.symlink("ring", tmp_path / "ring")
@@ -609,8 +662,9 @@ def test_a_lock_is_seen_by_other_processes_and_dies_with_its_holder(tmp_path: Pa
 
 def test_a_lock_whose_holder_is_unknown_is_still_a_lock(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
-    path = f"{disk.root}/tradewind.lock"
+    path = put(disk, "tradewind.lock", b"99999999999999999999 and more of a stale note")
     lock = disk.lock(path)
+    assert disk.read_file(path) == b"%d\n" % os.getpid()
     os.truncate(path, 0)
     with pytest.raises(FolderInUse, match="in use by another process;") as caught:
         disk.lock(path)

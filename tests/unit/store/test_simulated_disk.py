@@ -117,9 +117,28 @@ def test_bytes_behind_a_cut_do_not_come_back_when_the_file_grows() -> None:
     disk = with_file(b"0123456789")
     file = disk.open(f"{ROOT}/f")
     file.truncate(4)
-    file.truncate(10)
-    possible = {b"0123456789", b"0123", b"0123\0\0\0\0\0\0"}
+    file.truncate(12)
+    possible = {b"0123456789", b"0123", b"0123\0\0\0\0\0\0\0\0"}
     assert {tree["f"] for tree in outcomes(disk)} == possible
+
+
+def test_written_bytes_behind_a_cut_do_not_come_back_either() -> None:
+    disk = with_file()
+    file = disk.open(f"{ROOT}/f")
+    file.write(b"AAAAAA", 0)
+    file.truncate(2)
+    file.truncate(12)
+    found = {tree["f"] for tree in outcomes(disk)}
+    assert {b"", b"AAAAAA", b"AA", b"AA" + bytes(10), bytes(12)} <= found
+    assert not any(b"AAA" in data for data in found if data and len(data) == 12)
+
+
+def test_overlapping_writes_may_arrive_in_either_order() -> None:
+    disk = with_file(b"....")
+    file = disk.open(f"{ROOT}/f")
+    file.write(b"AA", 0)
+    file.write(b"BBBB", 0)
+    assert {b"....", b"AA..", b"BBBB", b"AABB"} <= {tree["f"] for tree in outcomes(disk)}
 
 
 def test_sync_makes_all_writes_before_it_durable_and_none_after() -> None:
@@ -248,13 +267,14 @@ def test_a_durable_file_is_not_lost_with_the_folder_it_was_moved_out_of() -> Non
         assert [data for data in tree.values() if data is not None] == [b"x"]
 
 
-def test_folders_that_move_into_each_other_are_not_lost_in_a_ring() -> None:
+@pytest.mark.parametrize("inner", ["", "inner/", "inner/most/"])
+def test_folders_that_move_into_each_other_are_not_lost_in_a_ring(inner: str) -> None:
     disk = SimulatedDisk()
-    disk.settle_file(f"{ROOT}/x/1", b"1")
+    disk.settle_file(f"{ROOT}/x/{inner}1", b"1")
     disk.settle_file(f"{ROOT}/y/2", b"2")
     disk.rename(f"{ROOT}/x", f"{ROOT}/y/x")
     disk.rename(f"{ROOT}/y/x", f"{ROOT}/z")
-    disk.rename(f"{ROOT}/y", f"{ROOT}/z/y")
+    disk.rename(f"{ROOT}/y", f"{ROOT}/z/{inner}y")
     for tree in outcomes(disk):
         assert sorted(data for data in tree.values() if data is not None) == [b"1", b"2"]
 
@@ -452,6 +472,24 @@ def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> 
     assert {0, 1000} < lost
 
 
+def test_after_a_failed_sync_the_next_good_one_makes_the_size_durable_with_holes() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk(seed)
+        disk.settle_file(f"{ROOT}/f", b"durable")
+        disk.fail("sync")
+        file = disk.open(f"{ROOT}/f")
+        file.write(b"A" * 1000, 7)
+        failure(file.sync)
+        again = disk.open(f"{ROOT}/f")
+        again.write(b"D", 0)
+        again.sync()
+        (tree,) = outcomes(disk)
+        data = tree["f"]
+        assert data is not None
+        assert data.startswith(b"Durable")
+        assert len(data) == 1007
+
+
 def test_a_failed_folder_sync_promises_nothing() -> None:
     disk = SimulatedDisk()
     disk.create(f"{ROOT}/f").close()
@@ -482,6 +520,8 @@ def test_a_full_disk_takes_what_fits_and_room_comes_back() -> None:
     assert disk.crash_keeping_unsynced().free_bytes(ROOT) == 5
     disk.make_directory(f"{ROOT}/d")
     disk.rename(f"{ROOT}/b", f"{ROOT}/d/b")
+    disk.open(f"{ROOT}/d/b").write(b"6", 5)
+    assert disk.free_bytes(ROOT) == 4
     disk.remove_tree(f"{ROOT}/d")
     assert disk.free_bytes(ROOT) == 10
 

@@ -92,6 +92,7 @@ def test_age_limit_follows_the_given_clock(make: StoreMaker) -> None:
     assert store.state.first_timestamp_ns == 120
     assert store.expire(2**62) == 1
     assert (store.state.msgs, store.state.first_seq) == (0, 5)
+    make.now_ns = 2**62
 
 
 def test_age_limit_stops_at_the_first_young_message(make: StoreMaker) -> None:
@@ -100,6 +101,7 @@ def test_age_limit_stops_at_the_first_young_message(make: StoreMaker) -> None:
         store.store(b"a", b"", b"", time_ns)
     assert store.expire(109) == 0
     assert store.expire(110) == 3
+    make.now_ns = 110
 
 
 def test_new_limits_are_applied_on_demand(make: StoreMaker) -> None:
@@ -125,7 +127,7 @@ def test_removed_by_a_limit_is_not_remembered_when_the_limit_grows(make: StoreMa
 
 @pytest.mark.parametrize(
     ("msgs_max", "bytes_max", "subject_msgs_max", "age_max_ns"),
-    product((0, 4), (0, 180), (0, 1, 2), (0, 6)),
+    list(product((0, 4), (0, 180), (0, 1, 2), (0, 6))),
 )
 def test_limits_together_do_what_they_do_one_after_the_other(
     make: StoreMaker, msgs_max: int, bytes_max: int, subject_msgs_max: int, age_max_ns: int
@@ -143,6 +145,7 @@ def test_limits_together_do_what_they_do_one_after_the_other(
             assert store.remove(number - 2) == model.remove(number - 2)
         assert store.state == model.state
     assert list(store.messages()) == model.matching()
+    make.now_ns = 39
 
 
 # --- a full stream that refuses ---------------------------------------------------------------

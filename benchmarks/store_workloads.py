@@ -1,0 +1,411 @@
+"""What is measured of the message store; `benchmarks.store` runs each in a process of its own.
+
+A workload gets an empty folder, or one that a builder has filled once for all its rounds, and
+returns figures by name. Rates are per second of CPU time of this process and per second of wall
+time; on a busy machine only the first can be compared.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.micro import message_probes
+from benchmarks.procfs import own_cpu_s, parse_status_kib
+from tradewind.store.block import Block
+from tradewind.store.disk import OsDisk
+from tradewind.store.filestore import FileStore
+from tradewind.store.recover import open_store
+from tradewind.store.scan import recover_block
+from tradewind.store.subject_index import SubjectIndex
+
+Figures = dict[str, float]
+NOW_NS = 1_700_000_000_000_000_000
+FLUSH_EVERY = 1000
+WARM_UP_SHARE = 20
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where a workload may work, and how much; `share` 1.0 is the full size."""
+
+    folder: str
+    share: float
+
+    def count(self, full: int) -> int:
+        """That part of a full-sized load."""
+        return max(1000, int(full * self.share))
+
+    def open(self, name: str = "S") -> FileStore:
+        """The store of this folder."""
+        disk = OsDisk(self.folder)
+        disk.make_directory(f"{self.folder}/{name}")
+        return open_store(disk, f"{self.folder}/{name}", name, now_ns=NOW_NS)[0]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`build` fills the folder for all rounds; `builds` names who has built it if not itself."""
+
+    name: str
+    summary: str
+    run: Callable[[Task], Figures]
+    build: Callable[[Task], None] | None = None
+
+
+class Watch:
+    """Wall and CPU time of the block of a `with`."""
+
+    def __enter__(self) -> Watch:
+        self._cpu_s = own_cpu_s()
+        self._wall_s = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s = time.perf_counter() - self._wall_s
+        self.cpu_s = own_cpu_s() - self._cpu_s
+
+
+def anonymous_mib() -> float:
+    """Memory of this process that is not a page of a file."""
+    text = Path("/proc/self/status").read_text()
+    return parse_status_kib(text, "RssAnon") / 1024
+
+
+def written_bytes() -> int:
+    """What this process has written, to any file."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(dict(line.split(": ") for line in lines)["wchar"])
+
+
+def subject_names(count: int) -> list[bytes]:
+    """So many subjects of two tokens."""
+    return [b"orders.%d" % number for number in range(count)]
+
+
+# --- appending ----------------------------------------------------------------------------------
+
+
+def _append(task: Task, payload_bytes: int, full: int) -> Figures:
+    count = task.count(full)
+    subjects, payload = subject_names(16), b"x" * payload_bytes
+    warm = task.open("WARM")
+    message_probes.append(warm, subjects, payload, count // WARM_UP_SHARE, FLUSH_EVERY, NOW_NS)
+    store = task.open()
+    with Watch() as watch:
+        message_probes.append(store, subjects, payload, count, FLUSH_EVERY, NOW_NS)
+        store.flush()
+    with Watch() as plain:
+        _write_plainly(task, store.bytes, FLUSH_EVERY * store.bytes // count)
+    return {
+        "million messages/s": count / watch.wall_s / 1e6,
+        "million messages/CPU s": count / watch.cpu_s / 1e6,
+        "GB/CPU s": store.bytes / watch.cpu_s / 1e9,
+        "plain pwrite of the same bytes, GB/CPU s": store.bytes / plain.cpu_s / 1e9,
+    }
+
+
+def _write_plainly(task: Task, total_bytes: int, piece_bytes: int) -> None:
+    piece = b"x" * piece_bytes
+    descriptor = os.open(f"{task.folder}/plain", os.O_WRONLY | os.O_CREAT, 0o600)
+    for offset in range(0, total_bytes, piece_bytes):
+        os.pwrite(descriptor, piece, offset)
+    os.close(descriptor)
+
+
+def append_128(task: Task) -> Figures:
+    """Small messages into the page cache."""
+    return _append(task, 128, 2_000_000)
+
+
+def append_1k(task: Task) -> Figures:
+    """Larger ones."""
+    return _append(task, 1024, 400_000)
+
+
+# --- opening ------------------------------------------------------------------------------------
+
+
+def build_scan(task: Task) -> None:
+    """Blocks without an index.db, in the page cache."""
+    store = task.open()
+    message_probes.append(
+        store, subject_names(16), b"x" * 1024, task.count(1_000_000), FLUSH_EVERY, NOW_NS
+    )
+    store.commit()
+
+
+def scan(task: Task) -> Figures:
+    """Verify every record of all blocks, and rebuild the store from them."""
+    disk, index, last_seq, size = OsDisk(task.folder), SubjectIndex(1), 0, 0
+    folder = f"{task.folder}/S/msgs"
+    names = sorted(disk.list_directory(folder), key=lambda name: int(name.partition(".")[0]))
+    with Watch() as watch:
+        for name in names:
+            block = Block("S", int(name.partition(".")[0]), disk.open(f"{folder}/{name}"))
+            block.adopt_file()
+            assert not recover_block(block, index, last_seq).damage
+            last_seq = block.last_seq
+            size += block.size
+            block.close()
+    with Watch() as rebuild:
+        store = task.open()
+    assert store.last_seq == last_seq
+    return {
+        "scan, GB/s": size / watch.wall_s / 1e9,
+        "scan, GB/CPU s": size / watch.cpu_s / 1e9,
+        "rebuild, MB/s": size / rebuild.wall_s / 1e6,
+        "rebuild, MB/CPU s": size / rebuild.cpu_s / 1e6,
+    }
+
+
+def _build_large(task: Task, subjects: int, full: int) -> None:
+    store = task.open()
+    message_probes.append(
+        store, subject_names(subjects), b"x" * 128, task.count(full), FLUSH_EVERY, NOW_NS
+    )
+    store.close()
+
+
+def build_few_subjects(task: Task) -> None:
+    """10 M messages, 100 subjects, closed."""
+    _build_large(task, 100, 10_000_000)
+
+
+def build_many_subjects(task: Task) -> None:
+    """10 M messages, 1 M subjects, closed."""
+    _build_large(task, task.count(1_000_000), 10_000_000)
+
+
+def open_with_index(task: Task) -> Figures:
+    """From a closed folder to the first answer; then read everything once."""
+    before = anonymous_mib()
+    with Watch() as watch:
+        store = task.open()
+        store.next_message((), 0)
+    opened = anonymous_mib() - before
+    with Watch() as read:
+        assert message_probes.read_all(store, store.filter()) == store.msgs
+    return {
+        "open, s": watch.wall_s,
+        "open, CPU s": watch.cpu_s,
+        "read all once, ns/message": read.cpu_s / store.msgs * 1e9,
+        "memory after open, MiB": opened,
+        "memory after reading all, MiB": anonymous_mib() - before,
+    }
+
+
+def _memory(task: Task, subject_count: int) -> Figures:
+    subjects = subject_names(subject_count)
+    before = anonymous_mib()
+    store = task.open()
+    message_probes.append(
+        store, subjects, b"x" * 128, task.count(10_000_000), FLUSH_EVERY, NOW_NS
+    )
+    store.flush()
+    return {"memory after appending all, MiB": anonymous_mib() - before}
+
+
+def memory_few_subjects(task: Task) -> Figures:
+    """10 M messages, 100 subjects."""
+    return _memory(task, 100)
+
+
+def memory_many_subjects(task: Task) -> Figures:
+    """10 M messages, 1 M subjects."""
+    return _memory(task, task.count(1_000_000))
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_random(task: Task) -> Figures:
+    """Load messages by random sequences, after and before the blocks' indexes are in memory."""
+    store = task.open()
+    with Watch() as first:
+        message_probes.read_random(store, 1000, 1)
+    message_probes.read_all(store, store.filter())
+    count = task.count(2_000_000)
+    with Watch() as later:
+        message_probes.read_random(store, count, 2)
+    return {
+        "the first 1,000 loads, us each": first.cpu_s * 1e3,
+        "later loads, ns each": later.cpu_s / count * 1e9,
+    }
+
+
+def build_filter(task: Task) -> None:
+    """5 M messages, 1,000 subjects, closed."""
+    _build_large(task, 1000, 5_000_000)
+
+
+def read_filtered(task: Task) -> Figures:
+    """Read what one of 1,000 subjects has, by its name and by a pattern; count what all have."""
+    store = task.open()
+    count = store.msgs // 1000
+    figures: Figures = {}
+    message_probes.read_all(store, store.filter())
+    for name, pattern in (("literal", b"orders.500"), ("pattern", b"*.500")):
+        with Watch() as watch:
+            assert message_probes.read_all(store, store.filter((pattern,))) == count
+        figures[f"{name}: a match, us"] = watch.cpu_s / count * 1e6
+        figures[f"{name}: a passed message, ns"] = watch.cpu_s / store.msgs * 1e9
+    with Watch() as everything:
+        assert message_probes.read_all(store, store.filter()) == store.msgs
+    with Watch() as wide:
+        assert message_probes.read_all(store, store.filter((b"orders.*",))) == store.msgs
+    figures["filter that passes all, cost over no filter"] = wide.cpu_s / everything.cpu_s - 1
+    with Watch() as counting:
+        store.count_matching((b"orders.*",), store.msgs // 2)
+    figures["count half of it, ms"] = counting.cpu_s * 1e3
+    return figures
+
+
+def last_of_subjects(task: Task) -> Figures:
+    """The newest message of each of 1 M subjects."""
+    store = task.open()
+    subjects = store.state.subjects
+    with Watch() as first:
+        assert len(store.last_sequences((b">",))) == subjects
+    with Watch() as again:
+        store.last_sequences((b">",))
+    names = subject_names(subjects)[:: max(1, subjects // 10_000)]
+    with Watch() as single:
+        for name in names:
+            store.last_message(name)
+    return {
+        "all, just opened, s": first.cpu_s,
+        "all, again, s": again.cpu_s,
+        "one by name, us": single.cpu_s / len(names) * 1e6,
+    }
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+def remove_random(task: Task) -> Figures:
+    """10 M messages acknowledged in random order; then nothing happens, and nothing is written."""
+    store = task.open()
+    count = task.count(10_000_000)
+    message_probes.append(store, subject_names(100), b"x" * 128, count, FLUSH_EVERY, NOW_NS)
+    store.commit()
+    order = message_probes.shuffled(1, count, 7)
+    before, written = anonymous_mib(), written_bytes()
+    half = count // 2
+    with Watch() as watch:
+        message_probes.remove(store, memoryview(order)[:half], FLUSH_EVERY)
+    memory = anonymous_mib() - before
+    with Watch() as rest:
+        message_probes.remove(store, memoryview(order)[half:], FLUSH_EVERY)
+    written = written_bytes() - written
+    assert store.msgs == 0
+    store.commit()
+    idle, calls = written_bytes(), 0
+    for _ in range(1000):
+        calls += store.begin_commit() is not None
+    return {
+        "first half, us each": watch.cpu_s / half * 1e6,
+        "second half, us each": rest.cpu_s / (count - half) * 1e6,
+        "memory for 5 M gaps, MiB": memory,
+        "written, bytes each": written / count,
+        "blocks left": len(store.blocks),
+        "commits while idle": calls,
+        "written while idle, bytes": written_bytes() - idle,
+    }
+
+
+# --- durable ------------------------------------------------------------------------------------
+
+
+def durable(task: Task) -> Figures:
+    """Group commit in a worker thread, against bare fdatasync of the same record."""
+    rate = _durable_rate(task)
+    latencies = _durable_latencies(task, task.count(2000))
+    return {
+        "window unlimited, thousand messages/s": rate[0] / 1e3,
+        "messages in a commit": rate[1],
+        "window 1, median us": statistics.median(latencies) * 1e6,
+        "bare fdatasync, median us": statistics.median(_bare_syncs(task)) * 1e6,
+    }
+
+
+def _durable_rate(task: Task) -> tuple[float, float]:
+    store, subjects = task.open("RATE"), subject_names(16)
+    total, commits = task.count(2_000_000), 0
+    started_s = time.perf_counter()
+    while store.synced_seq < total:
+        commit = store.begin_commit()
+        worker = None
+        if commit is not None:
+            worker = threading.Thread(target=commit.run)
+            worker.start()
+            commits += 1
+        while store.last_seq < total and (worker is None or worker.is_alive()):
+            message_probes.append(store, subjects, b"x" * 128, 256, 0, NOW_NS)
+            if worker is None:
+                break
+        if worker is not None and commit is not None:
+            worker.join()
+            store.finish_commit(commit)
+    elapsed_s = time.perf_counter() - started_s
+    return store.last_seq / elapsed_s, store.last_seq / commits
+
+
+def _durable_latencies(task: Task, count: int) -> list[float]:
+    store, latencies = task.open("ONE"), []
+    wanted, done = threading.Semaphore(0), threading.Semaphore(0)
+    waiting: list[object] = []
+
+    def work() -> None:
+        while wanted.acquire() and waiting:
+            waiting.pop().run()  # type: ignore[attr-defined]
+            done.release()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for _ in range(count):
+        started_s = time.perf_counter()
+        store.store(b"orders.1", b"", b"x" * 128, NOW_NS)
+        commit = store.begin_commit()
+        assert commit is not None
+        waiting.append(commit)
+        wanted.release()
+        done.acquire()
+        store.finish_commit(commit)
+        latencies.append(time.perf_counter() - started_s)
+    wanted.release()
+    worker.join()
+    return latencies
+
+
+def _bare_syncs(task: Task) -> list[float]:
+    descriptor = os.open(f"{task.folder}/bare", os.O_WRONLY | os.O_CREAT, 0o600)
+    record, times = b"x" * 166, []
+    for number in range(task.count(2000)):
+        started_s = time.perf_counter()
+        os.pwrite(descriptor, record, number * len(record))
+        os.fdatasync(descriptor)
+        times.append(time.perf_counter() - started_s)
+    os.close(descriptor)
+    return times
+
+
+WORKLOADS = (
+    Workload("append-128", "append 128 B, a flush for 1,000", append_128),
+    Workload("append-1k", "append 1 KiB, a flush for 1,000", append_1k),
+    Workload("scan", "verify and rebuild 1 GB of 1 KiB messages", scan, build_scan),
+    Workload("memory-100", "append 10 M messages, 100 subjects", memory_few_subjects),
+    Workload("memory-1m", "append 10 M messages, 1 M subjects", memory_many_subjects),
+    Workload("open-100", "open 10 M messages, 100 subjects", open_with_index, build_few_subjects),
+    Workload("open-1m", "open 10 M messages, 1 M subjects", open_with_index, build_many_subjects),
+    Workload("random", "load by sequence from 10 M", read_random, build_few_subjects),
+    Workload("filter", "1 of 1,000 subjects in 5 M", read_filtered, build_filter),
+    Workload("last", "newest of each of 1 M subjects", last_of_subjects, build_many_subjects),
+    Workload("acks", "remove 10 M in random order", remove_random),
+    Workload("durable", "group commit of 128 B", durable),
+)

@@ -1,0 +1,413 @@
+"""`tradewind-server --check-store DIR`: verify a store that no server uses, without changing it.
+
+Owns the walk over all accounts and streams, the verdicts and how they are shown. The work is done
+by the recovery of the store itself on an `UnchangedDisk`: the same code that a start runs, with
+every record's hash verified, and what it would repair is only reported. index.db is then opened as
+a second opinion and compared with the blocks.
+
+Exit codes: 0 all is well, 1 damage was found, 2 the check or a part of it could not be done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import msgspec
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.server.progress import Progress
+from tradewind.server.unchanged_disk import UnchangedDisk
+from tradewind.store.checkpoint import fits
+from tradewind.store.disk import MissingFile
+from tradewind.store.index_file import decode_index
+from tradewind.store.layout import (
+    BATCHES_FOLDER,
+    INDEX_FILE,
+    JETSTREAM_FOLDER,
+    MESSAGES_FOLDER,
+    SCHEDULES_FILE,
+    SOURCES_FILE,
+    TIMERS_FILE,
+    block_numbers,
+)
+from tradewind.store.recover import DAMAGE_FOLDER
+from tradewind.store.side_files import decode_schedules, decode_sources
+from tradewind.store.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
+from tradewind.store.timing_wheel import TimingWheel
+
+if TYPE_CHECKING:
+    from tradewind.store.filestore import FileStore
+    from tradewind.store.recover import RecoveryReport
+
+CLEAN, DAMAGED, CANNOT_RUN = 0, 1, 2
+USAGE = "usage: tradewind-server --check-store DIR [--json FILE]"
+
+
+class CannotRun(StoreError):  # noqa: N818 - it names the state of the check
+    """There is nothing here that could be checked."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """Something that is wrong: in which file, where, and which messages it costs."""
+
+    path: str
+    text: str
+    offset: int = 0
+    size: int = 0
+    first_lost: int = 0
+    last_lost: int = 0
+
+
+@dataclass(slots=True)
+class StreamResult:
+    """What was found in one stream's folder.
+
+    `result` is "clean", "damaged" or "not checked". `notes` are things worth knowing that are not
+    damage, such as a write that a crash has cut off.
+    """
+
+    account: str
+    stream: str
+    result: str = "clean"
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    blocks: int = 0
+    records: int = 0
+    consumers: int = 0
+    damage: list[Finding] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def damaged(self, path: str, text: str, **place: int) -> None:
+        """Note some damage."""
+        self.result = "damaged"
+        self.damage.append(Finding(path, text, **place))
+
+
+@dataclass(slots=True)
+class StoreResult:
+    """The whole report; `--json` writes it as it is."""
+
+    folder: str
+    result: str = "clean"
+    streams: list[StreamResult] = field(default_factory=list)
+    bytes_read: int = 0
+    seconds: float = 0
+
+    @property
+    def exit_code(self) -> int:
+        """Damage counts more than what could not be looked at."""
+        return {"clean": CLEAN, "damaged": DAMAGED}.get(self.result, CANNOT_RUN)
+
+
+class StreamCheck:
+    """The check of one stream; each method adds to the result and raises nothing of the store's."""
+
+    def __init__(self, disk: Callable[[], UnchangedDisk], folder: StreamFolder) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._messages = f"{folder.path}/{MESSAGES_FOLDER}"
+        self.result = StreamResult(folder.account, folder.stream)
+
+    def run(self) -> StreamResult:
+        """Everything there is to check."""
+        try:
+            self._check()
+        except NotReadable as error:
+            self.result.result = "not checked"
+            self.result.notes.append(str(error))
+        except CorruptRecord as error:
+            self.result.damaged(error.path, error.reason, offset=error.offset)
+        except StoreError as error:
+            self.result.damaged(self._folder.path, str(error))
+        return self.result
+
+    def _check(self) -> None:
+        disk = self._folder.disk
+        if self._folder.is_unfinished():
+            self.result.notes.append("the creation of this stream was cut off; it holds no data")
+            return
+        self._folder.read_meta()
+        last_seq = self._check_blocks()
+        self._check_index(last_seq)
+        self._check_side_files()
+        self._check_consumers()
+        if disk.exists(f"{self._folder.path}/{DAMAGE_FOLDER}"):
+            self.result.notes.append(
+                f"earlier damage was set aside in {self._folder.path}/{DAMAGE_FOLDER}"
+            )
+        if disk.exists(f"{self._folder.path}/{BATCHES_FOLDER}"):
+            self.result.notes.append("unfinished batches were not looked at")
+
+    def _check_blocks(self) -> int:
+        """Every record of every block; gives the last sequence that they know."""
+        disk = self._disk()
+        index_path = f"{self._messages}/{INDEX_FILE}"
+        if disk.exists(index_path):
+            disk.remove(index_path)
+        store, report = self._open(disk)
+        try:
+            self._take_report(report)
+            self._take_state(store)
+            self._recount(store, self._messages)
+        finally:
+            close_blocks(store)
+        return self.result.last_seq
+
+    def _open(self, disk: UnchangedDisk) -> tuple[FileStore, RecoveryReport]:
+        folder = StreamFolder(disk, disk.root, self._folder.account, self._folder.stream)
+        # At time 0 nothing is too old.
+        _, store, report = folder.open(0)
+        return store, report
+
+    def _take_state(self, store: FileStore) -> None:
+        state, result = store.state, self.result
+        result.messages, result.bytes = state.msgs, state.bytes
+        result.first_seq, result.last_seq = state.first_seq, state.last_seq
+
+    def _take_report(self, report: RecoveryReport) -> None:
+        self.result.blocks, self.result.records = report.blocks, report.records
+        self.result.lost = report.lost
+        for entry in report.damage:
+            path = f"{self._messages}/{entry.block}.blk"
+            if entry.torn:
+                self.result.notes.append(
+                    f"{path}: byte {entry.offset}: {entry.size} bytes of a write that was cut off"
+                )
+                continue
+            text = f"{entry.size} bytes are no records"
+            if entry.last_lost >= entry.first_lost:
+                text += f"; sequences {entry.first_lost} to {entry.last_lost} were there"
+            self.result.damaged(
+                path,
+                text,
+                offset=entry.offset,
+                size=entry.size,
+                first_lost=entry.first_lost,
+                last_lost=entry.last_lost,
+            )
+
+    def _recount(self, store: FileStore, path: str) -> None:
+        try:
+            store.verify()
+        except AssertionError as error:
+            self.result.damaged(path, f"the totals are not those of the records: {error}")
+
+    def _check_index(self, last_seq: int) -> None:
+        """The summary must be intact; if a start would trust it, it must also be true."""
+        disk = self._disk()
+        path = f"{self._messages}/{INDEX_FILE}"
+        if not disk.exists(path):
+            self.result.notes.append("there is no index.db; a start reads all blocks")
+            return
+        try:
+            index = decode_index(disk.read_file(path), self._folder.stream, path)
+        except CorruptRecord as error:
+            self.result.damaged(path, error.reason, offset=error.offset)
+            return
+        if index.last_seq > last_seq:
+            self.result.damaged(
+                path,
+                f"messages up to {index.last_seq} were stored, the blocks end at {last_seq}",
+                first_lost=last_seq + 1,
+                last_lost=index.last_seq,
+            )
+        numbers = block_numbers(disk.list_directory(self._messages))
+        listed = [block.number for block in index.blocks]
+        missing = sorted(set(listed) - set(numbers))
+        if missing and listed[-1] in numbers:
+            numbers = sorted({*numbers, *listed})
+        if not fits(index, disk, self._messages, numbers):
+            self.result.notes.append("index.db is older than the blocks; a start reads all of them")
+            return
+        if missing:
+            # Nothing was written since, so nothing but a loss can explain it.
+            for number in missing:
+                self.result.damaged(f"{self._messages}/{number}.blk", "this block is missing")
+            return
+        if self.result.damage:
+            self.result.notes.append("index.db was not compared with the damaged blocks")
+            return
+        store, _ = self._open(disk)
+        try:
+            self._take_state(store)
+            self._recount(store, path)
+        finally:
+            close_blocks(store)
+
+    def _check_side_files(self) -> None:
+        for path, decode in (
+            (f"{self._messages}/{TIMERS_FILE}", TimingWheel.decode),
+            (f"{self._messages}/{SCHEDULES_FILE}", decode_schedules),
+            (f"{self._folder.path}/{SOURCES_FILE}", decode_sources),
+        ):
+            try:
+                decode(self._folder.disk.read_file(path), path)
+            except MissingFile:
+                continue
+            except CorruptRecord as error:
+                self.result.damaged(path, error.reason, offset=error.offset)
+
+    def _check_consumers(self) -> None:
+        consumers, skipped = self._folder.consumers()
+        self.result.consumers = len(consumers)
+        for consumer in consumers:
+            if consumer.problem:
+                self.result.damaged(consumer.meta.name, consumer.problem)
+            delivered = consumer.state.delivered.stream_seq
+            if delivered > self.result.last_seq:
+                self.result.notes.append(
+                    f"consumer {consumer.meta.name} was given {delivered},"
+                    f" the stream ends at {self.result.last_seq}"
+                )
+        for folder in skipped:
+            self.result.damaged(folder.path, folder.reason)
+
+
+def close_blocks(store: FileStore) -> None:
+    """Let go of the mappings; nothing is written."""
+    for block in store.blocks:
+        block.close()
+
+
+def show(progress: Progress, result: StreamResult) -> None:
+    """One stream: a line, and one for each thing to know."""
+    blocks = "1 block" if result.blocks == 1 else f"{result.blocks} blocks"
+    progress.line(
+        f"{result.account}/{result.stream}: {result.result}, {result.messages} messages,"
+        f" {result.bytes} bytes in {blocks}, {result.consumers} consumers"
+    )
+    for finding in result.damage:
+        progress.line(f"    damage: {finding.path}: byte {finding.offset}: {finding.text}")
+    for note in result.notes:
+        progress.line(f"    note: {note}")
+
+
+def store_root(folder: str) -> str:
+    """The store folder, given with or without its `jetstream`. CannotRun if there is none."""
+    path = Path(folder)
+    if (path / JETSTREAM_FOLDER).is_dir():
+        return str(path.resolve())
+    if path.name == JETSTREAM_FOLDER and path.is_dir():
+        return str(path.resolve().parent)
+    raise CannotRun(f"{folder}: there is no store here; a store folder has a folder 'jetstream'")
+
+
+def hold(root: str) -> int:
+    """Keep our server from starting on this store; -1 if it never ran there. CannotRun if it runs.
+
+    The official server takes no lock, so nobody can tell whether it is running.
+    """
+    path = f"{root}/{JETSTREAM_FOLDER}/{LOCK_FILE}"
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return -1
+    except OSError as error:
+        raise CannotRun(f"{path}: {os.strerror(error.errno or 0)}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise CannotRun(f"{root}: process {pid or '?'} uses the store; stop it first") from None
+    return descriptor
+
+
+def check_folder(folder: str, output: TextIO) -> StoreResult:
+    """Check everything below a store folder and show it. CannotRun says why not."""
+    started = time.monotonic()
+    root = store_root(folder)
+    result = StoreResult(root)
+    descriptor = hold(root)
+    try:
+        progress = Progress(output, _bytes_to_read(root))
+        disk = UnchangedDisk(root, progress.add)
+        store = StoreRoot(disk, disk.root)
+        for account in store.accounts():
+            for found in store.folders(account):
+                progress.current = f"{account}/{found.stream}"
+                check = StreamCheck(lambda: UnchangedDisk(root, progress.add), found)
+                result.streams.append(check.run())
+                show(progress, result.streams[-1])
+        result.bytes_read = progress.bytes_read
+    except OSError as error:
+        raise CannotRun(f"{error.filename or root}: {os.strerror(error.errno or 0)}") from None
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    found_results = {stream.result for stream in result.streams}
+    for worst in ("damaged", "not checked"):
+        if worst in found_results:
+            result.result = worst
+            break
+    result.seconds = round(time.monotonic() - started, 3)
+    progress.line(_summary(result))
+    return result
+
+
+def _bytes_to_read(root: str) -> int:
+    """The size of all blocks; those with an index.db are read once more to compare it."""
+    return sum(
+        path.stat().st_size * (2 if (path.parent / INDEX_FILE).exists() else 1)
+        for path in Path(root).rglob("*.blk")
+    )
+
+
+def _summary(result: StoreResult) -> str:
+    counts = {
+        kind: sum(stream.result == kind for stream in result.streams)
+        for kind in ("clean", "damaged", "not checked")
+    }
+    return (
+        f"{len(result.streams)} streams: {counts['clean']} clean, {counts['damaged']} damaged,"
+        f" {counts['not checked']} not checked;"
+        f" {result.bytes_read} bytes read in {result.seconds:.1f} s"
+    )
+
+
+def check_store(argv: list[str], output: TextIO | None = None) -> int:
+    """The command: DIR and perhaps --json FILE; gives the exit code."""
+    folder, json_path = _arguments(argv)
+    if not folder:
+        sys.stderr.write(USAGE + "\n")
+        return CANNOT_RUN
+    with suppress(OSError, ValueError):
+        # Each mapped block takes a descriptor.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        result = check_folder(folder, output or sys.stdout)
+        if json_path:
+            Path(json_path).write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+    except StoreError as error:
+        sys.stderr.write(f"check-store: {error}\n")
+        return CANNOT_RUN
+    except OSError as error:
+        sys.stderr.write(f"check-store: {json_path}: {os.strerror(error.errno or 0)}\n")
+        return CANNOT_RUN
+    return result.exit_code
+
+
+def _arguments(argv: list[str]) -> tuple[str, str]:
+    """DIR and FILE; both empty if the command line is wrong."""
+    words, json_path = list(argv), ""
+    if "--json" in words:
+        at = words.index("--json")
+        if at + 1 >= len(words):
+            return "", ""
+        json_path = words[at + 1]
+        del words[at : at + 2]
+    return (words[0], json_path) if len(words) == 1 else ("", "")

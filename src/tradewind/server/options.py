@@ -1,3 +1,0 @@
-"""Moved."""
-
-from tradewind.options import *  # noqa: F403
