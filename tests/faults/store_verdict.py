@@ -18,7 +18,6 @@ from store_workloads import (
     open_workload,
     record_bytes,
 )
-
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoredMessage
 from tradewind.store.filestore import FileStore
@@ -183,7 +182,13 @@ def may_be_gone(ledger: Ledger, found: Content, seq: int) -> bool:
     # A limit let it go for a newer message, which is lost; other new ones may have needed the room.
     limits, size = ledger.limits, record_bytes(ledger.messages[seq])
     total = sum(map(record_bytes, found.values()))
-    return (0 < limits.msgs_max <= len(found)) or (0 < limits.bytes_max < total + size)
+    subject = ledger.messages[seq].subject
+    same = sum(message.subject == subject for message in found.values())
+    return (
+        0 < limits.msgs_max <= len(found)
+        or 0 < limits.bytes_max < total + size
+        or 0 < limits.subject_msgs_max <= same
+    )
 
 
 @dataclass(slots=True)

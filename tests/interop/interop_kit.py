@@ -228,6 +228,18 @@ async def official_messages(
     return content
 
 
+async def direct_messages(server: Official, stream: str, last_seq: int) -> dict[int, bytes]:
+    """The payloads by sequence, through direct get."""
+    found = {}
+    for seq in range(1, last_seq + 1):
+        message = await server.client.request(
+            f"$JS.API.DIRECT.GET.{stream}", json.dumps({"seq": seq}).encode(), timeout=WAIT_SECONDS
+        )
+        assert message.headers is not None
+        found[int(message.headers["Nats-Sequence"])] = message.data
+    return found
+
+
 def our_truth(folder: StreamFolder, store: FileStore) -> StreamTruth:
     """The same from our files."""
     state = store.state

@@ -296,6 +296,15 @@ def CONSUMED(ours: Ours) -> None:  # noqa: N802
     ours.folder.states.commit(ours.now_ns)
 
 
+@stream()
+def DUE(ours: Ours) -> None:  # noqa: N802
+    """Messages 2, 4 and 5 are long due; 4 was delivered three times."""
+    ours.many(10)
+    pending = {seq: Pending(seq, ours.now_ns - HOUR) for seq in (2, 4, 5)}
+    state = ConsumerState(SequencePair(8, 6), SequencePair(1, 1), pending, {4: 2})
+    ours.add_consumer("due", state, ack_wait=SECOND)
+
+
 def write_streams(path: Path, now_ns: int) -> dict[str, Ours]:
     """All of them below `path`, still open, with everything committed."""
     root = StoreRoot(OsDisk(str(path)), str(path))

@@ -26,6 +26,8 @@ from tradewind.store.disk import OsDisk
 from tradewind.store.layout import block_numbers
 from tradewind.store.stream_folder import NotReadable, StoreRoot
 
+# The fixture below is made once for all tests of this file.
+pytestmark = pytest.mark.xdist_group("interop_from")
 # How the official server ended, and what then lies in its folder.
 ENDS = ("stopped", "stopped without index.db", "killed", "killed and restarted")
 

@@ -13,12 +13,16 @@ from interop_kit import (
     Official,
     StreamTruth,
     copy_store,
+    direct_messages,
     official,
     official_truth,
     open_ours,
 )
+from nats.aio.msg import Msg
 from our_streams import STREAMS, write_streams
 
+# The fixture below is made once for all tests of this file.
+pytestmark = pytest.mark.xdist_group("interop_to")
 # How our store ended.
 ENDS = ("closed", "closed without index.db", "killed")
 
@@ -29,6 +33,8 @@ class Visit:
 
     ours: dict[str, StreamTruth | str]
     found: dict[str, StreamTruth]
+    direct: dict[int, bytes]
+    due: list[tuple[int, int]]
     left: dict[str, StreamTruth]
     back: dict[str, StreamTruth | str]
     complaints: list[str]
@@ -47,15 +53,23 @@ async def _change(server: Official) -> None:
         await server.answer(message)
 
 
-async def _visit(folder: Path, ours: dict[str, StreamTruth | str], *, kill: bool) -> Visit:
+def deliveries(messages: list[Msg]) -> list[tuple[int, int]]:
+    """(stream sequence, how often it has been delivered) of each, from its ack subject."""
+    words = [message.reply.split(".") for message in messages]
+    return [(int(parts[5]), int(parts[4])) for parts in words]
+
+
+async def _visit(folder: Path, ours: dict[str, StreamTruth | str]) -> Visit:
     async with official(folder) as server:
         found = {name: await official_truth(server, name) for name in STREAMS}
+        direct = await direct_messages(server, "PLAIN", found["PLAIN"].last_seq)
+        due = deliveries(await server.fetch("DUE", "due", 4))
         await _change(server)
         left = {name: await official_truth(server, name) for name in STREAMS}
-        await server.stop(kill=kill)
+        await server.stop()
     complaints = [line for line in server.process.lines if "[INF]" not in line]
     back = open_ours(folder, max(truth.last_ns for truth in left.values()))
-    return Visit(ours, found, left, back, complaints)
+    return Visit(ours, found, direct, due, left, back, complaints)
 
 
 async def _visits(base: Path) -> dict[str, Visit]:
@@ -66,7 +80,7 @@ async def _visits(base: Path) -> dict[str, Visit]:
         stream.store.close()
     folders.append(copy_store(base / "open", base / "closed"))
     folders.append(copy_store(base / "open", base / "bare", with_index=False))
-    visits = await asyncio.gather(*(_visit(folder, ours, kill=False) for folder in folders))
+    visits = await asyncio.gather(*(_visit(folder, ours) for folder in folders))
     return dict(zip(("killed", "closed", "closed without index.db"), visits, strict=True))
 
 
@@ -86,6 +100,19 @@ def test_the_official_server_finds_the_same(visits: dict[str, Visit], end: str, 
 def test_what_it_has_changed_comes_back(visits: dict[str, Visit], end: str, name: str) -> None:
     assert visits[end].left[name].last_seq == visits[end].found[name].last_seq + 3
     assert visits[end].back[name] == visits[end].left[name]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_direct_get_finds_the_same(visits: dict[str, Visit], end: str) -> None:
+    ours = visits[end].ours["PLAIN"]
+    assert isinstance(ours, StreamTruth)
+    assert visits[end].direct == {seq: entry[3] for seq, entry in ours.content.items()}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_is_due_is_delivered_again_with_its_count(visits: dict[str, Visit], end: str) -> None:
+    assert sorted(visits[end].due[:3]) == [(2, 2), (4, 4), (5, 2)]
+    assert visits[end].due[3] == (7, 1)
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -164,12 +164,12 @@ class ModelStore:
         return before - len(self.held)
 
     def apply_limits(self, now_ns: int) -> int:
-        """All limits, in the order of the official server."""
+        """All limits, in the order in which `store` applies them."""
         before = len(self.held)
-        self._enforce_totals()
-        self.expire(now_ns)
         for subject in {message.subject for message in self.held.values()}:
             self._trim(subject)
+        self._enforce_totals()
+        self.expire(now_ns)
         return before - len(self.held)
 
     def _trim(self, subject: bytes) -> None:

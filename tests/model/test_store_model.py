@@ -1,4 +1,4 @@
-"""Random work on a store gives what a naive dict gives, in memory and on disk, also after reopening.
+"""Random work on a store gives what a naive dict gives: in memory, on disk, and after reopening.
 
 Blocks of a few messages and a tiny budget for their indexes let rolling, dropping, eviction and
 loading happen all the time. Every step ends with a recount of all totals.
@@ -82,6 +82,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = ModelStore(limits, self.size)
         self.store = self.make(limits, layout)
         self.now_ns = 1000
+        self.kept = [self.store.filter((pattern,)) for pattern in PATTERNS]
         self.clock_went_back = False
 
     def teardown(self) -> None:
@@ -177,6 +178,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert found == (expected[0] if expected else None)
         assert self.store.count_matching(wanted, seq) == len(expected)
 
+    @rule(number=st.integers(0, len(PATTERNS) - 1), distance=distances)
+    def find_next_with_a_kept_filter(self, number: int, distance: int) -> None:
+        seq = max(0, self.model.first_seq + distance)
+        expected = self.model.matching((PATTERNS[number],), seq)
+        found = outcome(lambda: self.store.next_message(self.kept[number], seq))
+        assert found == (expected[0] if expected else None)
+        assert self.store.count_matching(self.kept[number], seq) == len(expected)
+
     @rule(pattern=patterns, distance=distances)
     def find_last(self, pattern: bytes, distance: int) -> None:
         up_to = max(0, self.model.first_seq + distance)
@@ -258,6 +267,7 @@ class FileStoreMachine(StoreMachine):
 
     def reopen(self) -> None:
         self.store = self.open(self.model.limits, self.layout)
+        self.kept = [self.store.filter((pattern,)) for pattern in PATTERNS]
         self.model.apply_limits(self.time())
         assert self.store.synced_seq == self.store.last_seq
         self.compare_everything()

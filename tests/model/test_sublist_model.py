@@ -50,6 +50,13 @@ class Subscriptions(RuleBasedStateMachine):
         self.twins: dict[int, int] = {}
 
     @rule(target=handles, subject=st.one_of(patterns, literals, inboxes), queue=queues)
+    def subscribe(self, subject: bytes, queue: bytes) -> int:
+        """The subject is looked up before, so that the cache must learn of the change."""
+        self.find(subject)
+        handle = self.add(subject, queue)
+        self.find(subject)
+        return handle
+
     def add(self, subject: bytes, queue: bytes) -> int:
         handle = self.cached.add(subject, queue)
         self.twins[handle] = self.plain.add(subject, queue)
@@ -76,6 +83,12 @@ class Subscriptions(RuleBasedStateMachine):
             self.discard(handle)
 
     @rule(handle=consumes(handles))
+    def unsubscribe(self, handle: int) -> None:
+        subject, _ = self.model[handle]
+        self.find(subject)
+        self.discard(handle)
+        self.find(subject)
+
     def discard(self, handle: int) -> None:
         del self.model[handle]
         self.cached.discard(handle)

@@ -8,11 +8,12 @@ it never looks at a password itself.
 from __future__ import annotations
 
 import base64
-import re
 import secrets
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tradewind.broker.connect import ConnectOptions, parse_connect
 from tradewind.broker.contracts import label, printable
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 # yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
-_SECRETS = re.compile(
-    r'("(?:pass|auth_token|sig|jwt|proxy_sig)"\s*:\s*)"(?:[^"\\]|\\.)*"?', re.IGNORECASE
-)
+_SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
 @lru_cache(maxsize=1024)
@@ -250,8 +249,26 @@ class Admission:
             )
 
     def redacted(self, argument: bytes) -> str:
-        """A CONNECT for the log, without its secrets."""
-        return _SECRETS.sub(r'\1"[REDACTED]"', printable(argument))
+        """A CONNECT for the log, without its secrets.
+
+        It is read as JSON, because a secret can be written in more ways than a search would find.
+        """
+        try:
+            document = msgspec.json.decode(argument.decode("utf-8", "replace"))
+        except (msgspec.MsgspecError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            return f"({len(argument)} bytes that are not a JSON object)"
+        shown = {
+            key: "[REDACTED]" if key.lower() in _SECRET_FIELDS or not is_plain(value) else value
+            for key, value in document.items()
+        }
+        return printable(msgspec.json.encode(shown))
+
+
+def is_plain(value: object) -> bool:
+    """CONNECT has no nested values; whatever is in one is nobody's business."""
+    return not isinstance(value, dict | list)
 
 
 def claimed_identity(options: ConnectOptions) -> str:

@@ -89,6 +89,8 @@ _STRING = {
     "P": "pid",
     "pid": "pid",
     "ports_file_dir": "ports_file_dir",
+    "check-store": "check_store",
+    "json": "json",
     "l": "log",
     "log": "log",
     "r": "remote_syslog",
@@ -124,6 +126,8 @@ Server:
                                      reopen or reload; <pid> is a process id or a pid file
         --client_advertise <address> Address that clients are told to use
         --ports_file_dir <dir>       Write the ports in use to a file in this folder
+        --check-store <dir>          Verify the streams below a store folder and exit
+        --json <file>                With --check-store: also write the result as JSON
 
 Logging:
     -l, --log <file>                 Log to this file

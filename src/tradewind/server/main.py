@@ -66,6 +66,11 @@ def _answer(flags: Flags) -> int | None:
         return 0
     if flags.word:
         raise ConfigError(f'unrecognized command: "{flags.word}"')
+    if flags.text("check_store"):
+        from tradewind.server.check_store import check_store
+
+        report = ["--json", flags.text("json")] if flags.text("json") else []
+        return check_store([flags.text("check_store"), *report])
     if flags.text("signal"):
         send_signal(flags.text("signal"))
         return 0

@@ -32,6 +32,7 @@ cdef class Block:
     cdef uint64_t mapped_size
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes
     cdef RecordIndex records
+    cdef uint64_t lowest
     cdef readonly uint64_t used             # tick of the last use, for eviction
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
@@ -51,6 +52,7 @@ cdef class Block:
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef int drop(self, uint64_t seq, uint32_t size) except -1
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
+    cdef void renumber(self, const uint32_t* new_ids) noexcept nogil
     cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
     cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil
     cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil

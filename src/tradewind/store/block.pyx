@@ -180,6 +180,8 @@ cdef class Block:
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1:
         """The next record in sequence order."""
         cdef int status = records_push(&self.records, seq, offset, subject_id)
+        if self.lowest == 0 or seq < self.lowest:
+            self.lowest = seq
         if status == -1:
             raise MemoryError
         if status == -2:
@@ -277,10 +279,10 @@ cdef class Block:
         write_record(target, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
         self.tail.end += RECORD_MIN
         self.size += RECORD_MIN
-        if not (sequence_and_flags >> ERASED_BIT) & 1:
-            self.tombstones += 1
-        elif seq:
+        if (sequence_and_flags >> ERASED_BIT) & 1:
             self.skip_to(seq)
+        elif seq:
+            self.tombstones += 1
         return 0
 
     def seal(self):
@@ -385,9 +387,16 @@ cdef class Block:
                 return records_seq(records, entry)
         return 0
 
+    cdef void renumber(self, const uint32_t* new_ids) noexcept nogil:
+        """Subject ids have changed; those of dead records mean nothing."""
+        cdef uint32_t entry
+        for entry in range(self.records.count):
+            if self.records.offsets[entry] != NO_RECORD:
+                self.records.subject_ids[entry] = new_ids[self.records.subject_ids[entry]]
+
     def lowest_seq(self):
-        """The lowest sequence in the index; 0 if it is empty."""
-        return self.records.base if self.records.count else 0
+        """The lowest sequence that it ever held; 0 if it is not known to have held any."""
+        return self.lowest
 
     def live_sequences(self):
         """All live sequences; the block must be loaded."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
-    from tradewind.store.block import Block
     from tradewind.store.disk import Disk, DiskFile
 
 
@@ -25,7 +24,7 @@ class Commit:
     disk: Disk
     last_seq: int
     position: tuple[int, int]  # block number and offset up to which everything is covered
-    trash: list[Block] = field(default_factory=list)  # to be removed when this is done
+    marked: tuple[int, int] = (0, 0)  # what the marks in these bytes say is synced
     files: list[DiskFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     error: StoreError | None = None

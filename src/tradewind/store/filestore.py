@@ -27,12 +27,14 @@ from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.disk import DiskFull
 from tradewind.store.layout import block_file_name
-from tradewind.store.messages import MARK_SYNCED_KIND, MessageStore
+from tradewind.store.message_core import MARK_SYNCED_KIND
+from tradewind.store.messages import MessageStore
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
 
 INDEX_FILE = "index.db"
+Position = tuple[int, int]  # block number and offset
 
 
 class ReadOnlyError(StoreError):
@@ -63,10 +65,15 @@ class FileStore(MessageStore):
         self._lost: LostMessages | None = None
         self._unsynced: dict[str, DiskFile] = {}
         self._names_changed = False
-        self._trash: list[list[Block]] = []
+        # Blocks to remove, each group with the position that a mark on disk must have reached.
+        self._trash: list[tuple[Position, list[Block]]] = []
         # Block number and offset: up to there everything is synced, and up to there a mark says so.
         self._synced_position = (0, 0)
         self._marked_position = (0, 0)
+        self._clean: Position = (
+            0,
+            0,
+        )  # where the last block ended when there was nothing to commit
         self._committing: Commit | None = None
         self.index_file_present = False
 
@@ -95,13 +102,23 @@ class FileStore(MessageStore):
         """The rest of it is written now; it is synced with the next commit."""
         self._write(block)
 
+    def block_opened(self) -> None:
+        """Every block begins with how far all before it is synced: that tells ours from others."""
+        number, offset = self._synced_position
+        self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+
+    def lowest_on_disk(self) -> int:
+        """Blocks that wait to be removed are still there."""
+        waiting = [block.lowest_seq() for _, blocks in self._trash for block in blocks]
+        return min([super().lowest_on_disk(), *(seq for seq in waiting if seq)])
+
     def block_dropped(self, block: Block) -> None:
-        """Nothing in it is live: its file goes after the next commit."""
-        self._trash.append([block])
+        """Nothing in it is live: its file goes when that is known on disk."""
+        self._trash.append(((self.last.number, self.last.size), [block]))
 
     def blocks_purged(self, blocks: list[Block]) -> None:
         """All of them go together."""
-        self._trash.append(blocks)
+        self._trash.append(((self.last.number, self.last.size), blocks))
 
     def _write(self, block: Block) -> None:
         if not block.pending_bytes:
@@ -122,12 +139,12 @@ class FileStore(MessageStore):
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a commit has anything to do."""
+        """Whether a commit has anything to do; a mark alone is nothing."""
         return bool(
             self._unsynced
             or self._names_changed
             or self._trash
-            or (self.last is not None and self.last.pending_bytes)
+            or (self.last is not None and (self.last.number, self.last.size) != self._clean)
         )
 
     def flush(self) -> None:
@@ -137,24 +154,19 @@ class FileStore(MessageStore):
             self._write(self.last)
 
     def begin_commit(self) -> Commit | None:
-        """Everything appended so far, for a worker.
-
-        None if there is nothing or one is under way.
-        """
+        """All that was appended, for a worker; None if there is nothing or one is under way."""
         if self._committing is not None or not self.is_dirty:
             return None
-        self._mark_synced()
         self.flush()
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
-        if self._trash:
-            commit.trash = self._trash.pop(0)
-            for block in commit.trash:
-                self._unsynced.pop(block.path, None)
+        commit.marked = self._marked_position
+        # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         commit.files = list(self._unsynced.values())
         if self._names_changed:
             commit.folders.append(self.folder)
         self._unsynced = {}
         self._names_changed = False
+        self._clean = commit.position
         self._committing = commit
         return commit
 
@@ -168,29 +180,36 @@ class FileStore(MessageStore):
                 raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
+        if self._trash and commit.marked >= self._trash[0][0]:
+            self._remove_blocks(self._trash.pop(0)[1])
+        self._mark_synced()
+
+    def _remove_blocks(self, blocks: list[Block]) -> None:
         with self._changing():
-            for block in commit.trash:
+            for block in blocks:
                 self._forget_index_file()
                 block.close()
                 self.disk.remove(block.path)
                 self._names_changed = True
 
     def _mark_synced(self) -> None:
-        """Let the bytes that follow say how far the ones before are known to be on disk."""
-        if self._synced_position > self._marked_position and self.last.pending_bytes:
-            number, offset = self._synced_position
-            self.mark(MARK_SYNCED_KIND, number << 32 | offset)
-            self._marked_position = self._synced_position
+        """Let the next bytes say how far the ones before are known to be on disk.
+
+        The mark is the first record of the next group wherever possible, and not worth a commit of
+        its own unless a block waits for it to be removed.
+        """
+        if self._synced_position <= self._marked_position:
+            return
+        nothing_else = (self.last.number, self.last.size) == self._clean
+        number, offset = self._synced_position
+        self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+        self._marked_position = self._synced_position
+        if nothing_else and not self._trash:
+            self._clean = (self.last.number, self.last.size)
 
     def mark_idle(self) -> None:
-        """Nothing is being written: say that all is synced.
-
-        Later damage is then known for what it is.
-        """
-        if self._committing is None and self._synced_position > self._marked_position:
-            number, offset = self._synced_position
-            self.mark(MARK_SYNCED_KIND, number << 32 | offset)
-            self._marked_position = self._synced_position
+        """Nothing is being written: hand the mark of the last commit to the system too."""
+        if self._committing is None and self.failure is None and self.last is not None:
             self.flush()
 
     def commit(self) -> None:
@@ -229,9 +248,12 @@ class FileStore(MessageStore):
         An index.db is left for the next start.
         """
         if self.failure is None:
+            self.mark_limit_floor()
             self.commit()
-            self.mark_idle()
-            self.commit()
+            # The mark of that commit is all that is left; nothing follows it.
+            self.flush()
+            for file in self._unsynced.values():
+                file.sync()
             path = f"{self.folder}/{INDEX_FILE}"
             self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
@@ -244,14 +266,11 @@ class FileStore(MessageStore):
         """What recovery could not read."""
         return self._lost
 
-    def recovered(self, numbers: list[int]) -> None:
-        """Told by recovery: what is there now counts as synced.
-
-        Leading blocks without messages may go.
-        """
+    def recovered(self, marked: Position) -> None:
+        """Told by recovery: what was read counts as synced; `marked` is what the disk says."""
         self.synced_seq = self.last_seq
-        if numbers:
-            self._synced_position = self._marked_position = (self.last.number, self.last.written)
+        self._synced_position = self._clean = (self.last.number, self.last.written)
+        self._marked_position = marked
         self.drop_leading_blocks()
 
     def set_lost(self, lost: LostMessages | None) -> None:

@@ -22,9 +22,13 @@ from tradewind.errors import StoreError
 from tradewind.store.block import Block
 from tradewind.store.checkpoint import adopt_checkpoint, fits, read_checkpoint
 from tradewind.store.contract import LostMessages, StoreLimits
-from tradewind.store.filestore import FileStore
+from tradewind.store.filestore import FileStore, Position
 from tradewind.store.layout import block_file_name, block_numbers, is_encrypted
-from tradewind.store.messages import MARK_FLOOR_KIND, MARK_PREVIOUS_KIND, MARK_SYNCED_KIND
+from tradewind.store.message_core import (
+    MARK_FLOOR_KIND,
+    MARK_PREVIOUS_KIND,
+    MARK_SYNCED_KIND,
+)
 from tradewind.store.scan import BlockReport, Damage, recover_block
 
 if TYPE_CHECKING:
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
 DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
 LOST_LISTED_MAX = 100_000
 RECORD_BYTES_MIN = 30
-Position = tuple[int, int]  # block number and offset
 PROGRESS_BYTES = 256 * 1024 * 1024
 
 
@@ -87,6 +90,7 @@ class Recovery:
         self.report = RecoveryReport(name)
         self._synced: Position | None = None
         self._index: StreamIndex | None = None
+        self._deleted: list[int] = []
 
     def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
         """Read everything and give the store."""
@@ -102,7 +106,7 @@ class Recovery:
         if index is not None and fits(index, self._disk, self._messages, numbers):
             adopt_checkpoint(store, index, numbers)
             self.report.blocks, self.report.messages = len(numbers), store.msgs
-            store.recovered(numbers)
+            store.recovered((0, 0))
         else:
             self._rebuild(store, numbers)
         store.index_file_present = "index.db" in names
@@ -147,8 +151,8 @@ class Recovery:
         last_timestamp = max([0, *stamps, *(block.last_timestamp for block in blocks)])
         store.adopt(blocks, last_seq, last_timestamp)
         self._apply_removals(store, found)
+        store.recovered(self._synced or (0, 0))
         self._compare_with_index(store, numbers)
-        store.recovered(numbers)
         self.report.messages = store.msgs
 
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
@@ -212,6 +216,7 @@ class Recovery:
         floor = 0
         for _, report in found:
             for seq, _, _ in report.tombstones:
+                self._deleted.append(seq)
                 store.forget(seq)
             for kind, value, _ in report.marks:
                 if kind == MARK_FLOOR_KIND:
@@ -222,24 +227,27 @@ class Recovery:
     def _compare_with_index(self, store: FileStore, numbers: list[int]) -> None:
         """An outdated summary still knows what was there when it was written."""
         index = self._index
-        if index is None:
+        if index is None or numbers[-1] > index.blocks[-1].number:
             return
+        ended = store.last.number == index.blocks[-1].number
+        if ended and store.last.last_checksum() != index.last_checksum:
+            return  # written to since: the official server leaves the file lying while it runs
+        deleted = set(self._deleted)
         missing = [block for block in index.blocks if block.number not in numbers]
         gone = [
             seq
             for block in missing
             for seq in islice(range(block.first_seq, block.last_seq + 1), LOST_LISTED_MAX)
-            if seq not in block.deleted
+            if seq not in block.deleted and seq not in deleted
         ]
         if index.last_seq > store.last_seq:
-            gone += range(max(store.last_seq + 1, index.first_seq), index.last_seq + 1)
             store.skip(index.last_seq, store.last_timestamp)
         known = set(self.report.lost)
         self.report.lost += [seq for seq in dict.fromkeys(gone) if seq not in known]
         if gone:
             # The number and the report must not depend on a summary that is about to go.
             self._write_report()
-            store.commit()
+        store.commit()
 
     # ---------------------------------------------------------------- damage
 
@@ -261,7 +269,7 @@ class Recovery:
                     self.report.lost += [seq for seq in range(first, last + 1) if seq not in absent]
                 self._save_damage(block, damage, torn=torn, first=first, last=last)
             first_behind = block.lowest_seq() or first_behind
-        self.report.lost.sort()
+        self.report.lost = sorted(set(self.report.lost))
         self.report.damage.reverse()
         self._write_report()
 

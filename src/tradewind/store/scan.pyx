@@ -175,9 +175,9 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             position = next_position
             continue
         report.records += 1
-        if record.tombstone:
+        if record.tombstone and record.seq:
             report.tombstones.append((record.seq, record.timestamp, position))
-        elif record.seq == 0 and record.erased:
+        elif record.tombstone:
             report.marks.append((<uint64_t>record.timestamp >> 56,
                                  <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull, position))
         elif record.seq > last:

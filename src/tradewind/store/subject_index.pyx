@@ -79,6 +79,17 @@ cdef class SubjectIndex:
         self.memory_bytes -= sizeof(SubjectEntry) + entry.name_size
         free(entry)
 
+    def reset(self):
+        """Forget all subjects; filters notice."""
+        cdef uint32_t index
+        for index in range(self.entry_count):
+            free(self.entries[index])
+        table_free(&self.names)
+        self.entry_count = 0
+        self.live_count = 0
+        self.epoch += 1
+        self.memory_bytes = self.entry_capacity * sizeof(SubjectEntry*)
+
     cdef bint needs_renumbering(self) noexcept nogil:
         return self.entry_count >= RENUMBER_IDS_MIN and self.live_count < self.entry_count // 4
 

@@ -2,13 +2,12 @@
 
 from tradewind.testing.clock import FakeClock
 from tradewind.testing.gates import OpenGate, User, UserGate
-from tradewind.testing.in_process import FakeConnection, InProcessOptions, InProcessServer
+from tradewind.testing.in_process import FakeConnection, InProcessServer
 from tradewind.testing.log import MemoryLog
 
 __all__ = [
     "FakeClock",
     "FakeConnection",
-    "InProcessOptions",
     "InProcessServer",
     "MemoryLog",
     "OpenGate",

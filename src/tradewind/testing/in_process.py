@@ -13,42 +13,19 @@ fires the timers. Everything is done when a call returns, so a test never waits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
+from tradewind.options import ServerOptions
 from tradewind.testing.clock import SECOND_NS, FakeClock
 from tradewind.testing.gates import OpenGate
 from tradewind.testing.log import MemoryLog
 from tradewind.wire import ops
 
 _ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
-
-
-@dataclass(frozen=True, slots=True)
-class InProcessOptions:
-    """The settings of `InProcessServer`, with the defaults of the real one."""
-
-    server_name: str = "in-process"
-    max_control_line_bytes: int = 4096
-    max_payload_bytes: int = 1024 * 1024
-    max_pending_bytes: int = 64 * 1024 * 1024
-    max_connections: int = 65536
-    max_subscriptions: int = 0
-    max_subscription_tokens: int = 0
-    max_closed_clients: int = 10_000
-    max_traced_msg_len: int = 0
-    ping_interval_ns: int = 120 * SECOND_NS
-    ping_max: int = 2
-    write_deadline_ns: int = 10 * SECOND_NS
-    no_header_support: bool = False
-    disable_sublist_cache: bool = False
-    no_fast_producer_stall: bool = False
-    system_account: str = "$SYS"
-    auth_timeout_ns: int = 2 * SECOND_NS
 
 
 class FakeConnection:
@@ -141,11 +118,14 @@ class FakeConnection:
 
 
 class InProcessServer:
-    """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one."""
+    """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one.
+
+    Of the options, those that are about sockets, files, users and monitoring have no effect here.
+    """
 
     def __init__(
         self,
-        options: InProcessOptions | None = None,
+        options: ServerOptions | None = None,
         *,
         gate: Gate | None = None,
         accounts: Mapping[str, AccountLimits] | Iterable[str] = (),
@@ -160,7 +140,7 @@ class InProcessServer:
         self.clock = FakeClock()
         self.log = log or MemoryLog()
         self.broker = Broker(
-            options or InProcessOptions(),
+            options or ServerOptions(server_name="in-process"),
             {"STANDARD": gate or OpenGate()},
             limits,
             server_id="SERVER",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tradewind.broker.accounts import AccountLimits
+from tradewind.options import ServerOptions
 from tradewind.route.rules import PermissionRules
-from tradewind.testing import InProcessOptions, InProcessServer, User, UserGate
+from tradewind.testing import InProcessServer, User, UserGate
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 
@@ -182,14 +183,14 @@ def test_a_repeated_connect_forgets_subscriptions_and_keeps_unnamed_options() ->
 
 
 def test_the_subscription_limit_is_told_and_the_connection_goes_on() -> None:
-    client = InProcessServer(InProcessOptions(max_subscriptions=2)).connect(QUIET)
+    client = InProcessServer(ServerOptions(max_subscriptions=2)).connect(QUIET)
     error = b"-ERR 'maximum subscriptions exceeded'\r\n"
     assert client.ask(b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nSUB a 1\r\n") == error * 2
     assert client.ask(b"UNSUB 1\r\nSUB c 3\r\nPUB c 0\r\n\r\n") == b"MSG c 3 0\r\n\r\n"
 
 
 def test_the_token_limit_is_told_without_the_queue() -> None:
-    client = InProcessServer(InProcessOptions(max_subscription_tokens=3)).connect(QUIET)
+    client = InProcessServer(ServerOptions(max_subscription_tokens=3)).connect(QUIET)
     text = b'Permissions Violation for Subscription to "a.b.c.d", too many tokens'
     assert client.ask(b"SUB a.b.c.d q 1\r\nSUB a.b.c 2\r\n") == b"-ERR '%b'\r\n" % text
     assert client.session.subscription_count == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tradewind.broker.session import BLOCKED_SERVICE_FLAG, BLOCKED_STALL_FLAG
-from tradewind.testing import FakeConnection, InProcessOptions, InProcessServer, User, UserGate
+from tradewind.options import ServerOptions
+from tradewind.testing import FakeConnection, InProcessServer, User, UserGate
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
 MIB = 1024 * 1024
@@ -142,7 +143,7 @@ def test_idle_connections_hold_no_input() -> None:
 
 
 def test_a_payload_above_the_limit_is_refused_before_it_is_kept() -> None:
-    server = InProcessServer(InProcessOptions(max_payload_bytes=1000))
+    server = InProcessServer(ServerOptions(max_payload_bytes=1000))
     _, publisher = subscriber_and_publisher(server)
     assert publisher.ask(b"PUB a 1001\r\n") == b"-ERR 'Maximum Payload Violation'\r\n"
     assert not publisher.is_open

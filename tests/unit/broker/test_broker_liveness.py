@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tradewind.testing import FakeConnection, InProcessOptions, InProcessServer, User, UserGate
+from tradewind.options import AuthorizationOptions, ServerOptions
+from tradewind.testing import FakeConnection, InProcessServer, User, UserGate
 from tradewind.wire import ops
 
 SECOND_NS = 1_000_000_000
 QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
-EVERY_SECOND = InProcessOptions(ping_interval_ns=SECOND_NS, ping_max=2)
+EVERY_SECOND = ServerOptions(ping_interval_ns=SECOND_NS, ping_max=2)
 
 
 def second_by_second(
@@ -82,7 +83,7 @@ def test_with_a_long_interval_the_first_ping_comes_after_two_seconds() -> None:
 
 
 def test_a_login_that_takes_too_long_is_refused() -> None:
-    options = InProcessOptions(auth_timeout_ns=3 * SECOND_NS)
+    options = ServerOptions(authorization=AuthorizationOptions(timeout_ns=3 * SECOND_NS))
     server = InProcessServer(options, gate=UserGate([User("alice", "pw")]))
     client, other = server.connect(), server.connect(b'CONNECT {"user":"alice","pass":"pw"}\r\n')
     client.send(b"CONNECT {")
@@ -106,7 +107,7 @@ def test_a_password_check_that_takes_too_long_is_refused() -> None:
 
 
 def test_a_socket_that_takes_nothing_until_the_deadline_is_given_up() -> None:
-    server = InProcessServer(InProcessOptions(write_deadline_ns=5 * SECOND_NS))
+    server = InProcessServer(ServerOptions(write_deadline_ns=5 * SECOND_NS))
     client = server.connect(QUIET + b"SUB a 1\r\n")
     client.stop_reading()
     server.connect(QUIET).send(b"PUB a 2\r\nhi\r\n")
@@ -120,7 +121,7 @@ def test_a_socket_that_takes_nothing_until_the_deadline_is_given_up() -> None:
 
 
 def test_a_socket_that_takes_bytes_again_gets_a_new_deadline() -> None:
-    server = InProcessServer(InProcessOptions(write_deadline_ns=5 * SECOND_NS))
+    server = InProcessServer(ServerOptions(write_deadline_ns=5 * SECOND_NS))
     client = server.connect(QUIET)
     client.stop_reading()
     server.advance(4)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tradewind.testing import FakeConnection, InProcessOptions, InProcessServer
+from tradewind.options import ServerOptions
+from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.wire import ops
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
-NO_STALL = InProcessOptions(max_pending_bytes=1000, no_fast_producer_stall=True)
+NO_STALL = ServerOptions(max_pending_bytes=1000, no_fast_producer_stall=True)
 
 
 def slow_and_fast(server: InProcessServer) -> tuple[FakeConnection, FakeConnection]:
@@ -89,7 +90,7 @@ def test_a_queue_passes_over_a_doomed_member() -> None:
 
 
 def test_a_producer_waits_a_moment_for_a_crowded_receiver() -> None:
-    server = InProcessServer(InProcessOptions(max_pending_bytes=1000))
+    server = InProcessServer(ServerOptions(max_pending_bytes=1000))
     slow, fast = slow_and_fast(server)
     fast.send(message_of(300) * 3 + b"PING\r\n")
     assert fast.take() == b""
@@ -101,7 +102,7 @@ def test_a_producer_waits_a_moment_for_a_crowded_receiver() -> None:
 
 
 def test_a_stuck_receiver_does_not_stop_its_producers_for_good() -> None:
-    server = InProcessServer(InProcessOptions(max_pending_bytes=1000))
+    server = InProcessServer(ServerOptions(max_pending_bytes=1000))
     slow, fast = slow_and_fast(server)
     for _ in range(5):
         fast.send(message_of(300))

@@ -70,9 +70,11 @@ class StoreMaker:
             store.verify()
             expected = content(store)
             store.commit()
-            assert self._reopened(store, disk, has_index=False) == expected
+            found = self._reopened(store, disk, has_index=False)
+            assert found == expected, f"rebuilt: {found}, not {expected}"
             store.close()
-            assert self._reopened(store, disk, has_index=True) == expected
+            found = self._reopened(store, disk, has_index=True)
+            assert found == expected, f"by index.db: {found}, not {expected}"
             if isinstance(disk, SimulatedDisk):
                 assert disk.open_files == 0
 

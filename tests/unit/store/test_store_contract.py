@@ -9,7 +9,13 @@ import pytest
 from store_kit import KINDS, StoreMaker, put, sequences, subject_list
 
 from tradewind.errors import StoreError
-from tradewind.store.contract import NotFoundError, StoredMessage, StoreState, SubjectState
+from tradewind.store.contract import (
+    NotFoundError,
+    StoredMessage,
+    StoreLimits,
+    StoreState,
+    SubjectState,
+)
 from tradewind.store.layout import RECORD_BYTES_MAX, record_bytes
 from tradewind.store.messages import MessageStore
 
@@ -66,7 +72,11 @@ def test_emptied_store_goes_on_counting(store: MessageStore) -> None:
     put(store, b"a", b"b")
     assert store.remove(1)
     assert store.remove(2)
-    assert (store.state.first_seq, store.state.last_seq, store.state.first_timestamp_ns) == (3, 2, 0)
+    assert (store.state.first_seq, store.state.last_seq, store.state.first_timestamp_ns) == (
+        3,
+        2,
+        0,
+    )
     assert put(store, b"c") == [3]
     assert store.state.first_seq == 3
 
@@ -277,6 +287,29 @@ def test_kept_filter_sees_subjects_that_come_later(store: MessageStore) -> None:
         put(store, b"a.%d" % number, b"b.%d" % number)
     assert store.count_matching(chosen) == 299
     assert store.next_message(chosen, 2).subject == b"a.2"
+
+
+@pytest.mark.parametrize("pattern", [b"a.*", b"a.1"])
+def test_kept_filter_survives_a_purge(store: MessageStore, pattern: bytes) -> None:
+    chosen = store.filter((pattern,))
+    put(store, b"a.1", b"b.1", b"b.2")
+    assert store.next_message(chosen, 0).subject == b"a.1"
+    store.purge()
+    put(store, b"b.3", b"a.1", b"b.1")
+    assert store.next_message(chosen, 0).seq == 5
+    assert [store.count_matching(chosen, seq) for seq in (0, 4, 5, 6)] == [1, 1, 1, 0]
+
+
+def test_subjects_that_come_and_go_leave_no_memory_behind(make: StoreMaker) -> None:
+    store = make(StoreLimits(msgs_max=100), block_bytes_max=20_000)
+    chosen = store.filter((b"*.7",))
+    for number in range(300_000):
+        store.store(b"%d.%d" % (number, number % 10), b"", b"", number)
+    assert store.state.subjects == 100
+    assert store.index.memory_bytes < 1_500_000
+    assert store.count_matching(chosen) == 10
+    assert store.next_message(chosen, 0).subject.endswith(b".7")
+    store.verify()
 
 
 @pytest.mark.parametrize("pattern", [b"", b".", b"a..b", b"a.>.b", b"a b", b".a"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tradewind.options import ServerOptions
 from tradewind.testing import (
     FakeClock,
-    InProcessOptions,
     InProcessServer,
     MemoryLog,
     User,
@@ -29,7 +29,7 @@ def test_the_info_line_can_be_kept() -> None:
 
 
 def test_options_reach_the_server() -> None:
-    client = InProcessServer(InProcessOptions(max_payload_bytes=7)).connect(keep_info=True)
+    client = InProcessServer(ServerOptions(max_payload_bytes=7)).connect(keep_info=True)
     assert b'"max_payload":7' in client.take()
 
 
@@ -43,7 +43,7 @@ def test_time_only_passes_when_told_to() -> None:
 
 
 def test_timers_fire_at_their_own_moments() -> None:
-    server = InProcessServer(InProcessOptions(ping_interval_ns=10**9))
+    server = InProcessServer(ServerOptions(ping_interval_ns=10**9))
     start_ns = server.clock.monotonic_ns()
     client = server.connect(b"CONNECT {}\r\n")
     server.advance(1.5)

@@ -1,0 +1,58 @@
+"""State of a message store; the code and the explanation are in message_core.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.store.block cimport Block
+from tradewind.store.records cimport Record
+from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
+
+cdef enum MarkKind:
+    MARK_SYNCED = 1         # value: block number << 32 | offset; everything before that was synced
+    MARK_FLOOR = 2          # value: all sequences below it are removed
+    MARK_PREVIOUS = 3       # value: block number << 32 | size of the block before this one
+
+cdef class MessageCore:
+    cdef readonly str name
+    cdef readonly list blocks               # in order; the last one takes the appends
+    cdef readonly Block last
+    cdef readonly SubjectIndex index
+    cdef readonly uint64_t msgs
+    cdef readonly uint64_t bytes
+    cdef readonly uint64_t first_seq
+    cdef readonly uint64_t last_seq
+    cdef readonly int64_t last_timestamp
+    cdef readonly object limits             # StoreLimits
+    cdef int64_t msgs_max
+    cdef int64_t bytes_max
+    cdef int64_t age_max_ns
+    cdef int64_t subject_msgs_max
+    cdef readonly uint64_t block_bytes_max
+    cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
+    cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef public bint read_only              # `check_writable` says why
+    cdef uint64_t limit_floor               # all below were removed by a limit, from the front
+    cdef uint64_t marked_floor              # ... and have their tombstones
+    cdef uint64_t said_last_seq             # last_seq has a tombstone ...
+    cdef uint32_t said_last_block           # ... in this block, or is live
+    cdef uint64_t uses
+    cdef uint64_t loads_since_check
+
+    cdef Block block_of(self, uint64_t seq)
+    cdef int load_index(self, Block block) except -1
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size,
+                         const char* header, uint32_t header_size,
+                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0
+    cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
+    cdef int read(self, uint64_t seq, Record* record) except -1
+    cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0
+    cdef uint64_t last_of(self, SubjectEntry* entry) except? 0
+    cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
+    cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
+    cdef int advance_first(self) except -1
+    cdef int mark_floor(self) except -1
+    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1
+    cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
+                              uint64_t payload_size) noexcept nogil
+    cdef int say_last(self) except -1
+    cdef int drop_if_empty(self, Block block) except -1
+    cdef int enforce_limits(self) except -1
+    cdef int64_t first_timestamp(self) except? -1

@@ -1,0 +1,519 @@
+"""The messages of one stream: sequences, subjects, limits, removal.
+
+The same code for files and for memory. Owns the blocks, the subject index and the totals. What a
+block lies in, and when it reaches the disk, is the business of the subclass: `FileStore` overrides
+`open_block`, `block_sealed` and `block_dropped`; here they mean memory.
+
+Invariants, checked by `verify()` and by every model test
+- msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
+- first_seq is the lowest live sequence, last_seq + 1 if there is none; last_seq never goes down;
+- every block but the last holds a live message, or tombstones for a block before it;
+- removal from the front by a limit leaves no trace on disk (it follows from the limits again), any
+  other leaves a tombstone, and so does the former before the latter.
+"""
+
+from libc.stdlib cimport free, malloc
+from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
+from tradewind.store.scan cimport load_block_index
+
+from tradewind.errors import StoreError
+from tradewind.store.contract import StoreLimits
+
+cdef enum:
+    # A larger gap in the sequences starts a new block instead of filling an index.
+    GAP_ROLL_MIN = 65536
+    EVICTION_CHECK_LOADS = 8
+    MEMORY_OVERHEAD = 16
+
+# Marks of our own: records with sequence 0, whose timestamp field is kind << 56 | value.
+MARK_SYNCED_KIND = MARK_SYNCED
+MARK_FLOOR_KIND = MARK_FLOOR
+MARK_PREVIOUS_KIND = MARK_PREVIOUS
+
+cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+cdef uint64_t SKIP = <uint64_t>1 << 63
+
+
+cdef class MessageCore:
+    """Append, find and remove; `MessageStore` adds the methods that everybody else calls."""
+
+    def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
+                 uint64_t index_bytes_max=256 * 1024 * 1024, uint64_t seed=0):
+        self.name = name
+        self.blocks = []
+        self.index = SubjectIndex(seed)
+        self.block_bytes_max = block_bytes_max
+        self.index_bytes_max = index_bytes_max
+        self.first_seq = 0
+        self.set_limits(limits or StoreLimits())
+
+    def set_limits(self, limits):
+        """New limits; `apply_limits` removes what is too much under them."""
+        if self.keeps_tombstones:
+            # What the old limits removed must not come back under wider ones.
+            self.mark_floor()
+        self.limits = limits
+        self.msgs_max = limits.msgs_max
+        self.bytes_max = limits.bytes_max
+        self.age_max_ns = limits.age_max_ns
+        self.subject_msgs_max = limits.subject_msgs_max
+
+    # -------------------------------------------------------------- for subclasses
+
+    def open_block(self, uint32_t number):
+        """A new, empty block of that number."""
+        return Block(self.name, number)
+
+    def block_sealed(self, Block block not None):
+        """`block` will not be appended to any more."""
+
+    def lowest_on_disk(self):
+        """The lowest sequence that a recovery could find."""
+        return self.blocks[0].lowest_seq() or self.limit_floor
+
+    def block_opened(self):
+        """`last` is a new block."""
+
+    def block_dropped(self, Block block not None):
+        """Nothing in `block` is live; it is out of the list already."""
+
+    def blocks_purged(self, list blocks not None):
+        """The same for all of them at once."""
+
+    def check_writable(self):
+        """Raise if the store takes no changes; memory always does."""
+
+    # -------------------------------------------------------------- blocks
+
+    def add_block(self):
+        """Seal the last block and start the next one."""
+        cdef Block fresh, previous = self.last
+        number = 1 if self.last is None else self.last.number + 1
+        if self.index.needs_renumbering():
+            self._renumber_subjects()
+        if previous is not None:
+            previous.seal()
+            self.block_sealed(previous)
+            self.evict(previous)
+        fresh = self.open_block(number)
+        fresh.reset_index()
+        fresh.start_after(self.last_seq)
+        self.blocks.append(fresh)
+        self.last = fresh
+        self.uses += 1
+        fresh.used = self.uses
+        self.block_opened()
+        if previous is not None and self.keeps_tombstones:
+            # Whether the block before arrived whole can be told by this after a crash.
+            self.append_own_mark(MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
+        if previous is not None and previous.live_msgs == 0:
+            self.drop_if_empty(previous)
+            self.advance_first()
+
+    def _renumber_subjects(self):
+        """Close the gaps that dead subjects left among the ids."""
+        cdef uint32_t* new_ids = <uint32_t*>malloc(self.index.entry_count * sizeof(uint32_t))
+        cdef Block block
+        if new_ids == NULL:
+            return
+        self.index.renumber(new_ids)
+        for block in self.blocks:
+            block.renumber(new_ids)
+        free(new_ids)
+
+    cdef Block block_of(self, uint64_t seq):
+        """The block that speaks of a sequence, or None."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        if self.last is not None and seq >= self.last.first_seq and seq <= self.last.last_seq:
+            return self.last
+        while low < high:
+            middle = (low + high) // 2
+            block = <Block>self.blocks[middle]
+            if block.last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self.blocks):
+            return None
+        block = <Block>self.blocks[low]
+        return block if block.first_seq <= seq else None
+
+    cdef int load_index(self, Block block) except -1:
+        """Have the block's index in memory; others are dropped when that is too much."""
+        self.uses += 1
+        block.used = self.uses
+        if block.is_loaded():
+            return 0
+        load_block_index(block, self.index)
+        self.loads_since_check += 1
+        if self.loads_since_check >= EVICTION_CHECK_LOADS:
+            self.loads_since_check = 0
+            self.evict(block)
+        return 0
+
+    def evict(self, Block kept=None):
+        """Release the least recently used block indexes until they fit into `index_bytes_max`."""
+        total = sum(block.memory_bytes for block in self.blocks)
+        if total <= self.index_bytes_max:
+            return
+        for block in sorted(self.blocks, key=lambda block: block.used):
+            if block is self.last or block is kept:
+                continue
+            total -= block.memory_bytes
+            block.release()
+            total += block.memory_bytes
+            if total <= self.index_bytes_max:
+                return
+
+    def adopt(self, list blocks not None, uint64_t last_seq, int64_t last_timestamp):
+        """Take over blocks that recovery has read; the subjects are in `index` already."""
+        cdef Block block
+        self.blocks = blocks
+        self.last = blocks[len(blocks) - 1]
+        self.msgs = sum(block.live_msgs for block in blocks)
+        self.bytes = sum(block.live_bytes for block in blocks)
+        self.last_seq = last_seq
+        self.last_timestamp = last_timestamp
+        self.first_seq = last_seq + 1 if last_seq else 0
+        for block in blocks:
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                break
+        self.load_index(self.last)
+
+    def clear(self):
+        """Forget all subjects, for a recovery that has to read the blocks again."""
+        self.index.reset()
+
+    def drop_leading_blocks(self):
+        """Blocks with neither a live message nor a needed tombstone are of no use to anybody."""
+        cdef Block block
+        while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
+            block = <Block>self.blocks[0]
+            self.say_last()
+            del self.blocks[0]
+            self.block_dropped(block)
+        for block in list(self.blocks):
+            self.drop_if_empty(block)
+
+    def drop_below(self, uint64_t floor):
+        """A floor mark on disk says that everything below it is removed; nothing is written."""
+        while self.msgs and self.first_seq < floor:
+            self.forget_message(self.first_seq, False)
+        self.limit_floor = self.marked_floor = floor
+
+    def forget(self, uint64_t seq):
+        """A tombstone on disk says that a message is deleted; nothing is written."""
+        return self.forget_message(seq, False) == 0
+
+    # -------------------------------------------------------------- append
+
+    cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
+        """A last block that takes `size` more bytes for sequence `seq`."""
+        if self.last is None:
+            self.add_block()
+        elif self.last.compressed \
+                or (self.last.size and self.last.size + size > self.block_bytes_max):
+            self.add_block()
+        elif self.last.records.count and seq > self.last.indexed_to() + GAP_ROLL_MIN:
+            self.add_block()
+        return 0
+
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size,
+                         const char* header, uint32_t header_size,
+                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0:
+        """Store a message under the next sequence, then let the limits remove what is too much."""
+        cdef uint64_t size = record_size(subject_size, header_size, payload_size)
+        cdef uint64_t counted = self.stored_size(subject_size, header_size, payload_size)
+        cdef uint64_t seq = self.last_seq + 1
+        cdef SubjectEntry* entry
+        cdef char* target
+        if self.read_only:
+            self.check_writable()
+        if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
+            raise StoreError(
+                f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+        self.prepare_room(size, seq)
+        target = self.last.room(<uint32_t>size)
+        entry = self.index.find_or_add(subject, subject_size)
+        if entry == NULL:
+            raise MemoryError
+        write_record(target, &self.last.key, seq, timestamp, subject, subject_size,
+                     header, header_size, payload, payload_size)
+        self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
+        if entry.total == 0:
+            entry.first_seq = seq
+            entry.first_block = self.last.number
+        entry.total += 1
+        entry.last_seq = seq
+        entry.last_block = self.last.number
+        if self.msgs == 0:
+            self.first_seq = seq
+        self.msgs += 1
+        self.bytes += counted
+        self.last_seq = seq
+        self.last_timestamp = timestamp
+        if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max:
+            self._trim_subject(subject[:subject_size], self.subject_msgs_max)
+        if (self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max) or (
+                self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
+            self.enforce_limits()
+        return seq
+
+    def _trim_subject(self, bytes subject, uint64_t keep):
+        """Remove the oldest messages of a subject until only `keep` are left."""
+        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
+        while entry != NULL and entry.total > keep:
+            self.forget_message(self.first_of(entry), True)
+            entry = self.index.find(subject, <uint32_t>len(subject))
+
+    def skip(self, uint64_t through, int64_t timestamp):
+        """Use up all sequences up to `through` without messages."""
+        if self.read_only:
+            self.check_writable()
+        if through <= self.last_seq:
+            return
+        self.prepare_room(RECORD_MIN, through)
+        self.last.append_mark(through | SKIP, timestamp)
+        self.last_seq = through
+        if self.msgs == 0:
+            self.first_seq = through + 1
+
+    # -------------------------------------------------------------- look-up
+
+    cdef int read(self, uint64_t seq, Record* record) except -1:
+        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
+        a block.
+        """
+        cdef Block block
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        self.load_index(block)
+        return block.read(seq, record)
+
+    cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
+        """The first live sequence >= seq whose subject passes; 0 if there is none."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        cdef SubjectEntry* entry = NULL
+        cdef uint64_t found
+        if self.msgs == 0 or seq > self.last_seq:
+            return 0
+        seq = max(seq, self.first_seq)
+        if chosen.literal is not None:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            if entry == NULL:
+                return 0
+            if entry.last_seq and entry.last_seq < seq:
+                return 0
+            if entry.first_seq and entry.first_seq >= seq:
+                return entry.first_seq
+        chosen.prepare()
+        while low < high:
+            middle = (low + high) // 2
+            if (<Block>self.blocks[middle]).last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(self.blocks):
+            block = <Block>self.blocks[low]
+            low += 1
+            if block.live_msgs == 0 or (entry != NULL and block.number < entry.first_block):
+                continue
+            if entry != NULL and block.number > entry.last_block:
+                return 0
+            self.load_index(block)
+            found = block.next_accepted(seq, chosen)
+            if found:
+                return found
+        return 0
+
+    cdef uint64_t last_of(self, SubjectEntry* entry) except? 0:
+        """The highest live sequence of a subject, looked up and remembered if it is not known."""
+        cdef Py_ssize_t index = len(self.blocks) - 1
+        cdef Block block
+        if entry.last_seq:
+            return entry.last_seq
+        while index >= 0:
+            block = <Block>self.blocks[index]
+            index -= 1
+            if block.number > entry.last_block or block.live_msgs == 0:
+                continue
+            self.load_index(block)
+            entry.last_seq = block.last_of(block.last_seq, entry.id)
+            if entry.last_seq:
+                entry.last_block = block.number
+                return entry.last_seq
+        raise StoreError(
+            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
+
+    cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
+        """The lowest live sequence of a subject, looked up and remembered if it is not known."""
+        cdef Py_ssize_t index = 0
+        cdef Block block
+        if entry.first_seq:
+            return entry.first_seq
+        while index < len(self.blocks):
+            block = <Block>self.blocks[index]
+            index += 1
+            if block.number < entry.first_block or block.live_msgs == 0:
+                continue
+            self.load_index(block)
+            entry.first_seq = block.first_of(block.first_seq, entry.id)
+            if entry.first_seq:
+                entry.first_block = block.number
+                return entry.first_seq
+        raise StoreError(
+            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
+
+    cdef int64_t first_timestamp(self) except? -1:
+        cdef Block block
+        if self.msgs == 0:
+            return 0
+        block = self.block_of(self.first_seq)
+        return block.first_timestamp
+
+    # -------------------------------------------------------------- removal
+
+    cdef int forget_message(self, uint64_t seq, bint tombstone) except -1:
+        """Remove a live message from all totals; 1 if it is not live."""
+        cdef Block block
+        cdef Record record
+        cdef SubjectEntry* entry
+        cdef uint32_t size
+        cdef int64_t timestamp
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        self.load_index(block)
+        if block.read(seq, &record) != 0:
+            return 1
+        size = <uint32_t>self.stored_size(
+            record.subject_size, record.header_size, record.payload_size)
+        timestamp = record.timestamp
+        if tombstone and self.keeps_tombstones:
+            # Whatever can fail comes first: memory and disk must not disagree about this message.
+            self.mark_floor()
+            self.prepare_room(RECORD_MIN, self.last_seq)
+            if block.read(seq, &record) != 0:
+                return 1
+        entry = self.index.find(record.subject, record.subject_size)
+        if entry != NULL:
+            entry.total -= 1
+            if entry.total == 0:
+                self.index.forget(entry)
+            else:
+                if seq == entry.first_seq:
+                    entry.first_seq = 0
+                    entry.first_block = block.number
+                if seq == entry.last_seq:
+                    entry.last_seq = 0
+                    entry.last_block = block.number
+                if entry.total == 1:
+                    # One is left: whichever end is known is both.
+                    entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
+        block.drop(seq, size)
+        self.msgs -= 1
+        self.bytes -= size
+        if tombstone and self.keeps_tombstones:
+            self.last.append_mark(seq | TOMBSTONE, timestamp)
+        elif seq == self.first_seq:
+            self.limit_floor = seq + 1
+        if block.live_msgs == 0:
+            self.drop_if_empty(block)
+        if seq == self.first_seq:
+            self.advance_first()
+        return 0
+
+    cdef int mark_floor(self) except -1:
+        """Say on disk how far a limit has removed from the front, before another removal.
+
+        Such a removal follows from the limits as long as the messages behind it are there. When one
+        of those is deleted the limit has room again, and after a crash it would let the removed
+        ones come back.
+        """
+        cdef uint64_t seq
+        if self.limit_floor <= self.marked_floor or not self.blocks:
+            return 0
+        # Only records that are still on disk need one: a block of them or two.
+        seq = max(self.marked_floor, <uint64_t>self.lowest_on_disk())
+        while seq < self.limit_floor:
+            self.prepare_room(RECORD_MIN, self.last_seq)
+            self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
+            seq += 1
+        self.marked_floor = self.limit_floor
+        return 0
+
+    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
+        """A record with sequence 0, which the official server passes over; see layout.py."""
+        self.last.append_mark(TOMBSTONE, <int64_t>((kind << 56) | (value & 0xFFFFFFFFFFFFFF)))
+        return 0
+
+    def mark(self, uint64_t kind, uint64_t value):
+        """The same for the subclass; there must be a last block."""
+        self.append_own_mark(kind, value)
+
+    cdef int advance_first(self) except -1:
+        """Drop blocks without live messages and find the new first sequence."""
+        cdef Block block
+        cdef Py_ssize_t index = 0
+        if self.last is not None and self.last.live_msgs == 0 \
+                and self.last.size >= max(self.block_bytes_max // 2, <uint64_t>(8 * RECORD_MIN)):
+            # A last block full of dead records would be kept for ever; its successor remembers the
+            # last sequence.
+            self.add_block()
+            return 0
+        while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
+            block = <Block>self.blocks[0]
+            self.say_last()
+            del self.blocks[0]
+            self.block_dropped(block)
+        while index < len(self.blocks):
+            block = <Block>self.blocks[index]
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                return 0
+            index += 1
+        self.first_seq = self.last_seq + 1
+        return 0
+
+    cdef int say_last(self) except -1:
+        """Before a block goes: the last one must tell how far the sequences have come."""
+        cdef Record record
+        if not self.keeps_tombstones or self.said_last_seq == self.last_seq \
+                and self.said_last_block == self.last.number:
+            return 0
+        if self.read(self.last_seq, &record) != 0:
+            self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+        self.said_last_seq = self.last_seq
+        self.said_last_block = self.last.number
+        return 0
+
+    cdef int drop_if_empty(self, Block block) except -1:
+        """Drop a sealed block without live messages, unless an older one needs its tombstones."""
+        if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
+                and block in self.blocks:
+            self.say_last()
+            self.blocks.remove(block)
+            self.block_dropped(block)
+        return 0
+
+    cdef int enforce_limits(self) except -1:
+        while self.msgs and self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max:
+            self.forget_message(self.first_seq, False)
+        while self.msgs and self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max:
+            self.forget_message(self.first_seq, False)
+        return 0
+
+    cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
+                              uint64_t payload_size) noexcept nogil:
+        """What a message counts in `bytes`: its record; in memory as the official server counts."""
+        if self.keeps_tombstones:
+            return record_size(subject_size, header_size, payload_size)
+        return MEMORY_OVERHEAD + subject_size + header_size + payload_size

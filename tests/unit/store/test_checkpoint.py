@@ -1,0 +1,207 @@
+"""index.db: left by a clean end, trusted if it fits the blocks, and gone before any change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from store_kit import content, put, sequences
+
+from tradewind.store.contract import StoreLimits
+from tradewind.store.filestore import FileStore
+from tradewind.store.index_file import decode_index
+from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.testing.disk import SimulatedDisk
+
+INDEX = "/disk/S/msgs/index.db"
+
+
+def opened(disk: SimulatedDisk, **settings: Any) -> tuple[FileStore, RecoveryReport]:
+    limits = settings.pop("limits", StoreLimits())
+    return open_store(disk, "/disk/S", "S", limits, now_ns=0, block_bytes_max=500, **settings)
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory("/disk/S", sync=True)
+    return disk
+
+
+def filled(disk: SimulatedDisk) -> FileStore:
+    store, _ = opened(disk)
+    put(store, *[b"s.%d" % (number % 7) for number in range(90)], payload=b"x" * 10)
+    for seq in (1, 5, 50, 51, 52, 89):
+        store.remove(seq)
+    put(store, *[b"s.%d" % (number % 7) for number in range(10)], payload=b"x" * 10)
+    return store
+
+
+def closed(disk: SimulatedDisk) -> object:
+    store = filled(disk)
+    expected = content(store)
+    store.close()
+    return expected
+
+
+def was_trusted(disk: SimulatedDisk, report: RecoveryReport) -> bool:
+    """A rebuild counts the records that it reads; a start with index.db reads none."""
+    return report.records == 0
+
+
+def test_closed_store_opens_without_reading_messages(disk: SimulatedDisk) -> None:
+    expected = closed(disk)
+    disk.calls.clear()
+    store, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert disk.calls["map"] <= 1
+    assert content(store) == expected
+    store.verify()
+
+
+def test_summary_says_what_the_store_holds(disk: SimulatedDisk) -> None:
+    closed(disk)
+    index = decode_index(disk.content_of(INDEX), "S", INDEX)
+    assert (index.messages, index.first_seq, index.last_seq) == (94, 2, 100)
+    assert (index.first_time_ns, index.last_time_ns) == (2, 100)
+    assert sum(index.subjects.totals) == 94
+    assert len(index.subjects.totals) == 7
+    deleted = [seq for block in index.blocks for seq in block.deleted]
+    # Gaps at the edge of a block are seen from the first and last sequences of its neighbours.
+    assert set(deleted) <= {5, 50, 51, 52, 89}
+    assert sum(block.live_bytes for block in index.blocks) == index.live_bytes
+
+
+def test_never_used_store_leaves_a_summary_too(disk: SimulatedDisk) -> None:
+    store, _ = opened(disk)
+    store.close()
+    again, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert (again.state.first_seq, again.state.last_seq) == (0, 0)
+    assert put(again, b"a") == [1]
+
+
+def test_emptied_store_keeps_its_last_sequence(disk: SimulatedDisk) -> None:
+    store = filled(disk)
+    store.purge()
+    store.close()
+    again, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert (again.state.msgs, again.state.first_seq, again.state.last_seq) == (0, 101, 100)
+
+
+@pytest.mark.parametrize("change", ["store", "remove", "skip", "purge", "compact"])
+def test_summary_is_gone_for_good_before_the_first_change(disk: SimulatedDisk, change: str) -> None:
+    closed(disk)
+    store, _ = opened(disk)
+    assert disk.exists(INDEX)
+    {
+        "store": lambda: store.store(b"a", b"", b"", 200),
+        "remove": lambda: store.remove(20),
+        "skip": lambda: store.skip(200, 200),
+        "purge": lambda: store.purge(b"s.3"),
+        "compact": lambda: store.compact(30),
+    }[change]()
+    expected = content(store)
+    store.commit()
+    assert not disk.exists(INDEX)
+    after = disk.crash_losing_unsynced()
+    assert not after.exists(INDEX)
+    again, report = opened(after)
+    assert not was_trusted(after, report)
+    assert content(again) == expected
+
+
+def test_store_that_was_only_read_leaves_the_summary(disk: SimulatedDisk) -> None:
+    expected = closed(disk)
+    store, _ = opened(disk)
+    assert sequences(store)[0] == 2
+    store.next_message((b"s.3",), 0)
+    assert store.begin_commit() is None
+    assert disk.exists(INDEX)
+    store.close()
+    again, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert content(again) == expected
+
+
+def test_opening_alone_changes_nothing(disk: SimulatedDisk) -> None:
+    store, _ = opened(disk)
+    put(store, *[b"a"] * 40)
+    for seq in range(40, 25, -1):
+        store.remove(seq)
+    assert store.last.live_msgs == 0
+    store.close()
+    before = disk.snapshot_tree()
+    store, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert disk.snapshot_tree() == before
+
+
+@pytest.mark.parametrize("offset", [0, 1, 20, -1, -9])
+def test_damaged_summary_is_not_trusted(disk: SimulatedDisk, offset: int) -> None:
+    expected = closed(disk)
+    data = bytearray(disk.content_of(INDEX))
+    data[offset] ^= 1
+    disk.settle_file(INDEX, bytes(data))
+    store, report = opened(disk)
+    assert not was_trusted(disk, report)
+    assert content(store) == expected
+
+
+def test_cut_and_empty_summaries_are_not_trusted(disk: SimulatedDisk) -> None:
+    expected = closed(disk)
+    whole = disk.content_of(INDEX)
+    for size in (0, 1, 8, 20, len(whole) // 2, len(whole) - 1):
+        disk.settle_file(INDEX, whole[:size])
+        store, report = opened(disk)
+        assert not was_trusted(disk, report)
+        assert content(store) == expected
+
+
+def test_summary_of_another_stream_is_not_trusted(disk: SimulatedDisk) -> None:
+    expected = closed(disk)
+    other = SimulatedDisk()
+    other.make_directory("/disk/S", sync=True)
+    stranger, _ = open_store(other, "/disk/S", "T", now_ns=0)
+    put(stranger, b"a")
+    stranger.close()
+    disk.settle_file(INDEX, other.content_of(INDEX))
+    store, report = opened(disk)
+    assert not was_trusted(disk, report)
+    assert content(store) == expected
+
+
+def test_stale_summary_is_not_trusted(disk: SimulatedDisk) -> None:
+    closed(disk)
+    stale = disk.content_of(INDEX)
+    store, _ = opened(disk)
+    put(store, b"new")
+    store.remove(40)
+    store.commit()
+    expected = content(store)
+    disk.settle_file(INDEX, stale)
+    again, report = opened(disk)
+    assert not was_trusted(disk, report)
+    assert content(again) == expected
+
+
+def test_summary_without_its_last_block_is_not_trusted(disk: SimulatedDisk) -> None:
+    closed(disk)
+    store, _ = opened(disk)
+    last = store.last
+    gone = last.live_sequences()
+    disk.remove(last.path)
+    again, report = opened(disk)
+    assert not was_trusted(disk, report)
+    assert again.msgs == 94 - len(gone)
+    assert again.last_seq == 100
+    assert report.lost == gone != []
+
+
+def test_wrong_summary_never_deletes_a_block(disk: SimulatedDisk) -> None:
+    closed(disk)
+    blocks = [name for name in disk.list_directory("/disk/S/msgs") if name.endswith(".blk")]
+    disk.settle_file(INDEX, b"nonsense" * 10)
+    opened(disk)
+    assert set(disk.list_directory("/disk/S/msgs")) >= set(blocks)

@@ -1,0 +1,249 @@
+"""Opening a folder without index.db: everything is read, verified and there again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from store_kit import content, put, sequences
+
+from tradewind.errors import StoreError
+from tradewind.store.contract import NotFoundError, StoreLimits, StoreState
+from tradewind.store.filestore import FileStore
+from tradewind.store.layout import record_bytes
+from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.testing.disk import SimulatedDisk
+
+BLOCKS = "/disk/S/msgs"
+SIZE = record_bytes(1, 0, 40)
+
+
+def opened(disk: SimulatedDisk, **settings: Any) -> tuple[FileStore, RecoveryReport]:
+    limits = settings.pop("limits", StoreLimits())
+    now_ns = settings.pop("now_ns", 0)
+    return open_store(disk, "/disk/S", "S", limits, now_ns=now_ns, **settings)
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory("/disk/S", sync=True)
+    return disk
+
+
+def written(disk: SimulatedDisk, count: int = 30) -> FileStore:
+    """A committed store with some blocks, whose owner is then forgotten.
+
+    `mark_idle` lets the disk know what was synced: without it the last commit counts as unproven.
+    """
+    store, _ = opened(disk, block_bytes_max=500)
+    put(store, *[b"%d" % (number % 3) for number in range(count)], payload=b"x" * 40)
+    store.commit()
+    store.mark_idle()
+    return store
+
+
+def record_position(disk: SimulatedDisk, path: str, seq: int) -> int:
+    """Where the record of a message begins."""
+    data, position = disk.content_of(path), 0
+    while data[position + 4 : position + 12] != seq.to_bytes(8, "little"):
+        position += int.from_bytes(data[position : position + 4], "little") & 0x7FFFFFFF
+    return position
+
+
+def damage(disk: SimulatedDisk, path: str, position: int) -> None:
+    data = bytearray(disk.content_of(path))
+    data[position] ^= 0x10
+    disk.settle_file(path, bytes(data))
+
+
+def test_missing_folders_are_made(disk: SimulatedDisk) -> None:
+    store, report = opened(disk)
+    assert disk.is_directory(BLOCKS)
+    assert report.is_clean
+    assert store.state == StoreState(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_everything_committed_is_there_again(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    for seq in (2, 3, 15, 30):
+        store.remove(seq)
+    store.skip(40, 31)
+    store.commit()
+    again, report = opened(disk.crash_losing_unsynced())
+    assert content(again) == content(store)
+    again.verify()
+    assert report.is_clean
+    assert report.messages == 26
+    assert report.blocks == len(store.blocks)
+    assert report.bytes == sum(block.size for block in again.blocks)
+    assert again.synced_seq == again.last_seq == 40
+
+
+def test_rebuilt_store_goes_on_where_it_was(disk: SimulatedDisk) -> None:
+    written(disk)
+    again, _ = opened(disk)
+    assert put(again, b"new") == [31]
+    again.commit()
+    third, _ = opened(disk)
+    assert third.get(31).subject == b"new"
+
+
+def test_what_was_not_committed_is_not_promised(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    put(store, b"lost")
+    assert store.synced_seq == 30
+    store.flush()
+    assert store.synced_seq == 30
+    again, report = opened(disk.crash_losing_unsynced())
+    assert again.last_seq == 30
+    assert not report.lost
+
+
+def test_block_numbers_may_have_gaps(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    middle = store.blocks[2]
+    for seq in range(middle.first_seq, middle.last_seq + 1):
+        store.remove(seq)
+    store.commit()
+    assert not disk.exists(f"{BLOCKS}/3.blk")
+    again, report = opened(disk)
+    assert report.is_clean
+    assert content(again) == content(store)
+
+
+def test_empty_block_in_between_is_no_damage(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    disk.settle_file(f"{BLOCKS}/{store.last.number + 1}.blk", b"")
+    again, report = opened(disk)
+    assert report.is_clean
+    assert sequences(again) == list(range(1, 31))
+    assert put(again, b"a") == [31]
+
+
+@pytest.mark.parametrize("name", ["7.blk.tmp", "07.blk", "notes.txt", "3.new", "index.db.tmp"])
+def test_files_that_are_no_blocks_are_left_alone(disk: SimulatedDisk, name: str) -> None:
+    written(disk)
+    disk.settle_file(f"{BLOCKS}/{name}", b"whatever")
+    again, report = opened(disk)
+    assert report.is_clean
+    assert again.msgs == 30
+    assert disk.content_of(f"{BLOCKS}/{name}") == b"whatever"
+
+
+@pytest.mark.parametrize("name", ["/disk/S/meta.key", f"{BLOCKS}/1.key"])
+def test_encrypted_stream_is_refused_and_left_as_it_is(disk: SimulatedDisk, name: str) -> None:
+    written(disk)
+    disk.settle_file(name, bytes(64))
+    before = disk.snapshot_tree()
+    with pytest.raises(StoreError, match="encrypted"):
+        opened(disk)
+    assert disk.snapshot_tree() == before
+
+
+def test_interrupted_purge_of_the_official_server_is_finished(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    store.purge()
+    put(store, b"kept")
+    store.commit()
+    number = store.last.number
+    fresh = disk.content_of(store.last.path)
+    old = SimulatedDisk()
+    old.make_directory("/disk/S", sync=True)
+    written(old)
+    old.settle_file(f"/disk/S/__new_msgs__/{number}.blk", fresh)
+    old.settle_file("/disk/S/__msgs__/1.blk", b"old")
+    again, report = opened(old)
+    assert report.is_clean
+    assert (sequences(again), again.last_seq) == ([31], 31)
+    assert not old.exists("/disk/S/__new_msgs__")
+    assert not old.exists("/disk/S/__msgs__")
+
+
+def test_purge_that_had_not_begun_is_forgotten(disk: SimulatedDisk) -> None:
+    written(disk)
+    disk.make_directory("/disk/S/__new_msgs__", sync=True)
+    again, _ = opened(disk)
+    assert again.msgs == 30
+    assert not disk.exists("/disk/S/__new_msgs__")
+
+
+def test_limits_of_the_start_are_applied(disk: SimulatedDisk) -> None:
+    written(disk)
+    again, _ = opened(disk, limits=StoreLimits(msgs_max=7))
+    assert sequences(again) == list(range(24, 31))
+    again.close()
+    again, _ = opened(disk, limits=StoreLimits(age_max_ns=5), now_ns=33)
+    assert sequences(again) == [29, 30]
+
+
+@pytest.mark.parametrize("seq", [1, 2, 13, 29])
+@pytest.mark.parametrize("part", ["length", "sequence", "time", "subject", "payload", "hash"])
+def test_damaged_record_is_lost_alone_and_named(disk: SimulatedDisk, seq: int, part: str) -> None:
+    store = written(disk)
+    block = next(block for block in store.blocks if block.first_seq <= seq <= block.last_seq)
+    path = block.path
+    start = record_position(disk, path, seq)
+    offsets = {"length": 1, "sequence": 5, "time": 13, "subject": 22, "payload": 40}
+    damage(disk, path, start + offsets.get(part, SIZE - 3))
+    again, report = opened(disk)
+    assert sequences(again) == [number for number in range(1, 31) if number != seq]
+    assert report.lost == [seq]
+    assert not report.is_clean
+    assert again.state.lost is not None
+    assert again.state.lost.sequences == (seq,)
+    with pytest.raises(NotFoundError):
+        again.get(seq)
+    assert put(again, b"next") == [31]
+    again.verify()
+
+
+def test_damage_is_kept_aside_and_reported(disk: SimulatedDisk) -> None:
+    store = written(disk)
+    path = store.blocks[1].path
+    before = disk.content_of(path)
+    start = record_position(disk, path, store.blocks[1].first_seq + 1)
+    damage(disk, path, start + 30)
+    _, report = opened(disk)
+    (entry,) = report.damage
+    assert (entry.block, entry.offset, entry.size, entry.torn) == (2, start, SIZE, False)
+    saved = disk.content_of(f"/disk/S/damage/{entry.saved_as}")
+    assert [a == b for a, b in zip(saved, before[start : start + SIZE], strict=True)].count(
+        False
+    ) == 1
+    reports = [name for name in disk.list_directory("/disk/S/damage") if name.endswith(".json")]
+    written_report = msgspec.json.decode(disk.content_of(f"/disk/S/damage/{reports[0]}"))
+    assert written_report["lost"] == report.lost
+    again, second = opened(disk)
+    assert second.is_clean
+    assert again.msgs == 29
+
+
+@pytest.mark.parametrize("cut", [1, 8, 30, SIZE - 1])
+def test_torn_end_is_cut_and_nothing_is_lost(disk: SimulatedDisk, cut: int) -> None:
+    store = written(disk)
+    put(store, b"torn", payload=b"x" * 40)
+    store.flush()
+    path = store.last.path
+    whole = disk.content_of(path)
+    start = record_position(disk, path, 31)
+    disk.settle_file(path, whole[: start + SIZE + 3 - cut])
+    again, report = opened(disk)
+    assert not report.lost
+    assert sequences(again) == list(range(1, 31))
+    assert put(again, b"new") == [31]
+    again.commit()
+    third, _ = opened(disk)
+    assert third.get(31).subject == b"new"
+
+
+def test_progress_is_told_while_much_is_read(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(disk)
+    monkeypatch.setattr("tradewind.store.recover.PROGRESS_BYTES", 600)
+    told: list[int] = []
+    opened(disk, progress=lambda done, _: told.append(done))
+    assert len(told) >= 2
+    assert told == sorted(told)
