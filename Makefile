@@ -8,7 +8,7 @@ PORT ?= 4222
 MONITOR_PORT ?= 8222
 WORKERS ?= 2
 
-.PHONY: run test quick lint bench build sanitize thorough clean
+.PHONY: run test quick lint bench build sanitize thorough crash clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -55,6 +55,10 @@ sanitize: build
 # The same tests as always with twenty times the random cases.
 thorough: build
 	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults
+
+# Power failures at every step of random workloads, for as long as wanted.
+crash: build
+	$(BIN)/python tools/crash.py $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

@@ -5,8 +5,8 @@
 Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
 disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
 opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
-the stores are opened again. The rules are in tests/faults/store_verdict.py and store_damage.py,
-docs/DURABILITY.md explains them. Everything follows from the seeds: a failure is printed with
+the stores are opened again. The rules are in tests/nightly/store_verdict.py and store_damage.py,
+docs/STORE.md says what is known. Everything follows from the seeds: a failure is printed with
 all that is needed to see it again. Exits with 1 if there was one.
 """
 
@@ -20,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "nightly"))
 
 from store_damage import damage_seed
 from store_verdict import Count, Explorer
+
 from store_workloads import Workload, random_workload, scripted_workloads
 
 WORKLOAD_LENGTHS = (20, 40, 80)
@@ -56,7 +57,7 @@ def workload_of(seed: int) -> Workload:
 def explored(workload: Workload, seed: int) -> Count:
     """All power failures of one workload; what stops the workload itself counts as a failure."""
     count = Count()
-    explorer = Explorer(workload, seeds=12, deep=True, count=count)
+    explorer = Explorer(workload, seeds=12, cut_share=10, count=count)
     explorer.run(
         seed,
         sync_persists_names=seed % 3 == 0,

@@ -266,8 +266,16 @@ class FileStore(MessageStore):
         """What recovery could not read."""
         return self._lost
 
-    def recovered(self, marked: Position) -> None:
-        """Told by recovery: what was read counts as synced; `marked` is what the disk says."""
+    def recovered(self, marked: Position, *, sync: bool = False) -> None:
+        """Told by recovery: what was read counts as synced; `marked` is what the disk says.
+
+        `sync`: a process that was killed may have left bytes that are only in the system's memory.
+        """
+        if sync:
+            for block in self.blocks:
+                if block.number >= marked[0]:
+                    block.file.sync()
+            self.disk.sync_directory(self.folder)
         self.synced_seq = self.last_seq
         self._synced_position = self._clean = (self.last.number, self.last.written)
         self._marked_position = marked

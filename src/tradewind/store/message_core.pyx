@@ -192,8 +192,9 @@ cdef class MessageCore:
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
             block = <Block>self.blocks[0]
             self.say_last()
-            del self.blocks[0]
-            self.block_dropped(block)
+            if self.blocks[0] is block:
+                del self.blocks[0]
+                self.block_dropped(block)
         for block in list(self.blocks):
             self.drop_if_empty(block)
 
@@ -401,6 +402,7 @@ cdef class MessageCore:
             # Whatever can fail comes first: memory and disk must not disagree about this message.
             self.mark_floor()
             self.prepare_room(RECORD_MIN, self.last_seq)
+            self.load_index(block)
             if block.read(seq, &record) != 0:
                 return 1
         entry = self.index.find(record.subject, record.subject_size)
@@ -438,16 +440,17 @@ cdef class MessageCore:
         of those is deleted the limit has room again, and after a crash it would let the removed
         ones come back.
         """
-        cdef uint64_t seq
+        cdef uint64_t seq, floor
         if self.limit_floor <= self.marked_floor or not self.blocks:
             return 0
         # Only records that are still on disk need one: a block of them or two.
         seq = max(self.marked_floor, <uint64_t>self.lowest_on_disk())
-        while seq < self.limit_floor:
+        floor = self.limit_floor
+        self.marked_floor = floor       # first: a new block on the way comes back here
+        while seq < floor:
             self.prepare_room(RECORD_MIN, self.last_seq)
             self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
             seq += 1
-        self.marked_floor = self.limit_floor
         return 0
 
     cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
@@ -472,8 +475,9 @@ cdef class MessageCore:
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
             block = <Block>self.blocks[0]
             self.say_last()
-            del self.blocks[0]
-            self.block_dropped(block)
+            if self.blocks[0] is block:
+                del self.blocks[0]
+                self.block_dropped(block)
         while index < len(self.blocks):
             block = <Block>self.blocks[index]
             if block.live_msgs:
@@ -490,6 +494,7 @@ cdef class MessageCore:
                 and self.said_last_block == self.last.number:
             return 0
         if self.read(self.last_seq, &record) != 0:
+            self.mark_floor()
             self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
         self.said_last_seq = self.last_seq
         self.said_last_block = self.last.number
@@ -500,8 +505,10 @@ cdef class MessageCore:
         if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
                 and block in self.blocks:
             self.say_last()
-            self.blocks.remove(block)
-            self.block_dropped(block)
+            # To say it may have started a new block, and that may have dropped this one.
+            if block in self.blocks:
+                self.blocks.remove(block)
+                self.block_dropped(block)
         return 0
 
     cdef int enforce_limits(self) except -1:

@@ -1,7 +1,7 @@
 """What everybody calls on a store of messages: the contract of `contract.py`, on top of the core.
 
-Owns nothing: every method is a way to ask or tell `MessageCore` something from Python. As it is, the
-class keeps its messages in memory; `FileStore` is the one on disk.
+Owns nothing: every method is a way to ask or tell `MessageCore` something from Python. As it is,
+the class keeps its messages in memory; `FileStore` is the one on disk.
 """
 
 from itertools import islice

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
 LOST_LISTED_MAX = 100_000
 RECORD_BYTES_MIN = 30
+# How our own marks begin: their length, and a tombstone of sequence 0.
+OUR_MARK_HEAD = b"\x1e\0\0\0" + (1 << 62).to_bytes(8, "little")
 PROGRESS_BYTES = 256 * 1024 * 1024
 
 
@@ -103,7 +105,11 @@ class Recovery:
         store = FileStore(self._disk, self._messages, self._name, limits, **settings)
         numbers = block_numbers(names)
         self._index = index = read_checkpoint(self._disk, self._messages, self._name)
-        if index is not None and fits(index, self._disk, self._messages, numbers):
+        usable = index is not None and fits(index, self._disk, self._messages, numbers)
+        if index is not None and usable and self._needs_tombstones(limits, numbers[-1]):
+            self._rebuild(store, numbers)
+            self._follow(store, index)
+        elif index is not None and usable:
             adopt_checkpoint(store, index, numbers)
             self.report.blocks, self.report.messages = len(numbers), store.msgs
             store.recovered((0, 0))
@@ -115,6 +121,28 @@ class Recovery:
             store.set_lost(LostMessages(tuple(self.report.lost), size))
         store.apply_limits(now_ns)
         return store
+
+    def _needs_tombstones(self, limits: StoreLimits, number: int) -> bool:
+        """Whether only this index.db knows what a limit removed, as with the official server.
+
+        We do, and end a block with a mark when we close; then the blocks alone say the same.
+        """
+        if limits.msgs_max <= 0 and limits.bytes_max <= 0 and limits.subject_msgs_max <= 0:
+            return False
+        with self._disk.open(f"{self._messages}/{block_file_name(number)}") as file:
+            size = file.size
+            end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
+        return end != OUR_MARK_HEAD
+
+    def _follow(self, store: FileStore, index: StreamIndex) -> None:
+        """Say in the blocks what the summary alone knew, before it goes with our first change."""
+        listed = {block.number: block for block in index.blocks}
+        for block in list(store.blocks):
+            entry = listed.get(block.number)
+            for seq in block.live_sequences():
+                if entry is None or seq < entry.first_seq or seq in entry.deleted:
+                    store.remove(seq)
+        store.commit()
 
     def _finish_purge(self) -> None:
         """A purge of the official server that was cut off: see its `__msgs__` folders."""
@@ -147,11 +175,11 @@ class Recovery:
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
-        stamps = [stamp for _, report in found for _, stamp, _ in report.tombstones]
-        last_timestamp = max([0, *stamps, *(block.last_timestamp for block in blocks)])
+        stamps = [(seq, stamp) for _, report in found for seq, stamp, _ in report.tombstones]
+        _, last_timestamp = max([(0, 0), *stamps, *(report.newest for _, report in found)])
         store.adopt(blocks, last_seq, last_timestamp)
         self._apply_removals(store, found)
-        store.recovered(self._synced or (0, 0))
+        store.recovered(self._synced or (0, 0), sync=True)
         self._compare_with_index(store, numbers)
         self.report.messages = store.msgs
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tradewind.errors import CorruptRecord
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
@@ -47,6 +47,7 @@ class BlockReport:
     tombstones: list = field(default_factory=list)      # (sequence, timestamp, offset)
     marks: list = field(default_factory=list)           # (kind, value, offset)
     damage: list = field(default_factory=list)          # Damage
+    newest: tuple = (0, 0)                              # sequence and timestamp of the last message
     records: int = 0
     ttl_count: int = 0
     schedule_count: int = 0
@@ -153,6 +154,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     Gives a BlockReport. `after_seq` is the last sequence of the block before: messages at or
     below it are ignored.
     """
+    cdef uint64_t newest_seq = 0
+    cdef int64_t newest_timestamp = 0
     cdef uint64_t position = 0, next_position, last = after_seq
     cdef const char* data
     cdef Record record
@@ -187,6 +190,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
                 block.skip_to(record.seq)
             else:
                 take_message(block, index, &record, position, report)
+                newest_seq = record.seq
+                newest_timestamp = record.timestamp
             last = record.seq
         elif record.seq > after_seq and not record.erased \
                 and block._offset_of(record.seq) == NO_RECORD:
@@ -196,6 +201,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
         report.good_bytes = position
     block.verified = not report.damage
     block.tombstones = len(report.tombstones)
+    report.newest = newest_seq, newest_timestamp
     block.ttl_count = report.ttl_count
     block.schedule_count = report.schedule_count
     if block.live_msgs == 0 and report.tombstones:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from store_verdict import content_of, examine, judge
+
 from store_workloads import (
     FOLDER,
     Ledger,
@@ -18,7 +19,6 @@ from store_workloads import (
     random_workload,
     scripted_workloads,
 )
-
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.disk import Operation

@@ -26,8 +26,8 @@ from store_damage import (
     written_lost,
 )
 from store_verdict import content_of
-from store_workloads import open_workload
 
+from store_workloads import open_workload
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.contract import NotFoundError

@@ -64,7 +64,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
     if messages:
         missing = [s for s in range(first_seq, state.last_seq + 1) if s not in messages]
         facts["deleted"] = (state.deleted, len(missing))
-        facts["deleted sequences"] = (store.deleted_sequences(), missing)
+        facts["deleted sequences"] = (store.deleted_sequences(len(missing) + 1), missing)
     problems += [f"{k}: says {said}, is {is_}" for k, (said, is_) in facts.items() if said != is_]
     if max(messages, default=0) > state.last_seq:
         problems.append(f"last_seq {state.last_seq} is below message {max(messages)}")
@@ -124,8 +124,7 @@ def _cut_recovery(before: SimulatedDisk, workload: Workload, now_ns: int, outcom
         else:
             return
         variants = [disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()]
-        variants += [disk.crash(seed) for seed in range(3)]
-        for variant in variants:
+        for variant in [*variants, disk.crash(stop_at)]:
             outcome.recoveries_cut += 1
             store, report = open_workload(variant, workload, now_ns)
             _expect_same(f"recovery cut off at {stop_at}", store, outcome, outcome.problems)
@@ -215,10 +214,11 @@ class Count:
 class Explorer:
     """Runs a workload once and crashes it, on copies, in front of each step and at the end."""
 
-    def __init__(self, workload: Workload, *, seeds: int, deep: bool, count: Count) -> None:
+    def __init__(self, workload: Workload, *, seeds: int, cut_share: int, count: Count) -> None:
+        """`seeds` chances per step; one of `cut_share` recoveries is cut off everywhere (0: none)."""
         self._workload = workload
         self._seeds = seeds
-        self._deep = deep
+        self._cut_share = cut_share
         self.count = count
         self._outcomes: dict[bytes, Outcome] = {}
 
@@ -265,7 +265,8 @@ class Explorer:
         outcome = self._outcomes.get(digest)
         if outcome is None:
             self.count.distinct += 1
-            outcome = examine(disk, self._workload, ledger.now_ns, deep=self._deep)
+            deep = self._cut_share > 0 and digest[0] % self._cut_share == 0
+            outcome = examine(disk, self._workload, ledger.now_ns, deep=deep)
             self.count.recoveries_cut += outcome.recoveries_cut
             self._outcomes[digest] = outcome
         return outcome

@@ -307,7 +307,7 @@ def random_workload(seed: int, length: int = 40) -> Workload:
     """Any operations in any order; the same seed gives the same workload."""
     random = Random(seed)
     limits = random.choice(LIMITS)
-    block_bytes_max = random.choice((100, 200, 400, 1000, 5000))
+    block_bytes_max = random.choice((250, 400, 700, 1500, 5000))
     makers: list[Callable[[Random], list[Step]]] = [_stores] * 8 + [
         _removal,
         _removal,
@@ -360,7 +360,7 @@ def store_step(payload: bytes = b"x" * 20, subject: bytes = b"a") -> Step:
 
 def scripted_workloads() -> Iterator[Workload]:
     """The stories that every store has to survive, each under the limit that makes it hard."""
-    message, large = store_step(), store_step(b"y" * 300)
+    message, large = store_step(b"x" * 60), store_step(b"y" * 300)
     commit, begin, finish = ("commit",), ("begin",), ("finish",)
     fill = (message, message, large, commit, large, message, commit)
     yield Workload("appends in batches over blocks", fill * 2)
@@ -376,13 +376,13 @@ def scripted_workloads() -> Iterator[Workload]:
         "last value of a key while a commit is under way",
         (message, commit, message, begin, message, large, finish, large, begin, finish, commit),
         StoreLimits(subject_msgs_max=1),
-        100,
+        250,
     )
     yield Workload(
         "last value of all while a commit is under way",
         (message, commit, message, begin, message, large, finish, large, begin, finish, commit),
         StoreLimits(msgs_max=1),
-        100,
+        250,
     )
     removals = (("remove", 0.0, False), ("remove", 0.5, True), commit, ("remove", 1.0, False))
     yield Workload("removals from every place", (*fill, *removals, commit, message, begin) * 2)
@@ -390,7 +390,7 @@ def scripted_workloads() -> Iterator[Workload]:
         "limit makes room, then a removal",
         (*[message] * 6, commit, ("remove", 1.0, False), commit, message, commit),
         StoreLimits(msgs_max=3),
-        100,
+        250,
     )
     yield Workload(
         "compaction into the future",

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from store_verdict import Content, consistency_problems, content_of
-from store_workloads import FOLDER, Run, Workload, open_workload, random_workload
 
+from store_workloads import FOLDER, Run, Workload, open_workload, random_workload
 from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.recover import RecoveryReport
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
@@ -360,7 +360,7 @@ def damage_workload(seed: int) -> Workload:
     ]
     limits = (StoreLimits(), StoreLimits(msgs_max=20), StoreLimits(subject_msgs_max=4))[seed % 3]
     last = [("store", b"last", b"", b"message %d" % number) for number in range(3)]
-    return Workload(f"damage {seed}", (*steps, *last), limits, (200, 1000, 5000)[seed % 3])
+    return Workload(f"damage {seed}", (*steps, *last), limits, (300, 1000, 5000)[seed % 3])
 
 
 def harmed(store: Store, harm: Harm, seed: int) -> tuple[SimulatedDisk, str]:

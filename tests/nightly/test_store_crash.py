@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 from store_verdict import Count, Explorer, content_of, examine, judge
+
 from store_workloads import (
     Run,
     WatchedDisk,
@@ -16,16 +17,15 @@ from store_workloads import (
     random_workload,
     scripted_workloads,
 )
-
 from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 
 SCRIPTED = list(scripted_workloads())
 scripted = pytest.mark.parametrize("workload", SCRIPTED, ids=lambda workload: workload.name)
 
 
-def explored(workload: Workload, *, seeds: int, seed: int = 1, deep: bool = True) -> Count:
+def explored(workload: Workload, *, seeds: int, seed: int = 1, cut_share: int = 6) -> Count:
     count = Count()
-    Explorer(workload, seeds=seeds, deep=deep, count=count).run(seed)
+    Explorer(workload, seeds=seeds, cut_share=cut_share, count=count).run(seed)
     return count
 
 
@@ -48,7 +48,7 @@ def test_file_systems_that_persist_new_names_with_the_data_are_no_worse(
     workload: Workload,
 ) -> None:
     count = Count()
-    explorer = Explorer(workload, seeds=3, deep=False, count=count)
+    explorer = Explorer(workload, seeds=3, cut_share=0, count=count)
     explorer.run(2, sync_persists_names=True)
     assert not count.failures, count.failures[:3]
 
@@ -56,7 +56,7 @@ def test_file_systems_that_persist_new_names_with_the_data_are_no_worse(
 @scripted
 def test_writes_that_arrive_in_small_parts_are_survived(workload: Workload) -> None:
     count = Count()
-    explorer = Explorer(workload, seeds=2, deep=False, count=count)
+    explorer = Explorer(workload, seeds=2, cut_share=0, count=count)
     explorer.run(3, short_write_bytes=70)
     assert not count.failures, count.failures[:3]
 
@@ -119,18 +119,18 @@ def test_watched_run_sees_the_disks_of_runs_that_really_stop() -> None:
 
 def test_store_whose_data_is_never_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedFile, "sync", lambda self: None)
-    failures = explored(SCRIPTED[0], seeds=2, deep=False).failures
+    failures = explored(SCRIPTED[0], seeds=2, cut_share=0).failures
     assert any("is lost" in problem for failure in failures for problem in failure.problems)
 
 
 def test_store_whose_names_are_never_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedDisk, "sync_directory", lambda self, path: None)
-    failures = explored(SCRIPTED[0], seeds=2, deep=False).failures
+    failures = explored(SCRIPTED[0], seeds=2, cut_share=0).failures
     assert any("is lost" in problem for failure in failures for problem in failure.problems)
 
 
 def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "removals from every place")
     monkeypatch.setattr("tradewind.store.recover.FileStore.forget", lambda self, seq: False)
-    failures = explored(workload, seeds=1, deep=False).failures
+    failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
