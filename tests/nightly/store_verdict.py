@@ -215,7 +215,7 @@ class Explorer:
     """Runs a workload once and crashes it, on copies, in front of each step and at the end."""
 
     def __init__(self, workload: Workload, *, seeds: int, cut_share: int, count: Count) -> None:
-        """`seeds` chances per step; one of `cut_share` recoveries is cut off everywhere (0: none)."""
+        """`seeds` chances per step; one of `cut_share` recoveries is cut off everywhere."""
         self._workload = workload
         self._seeds = seeds
         self._cut_share = cut_share

@@ -19,7 +19,7 @@ class BlockReport:
     tombstones: list[tuple[int, int, int]] = field(default_factory=list)
     marks: list[tuple[int, int, int]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    newest: tuple[int, int]
+    newest: tuple[int, int] = ...
     records: int = 0
     ttl_count: int = 0
     schedule_count: int = 0
