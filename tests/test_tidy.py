@@ -25,7 +25,7 @@ LINE_CHARACTERS_MAX = 100
 # Packages that take time, randomness and I/O as arguments.
 PURE = ("broker", "route", "wire")
 IMPURE_CALLS = re.compile(r"\b(time\.(time|monotonic)(_ns)?|time\.sleep|open|print|socket\.)\(")
-CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?:cdef|cpdef|def)\b[^=]*\(.*$")
+CYTHON_FUNCTION = re.compile(r"^(?P<indent> *)(?!cdef class)(?:cdef|cpdef|def)\b[^=]*\(.*$")
 
 
 def relative(path: Path) -> str:

@@ -20,7 +20,7 @@ import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.block import Block
-from tradewind.store.checkpoint import adopt_checkpoint, fits, read_checkpoint
+from tradewind.store.checkpoint import adopt_checkpoint, fits, known_time, read_checkpoint
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.filestore import FileStore, Position
 from tradewind.store.layout import block_file_name, block_numbers, is_encrypted
@@ -177,7 +177,7 @@ class Recovery:
         last_seq = max(block.last_seq for block in blocks)
         stamps = [(seq, stamp) for _, report in found for seq, stamp, _ in report.tombstones]
         _, last_timestamp = max([(0, 0), *stamps, *(report.newest for _, report in found)])
-        store.adopt(blocks, last_seq, last_timestamp)
+        store.adopt(blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
         store.recovered(self._synced or (0, 0), sync=True)
         self._compare_with_index(store, numbers)
