@@ -7,6 +7,9 @@ CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd')
 PORT ?= 4222
 MONITOR_PORT ?= 8222
 WORKERS ?= 2
+# What tells within a minute whether a change is sane; `make test` runs everything.
+QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
+	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py
 
 .PHONY: run test quick lint bench build sanitize thorough crash clean
 .DEFAULT_GOAL := build
@@ -42,7 +45,7 @@ test: build lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
-	$(BIN)/python -m pytest -n $(WORKERS) tests/unit tests/model tests/test_tidy.py
+	$(BIN)/python -m pytest -n $(WORKERS) $(QUICK_TESTS)
 
 # Ratios to the official server, in one run; ARGS="--quick" for a smoke test.
 bench: build
