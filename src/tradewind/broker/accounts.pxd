@@ -1,6 +1,7 @@
 """State of an account; the code is in accounts.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
+from tradewind.broker.state cimport Hook
 from tradewind.route.sublist cimport Sublist
 
 
@@ -17,3 +18,6 @@ cdef class Account:
     cdef public uint64_t in_bytes
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
+
+    cdef size_t attach(self, bytes subject, Hook hook, object target) except 0
+    cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0

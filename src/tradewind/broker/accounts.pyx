@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 cimport cython
 from libc.stdint cimport uint32_t
+from tradewind.broker.state cimport Hook
 from tradewind.route.sublist cimport (
     Match, QueueGroup, Subscription, subject_valid, subscription_free, subscription_new)
 
@@ -99,17 +100,24 @@ cdef class Account:
         """Have `handler(InternalMessage)` called after each turn in which a message arrived; gives
         a token.
         """
-        cdef bytes name = subject.encode()
-        cdef bytes group = queue.encode()
+        return self._add_internal(subject.encode(), NULL, handler, queue.encode())
+
+    cdef size_t attach(self, bytes subject, Hook hook, object target) except 0:
+        """Have `hook` called with `target` for each message at once; gives a token."""
+        return self._add_internal(subject, <void*>hook, target, b"")
+
+    cdef size_t _add_internal(self, bytes name, void* hook, object handler,
+                              bytes group) except 0:
         cdef InternalSubscription entry = InternalSubscription()
         if not subject_valid(name, <uint32_t>len(name), False):
-            raise ValueError(f"invalid subject {subject!r}")
+            raise ValueError(f"invalid subject {name.decode('utf-8', 'replace')!r}")
         entry.handler = handler
         entry.subscription = subscription_new(
             name, <uint32_t>len(name), group, <uint32_t>len(group), b"", 0)
         if entry.subscription == NULL:
             raise MemoryError
         entry.subscription.handler = <void*>handler
+        entry.subscription.hook = hook
         if self.sublist.insert(entry.subscription) != 0:
             raise MemoryError
         self._internal[<size_t>entry.subscription] = entry

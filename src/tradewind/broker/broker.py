@@ -20,6 +20,7 @@ from tradewind.broker.admission import Admission
 from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
+    Engine,
     Observer,
     RemoteAddress,
     Totals,
@@ -69,6 +70,7 @@ class Broker:
         self.closed: deque[ClosedSession] = deque(maxlen=options.max_closed_clients)
         self.deadlines = Deadlines()
         self.observers: list[Observer] = []
+        self.engine: Engine | None = None
         self._random = random.Random(seed)  # noqa: S311 - spreads pings, keeps no secret
         self._seed = seed & (2**64 - 1)
         self.router = Router(self._seed)
@@ -303,6 +305,8 @@ class Broker:
         resume or close.
         """
         self.router.run_internal(self._service_failed)
+        if self.engine is not None:
+            self.engine.end_turn()
         touched = self.router.take_touched()
         for session in touched:
             if session.doom and not session.is_closed:

@@ -36,6 +36,12 @@ class Observer(Protocol):
     def on_auth_error(self, session: Session, reason: str) -> None: ...  # noqa: D102
 
 
+class Engine(Protocol):
+    """Whatever stores and sends messages by itself, after the clients had their turn."""
+
+    def end_turn(self) -> None: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
     """The peer's address as the log and INFO show it."""

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.state cimport Message, SessionState
+from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport Match, Subscription, SubscriptionArray
 
 cdef enum:
@@ -17,6 +18,8 @@ cdef class Router:
     cdef bint _pressure                 # some outbox grew large: end the turn early
     cdef public object on_trace         # None, or called for every delivery
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
+    cdef readonly size_t largest_pending    # at the fullest receiver of the last publish
+    cdef readonly Turn turn
     cdef readonly uint64_t in_msgs
     cdef readonly uint64_t in_bytes
     cdef readonly uint64_t out_msgs
@@ -24,6 +27,8 @@ cdef class Router:
 
     cdef int touch(self, SessionState* state) except -1
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF
+    cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
+                             Message* message) except? 0xFFFFFFFF
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept

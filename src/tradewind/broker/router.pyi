@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from tradewind.broker.accounts import Account, InternalMessage, SubscriptionInfo
 from tradewind.broker.session import Session
+from tradewind.broker.turn import Turn
 
 class Router:
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
@@ -12,6 +13,10 @@ class Router:
     def has_work(self) -> bool: ...
     @property
     def crowded_count(self) -> int: ...
+    @property
+    def turn(self) -> Turn: ...
+    @property
+    def largest_pending(self) -> int: ...
     @property
     def in_msgs(self) -> int: ...
     @property

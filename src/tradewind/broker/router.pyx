@@ -3,12 +3,13 @@
 Owns the list of sessions touched in this turn and the server-wide message counters. It never writes
 to a socket, never closes a session (it marks it doomed and the broker closes it when the turn
 ends), and never calls a service inside a delivery: their messages are queued and handed over by
-`run_internal`, so no Python code can change the routing table while it is being walked.
+`run_internal`, so no Python code can change the routing table while it is being walked. The
+exception are hooks, which take a message at once and promise to leave the routing table alone.
 """
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
-from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING
+from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport QueueGroup, subscription_free
 from tradewind.route.table cimport table_hash, table_remove
@@ -30,6 +31,7 @@ cdef class Router:
         self.random_state = (<uint64_t>seed) | 1
         self.touched = []
         self.internal = []
+        self.turn = Turn()
         self.exhausted.items = NULL
         self.exhausted.count = 0
         self.exhausted.capacity = 0
@@ -72,14 +74,23 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched) or bool(self.internal)
+        return bool(self.touched) or bool(self.internal) or self.turn.has_work
 
     # -------------------------------------------------------------- publish
 
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF:
         """Deliver to every match; gives the number of receivers (services included)."""
-        cdef Match* match = account.sublist.match(message.subject, message.subject_size)
+        return self.publish_as(account, message.subject, message.subject_size, message)
+
+    cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
+                             Message* message) except? 0xFFFFFFFF:
+        """The same to the subscribers of `route`; they see the message's own subject.
+
+        `largest_pending` says afterwards how much waits for the fullest of them.
+        """
+        cdef Match* match = account.sublist.match(route, route_size)
         cdef uint32_t delivered = 0, index
+        self.largest_pending = 0
         if match == NULL:
             return 0
         try:
@@ -119,6 +130,8 @@ cdef class Router:
         if subscription.removed:
             return False
         if target == NULL:
+            if subscription.hook != NULL:
+                return (<Hook>subscription.hook)(subscription.handler, message)
             self._deliver_internal(account, subscription, message)
             return True
         if target.closed or target.doom:
@@ -201,6 +214,8 @@ cdef class Router:
         if pending > PRESSURE_BYTES:
             self._pressure = True
         pending += target.link_pending
+        if pending > self.largest_pending:
+            self.largest_pending = pending
         if pending > target.pending_max - target.pending_max // 4:
             self.crowded_count += 1
             if pending > target.pending_max:

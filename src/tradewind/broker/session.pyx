@@ -239,6 +239,7 @@ cdef class Session:
         self.offer_kind = OFFER_NONE
         self.offered_room = 0
         self.last_activity_ns = now_ns
+        self.router.turn.now_ns = now_ns
         self.stall_spent = False
         if self.state.closed or kind == OFFER_NONE:
             return
@@ -256,6 +257,7 @@ cdef class Session:
         cdef const char* start = data
         cdef size_t size = len(data)
         self.last_activity_ns = now_ns
+        self.router.turn.now_ns = now_ns
         self.stall_spent = False
         if self.state.closed:
             return

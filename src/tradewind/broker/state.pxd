@@ -39,3 +39,8 @@ ctypedef struct Message:
     uint32_t reply_size
     size_t header_size
     size_t total_size
+
+# Called for each message that reaches an attached subscription, in the middle of its delivery: it
+# must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message
+# and 0 if it is no receiver.
+ctypedef int (*Hook)(void* target, Message* message) except -1

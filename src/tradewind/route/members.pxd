@@ -16,6 +16,7 @@ cdef enum:
 ctypedef struct Subscription:
     void* owner             # whoever receives: a SessionState of the broker; NULL: internal
     void* handler           # a borrowed Python object for an internal subscription, else NULL
+    void* hook              # called with `handler` at once (a Hook of the broker); NULL: queued
     int64_t delivered
     int64_t delivered_max   # 0: no limit
     char* subject           # these three lie behind the struct in the same heap block

@@ -1,0 +1,17 @@
+"""State of a turn; the code and the explanation are in turn.pyx."""
+
+from libc.stdint cimport int64_t
+
+cdef class Participant:
+    cdef bint is_dirty                  # listed in `dirty` of the turn
+    cdef bint is_woken                  # ... in `woken`
+
+cdef class Turn:
+    cdef public int64_t now_ns          # wall clock
+    cdef public int64_t monotonic_ns
+    cdef list dirty
+    cdef list woken
+    cdef list deferred
+
+    cdef int mark_dirty(self, Participant participant) except -1
+    cdef int wake(self, Participant participant) except -1

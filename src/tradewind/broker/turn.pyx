@@ -1,0 +1,77 @@
+"""What one turn of the event loop has left to do for the engine: who changed, who may go on.
+
+Owns the times of the turn and three lists: participants that have something to write (`dirty`),
+participants that may have something to send (`woken`), and messages that the server published to
+itself and that are handed on only when no delivery is under way (`deferred`). It calls nobody: the
+engine takes the lists at the end of the turn.
+"""
+
+
+cdef class Participant:
+    """Whatever a turn can list, each at most once: streams and consumers."""
+
+
+cdef class Turn:
+    """One per broker, used again and again."""
+
+    def __cinit__(self):
+        self.dirty = []
+        self.woken = []
+        self.deferred = []
+
+    cdef int mark_dirty(self, Participant participant) except -1:
+        """It has something to write at the end of this turn."""
+        if not participant.is_dirty:
+            participant.is_dirty = True
+            self.dirty.append(participant)
+        return 0
+
+    cdef int wake(self, Participant participant) except -1:
+        """It may have something to send at the end of this turn."""
+        if not participant.is_woken:
+            participant.is_woken = True
+            self.woken.append(participant)
+        return 0
+
+    def add_dirty(self, Participant participant not None):
+        """`mark_dirty` for Python callers."""
+        self.mark_dirty(participant)
+
+    def add_woken(self, Participant participant not None):
+        """`wake` for Python callers."""
+        self.wake(participant)
+
+    def defer(self, handler, bytes subject not None, bytes reply not None, bytes header not None,
+              bytes payload not None):
+        """Have handler(subject, reply, header, payload) called later in this turn."""
+        self.deferred.append((handler, subject, reply, header, payload))
+
+    def take_dirty(self):
+        """The participants with something to write; each may be listed again from now on."""
+        cdef list taken = self.dirty
+        cdef Participant participant
+        self.dirty = []
+        for participant in taken:
+            participant.is_dirty = False
+        return taken
+
+    def take_woken(self):
+        """The participants with something to send; each may be listed again from now on."""
+        cdef list taken = self.woken
+        cdef Participant participant
+        self.woken = []
+        for participant in taken:
+            participant.is_woken = False
+        return taken
+
+    def take_deferred(self, count_max=1000):
+        """Up to `count_max` deferred messages, oldest first, as tuples that begin with the handler.
+        """
+        cdef list taken = self.deferred[:count_max]
+        del self.deferred[:count_max]
+        return taken
+
+    @property
+    def has_work(self):
+        """Whether the engine has to look at it."""
+        return bool(self.dirty) or bool(self.woken) or bool(self.deferred)
