@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 
 from tradewind.store.disk import Disk, DiskFile
+from tradewind.store.open_files import BlockFile
 from tradewind.store.sequence_set import SequenceSet
 
 class Block:
@@ -13,7 +14,7 @@ class Block:
     def number(self) -> int: ...
     # A block in memory has none; whoever asks for it knows that it is in a file.
     @property
-    def file(self) -> DiskFile: ...
+    def file(self) -> BlockFile: ...
     @property
     def path(self) -> str: ...
     @property

@@ -152,7 +152,6 @@ cdef class Block:
         records_free(&self.records)
         self.file.close()
         disk.write_file_atomically(path, content)
-        self.file = disk.open(path)
         self.size = self.written = len(content)
         self.compressed = False
 

@@ -99,7 +99,7 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
     seq = 0
     for number in numbers:
         block = Block(
-            store.name, number, store.disk.open(f"{store.folder}/{block_file_name(number)}")
+            store.name, number, store.files.file(f"{store.folder}/{block_file_name(number)}")
         )
         block.adopt_size()
         block.adopt_unverified()

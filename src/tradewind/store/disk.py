@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
+import resource
 import shutil
 import stat
 import weakref
@@ -43,6 +43,7 @@ from contextlib import suppress
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
+from tradewind.store.mapping import FileMapping
 
 Buffer = bytes | bytearray | memoryview
 Operation = Literal[
@@ -69,6 +70,7 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 # The official server's name for a file that is about to replace another one.
 TEMPORARY_SUFFIX = ".tmp"
+BLOCK_FILES_MAX = 256
 
 
 class DiskError(StoreError):
@@ -157,7 +159,7 @@ class DiskFile(Protocol):
         Whether it shows later writes is not promised: map again. The file must not be cut below
         the size of a mapping in use, because a read of what is gone kills the process (SIGBUS);
         a bad sector under a mapping does the same, so bytes of unproven health are fetched by
-        `read`, which raises. Each mapping holds one descriptor until it is released.
+        `read`, which raises. A mapping holds no descriptor.
         """
 
     def truncate(self, size: int) -> None:
@@ -195,6 +197,8 @@ class Disk(Protocol):
     """A file system below one root folder."""
 
     root: str
+    # How many block files may be open at a time, see `store.open_files`.
+    block_files_max: int = BLOCK_FILES_MAX
 
     def open(self, path: str) -> DiskFile:
         """An existing file, for reading and writing."""
@@ -267,7 +271,7 @@ class OsFile(DiskFile):
         self._descriptor = descriptor
         self._sync_failed = False
         # Only to find our own mistakes: cutting a file under a mapping that is still in use.
-        self._mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+        self._mappings: weakref.WeakSet[FileMapping] = weakref.WeakSet()
 
     @property
     def size(self) -> int:
@@ -305,12 +309,18 @@ class OsFile(DiskFile):
         return data
 
     def map(self) -> memoryview:
-        """An empty file cannot be mapped: its view is simply empty."""
+        """An empty file cannot be mapped: its view is simply empty.
+
+        Where the system allows no more mappings, the bytes are read instead.
+        """
         try:
-            if not os.fstat(self._descriptor).st_size:
+            size = os.fstat(self._descriptor).st_size
+            if not size:
                 return memoryview(b"")
-            mapping = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+            mapping = FileMapping(self._descriptor, size)
         except OSError as error:
+            if error.errno == errno.ENOMEM:
+                return memoryview(self.read(0, size))
             raise disk_error(self.path, "map", error.errno) from error
         self._mappings.add(mapping)
         return memoryview(mapping)
@@ -371,6 +381,10 @@ class OsDisk(Disk):
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
+        # Most of the descriptors are for clients.
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allowed != resource.RLIM_INFINITY:
+            self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 4))
 
     def open(self, path: str) -> OsFile:
         """See `Disk.open`."""

@@ -29,9 +29,10 @@ from tradewind.store.disk import DiskFull
 from tradewind.store.layout import block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
+from tradewind.store.open_files import BlockFile, open_files
 
 if TYPE_CHECKING:
-    from tradewind.store.disk import Disk, DiskFile
+    from tradewind.store.disk import Disk
 
 INDEX_FILE = "index.db"
 Position = tuple[int, int]  # block number and offset
@@ -58,12 +59,14 @@ class FileStore(MessageStore):
         super().__init__(name, limits, **settings)
         self.keeps_tombstones = True
         self.disk = disk
+        self.files = open_files(disk)
         self.folder = folder
         self.failure: StoreError | None = None
         self._may_resume = False
         self.synced_seq = 0
         self._lost: LostMessages | None = None
-        self._unsynced: dict[str, DiskFile] = {}
+        self._unsynced: dict[str, BlockFile] = {}
+        self._pinned: list[BlockFile] = []  # those that the commit under way syncs
         self._names_changed = False
         # Blocks to remove, each group with the position that a mark on disk must have reached.
         self._trash: list[tuple[Position, list[Block]]] = []
@@ -83,7 +86,7 @@ class FileStore(MessageStore):
         """A new block file; its name becomes durable with the next commit."""
         with self._changing(resumable=True):
             self._forget_index_file()
-            file = self.disk.create(f"{self.folder}/{block_file_name(number)}", replace=True)
+            file = self.files.create(f"{self.folder}/{block_file_name(number)}")
         self._names_changed = True
         return Block(self.name, number, file)
 
@@ -161,7 +164,10 @@ class FileStore(MessageStore):
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
-        commit.files = list(self._unsynced.values())
+        self._pinned = [file for file in self._unsynced.values() if file.needs_sync]
+        for file in self._pinned:
+            file.pin()
+        commit.files = list(self._pinned)
         if self._names_changed:
             commit.folders.append(self.folder)
         self._unsynced = {}
@@ -174,6 +180,11 @@ class FileStore(MessageStore):
         """The worker is done with it. Raises its error, after making the store read-only."""
         assert commit is self._committing
         self._committing = None
+        for file in self._pinned:
+            file.unpin()
+            if file is not self.last.file:
+                file.rest()
+        self._pinned = []
         if commit.error is not None:
             # Also a full disk: after a failed sync nobody knows what has arrived.
             with self._changing():
@@ -275,6 +286,7 @@ class FileStore(MessageStore):
             for block in self.blocks:
                 if block.number >= marked[0]:
                     block.file.sync()
+                    block.file.rest()
             self.disk.sync_directory(self.folder)
         self.synced_seq = self.last_seq
         self._synced_position = self._clean = (self.last.number, self.last.written)

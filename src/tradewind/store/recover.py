@@ -188,10 +188,11 @@ class Recovery:
         last_seq, done = 0, 0
         for number in numbers:
             path = f"{self._messages}/{block_file_name(number)}"
-            block = Block(self._name, number, self._disk.open(path))
+            block = Block(self._name, number, store.files.file(path))
             block.adopt_file()
             report = recover_block(block, store.index, last_seq)
             last_seq = max(last_seq, block.last_seq)
+            block.unmap()
             done += block.size
             self.report.bytes += block.size
             self.report.records += report.records

@@ -27,6 +27,7 @@ from tradewind.store.disk import (
     OsDisk,
     OsFile,
 )
+from tradewind.store.mapping import mappings_alive
 from tradewind.testing.disk import SimulatedDisk
 
 HOLDER = """
@@ -537,14 +538,28 @@ def test_size_sees_what_was_written_through_the_descriptor(tmp_path: Path) -> No
         assert (file.size, file.read(4, 9)) == (10, b"from C")
 
 
-def test_a_released_mapping_gives_its_descriptor_back(tmp_path: Path) -> None:
+def test_a_mapping_holds_no_descriptor_and_goes_when_nobody_looks_at_it(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
+    descriptors, mappings = len(os.listdir("/proc/self/fd")), mappings_alive()
     with disk.open(put(disk, "a", bytes(mmap.PAGESIZE + 1))) as file:
-        before = len(os.listdir("/proc/self/fd"))
         view = file.map()
-        assert len(os.listdir("/proc/self/fd")) == before + 1
-        del view
-        assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert mappings_alive() == mappings + 1
+    assert bytes(view) == bytes(mmap.PAGESIZE + 1)
+    del view
+    assert mappings_alive() == mappings
+
+
+def test_where_no_more_mappings_are_allowed_the_bytes_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, size: int) -> None:
+        raise OSError(errno.ENOMEM, "no more")
+
+    monkeypatch.setattr("tradewind.store.disk.FileMapping", refuse)
+    disk = OsDisk(str(tmp_path))
+    with disk.open(put(disk, "a", b"content")) as file:
+        assert bytes(file.map()) == b"content"
 
 
 def test_the_root_is_made_with_its_parents(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Streams and blocks share a few descriptors, whatever their number is."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tradewind.errors import StoreError
+from tradewind.store.disk import OsDisk
+from tradewind.store.filestore import FileStore
+from tradewind.store.open_files import open_files
+from tradewind.store.recover import open_store
+from tradewind.testing.disk import SimulatedDisk
+
+
+def opened(disk: SimulatedDisk | OsDisk, name: str, block_bytes_max: int = 8 << 20) -> FileStore:
+    folder = f"{disk.root}/{name}"
+    disk.make_directory(folder, sync=True)
+    store, report = open_store(disk, folder, name, now_ns=1, block_bytes_max=block_bytes_max)
+    assert report.is_clean
+    return store
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) -> None:
+    before = descriptors()
+    store = opened(OsDisk(str(tmp_path)), "S", 500)
+    for index in range(300):
+        store.store(b"a", b"", b"%0100d" % index, index)
+        if index % 7 == 0:
+            store.commit()
+    store.commit()
+    assert len(store.blocks) > 50
+    assert [message.seq for message in store.messages()] == list(range(1, 301))
+    assert descriptors() <= before + 1
+    store.close()
+    assert descriptors() == before
+
+
+def test_streams_beyond_the_allowed_number_of_files_take_turns() -> None:
+    disk = SimulatedDisk()
+    disk.block_files_max = 8
+    stores = [opened(disk, f"S{number}") for number in range(40)]
+    for turn in range(3):
+        for store in stores:
+            store.store(b"a", b"", b"%d" % turn, turn)
+            store.flush()
+        assert disk.open_files <= 8
+        for store in stores:
+            store.commit()
+            assert disk.open_files <= 8
+    for store in stores:
+        assert [m.payload for m in store.messages()] == [b"0", b"1", b"2"]
+    crashed = disk.crash_losing_unsynced()
+    for number in range(40):
+        assert opened(crashed, f"S{number}").msgs == 3
+    for store in stores:
+        store.close()
+    assert disk.open_files == open_files(disk).count == 0
+
+
+def test_a_file_that_a_worker_syncs_is_not_closed() -> None:
+    disk = SimulatedDisk()
+    disk.block_files_max = 2
+    stores = [opened(disk, f"S{number}") for number in range(6)]
+    commits = []
+    for store in stores:
+        store.store(b"a", b"", b"x", 1)
+        commits.append(store.begin_commit())
+    assert disk.open_files == 6
+    for store, commit in zip(stores, commits, strict=True):
+        assert commit is not None
+        commit.run()
+        store.finish_commit(commit)
+        assert store.synced_seq == 1
+
+
+def test_a_sync_that_fails_when_a_file_has_to_be_closed_is_told_to_its_owner() -> None:
+    disk = SimulatedDisk()
+    disk.block_files_max = 1
+    first, second = opened(disk, "A"), opened(disk, "B")
+    first.store(b"a", b"", b"x", 1)
+    first.flush()
+    disk.fail("sync", "*/A/*", error=errno.EIO)
+    second.store(b"a", b"", b"x", 1)
+    second.commit()
+    assert second.failure is None
+    with pytest.raises(StoreError, match="sync"):
+        first.commit()
+    assert first.failure is not None
+    assert first.synced_seq == 0
+
+
+CROWD = """
+import resource, sys
+from tradewind.store.disk import OsDisk
+from tradewind.store.recover import open_store
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+disk = OsDisk(sys.argv[1])
+def opened(name, **settings):
+    disk.make_directory(f"{disk.root}/{name}")
+    return open_store(disk, f"{disk.root}/{name}", name, now_ns=1, **settings)[0]
+stores = [opened(f"S{number}") for number in range(300)]
+for store in stores:
+    store.store(b"a", b"", b"x", 1)
+    store.commit()
+large = opened("LARGE", block_bytes_max=300)
+for seq in range(500):
+    large.store(b"a", b"", b"y" * 150, 1)
+large.commit()
+assert sum(len(m.payload) for m in large.messages()) == 75000
+for store in [*stores, large]:
+    store.close()
+assert all(opened(f"S{number}").msgs == 1 for number in range(300))
+assert len(opened("LARGE").blocks) >= 250
+print("done")
+"""
+
+
+def test_hundreds_of_streams_and_blocks_live_on_64_descriptors(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CROWD, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_the_number_of_block_files_follows_what_the_system_allows(tmp_path: Path) -> None:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = OsDisk(str(tmp_path)).block_files_max
+    assert 8 <= files <= 256
+    assert files <= max(8, allowed // 4)
