@@ -24,12 +24,12 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from harness import ServerProcess
+from tradewind.api.times import format_time, parse_time
 from tradewind.errors import StoreError
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.layout import ZERO_TIME_NS
-from tradewind.store.meta import format_time, parse_time
 from tradewind.store.stream_folder import StoreRoot, StreamFolder
 
 SECOND = 1_000_000_000

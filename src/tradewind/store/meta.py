@@ -13,23 +13,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from tradewind.api.times import format_time, parse_time
 from tradewind.errors import CorruptRecord
 from tradewind.store.hash import key_for
 from tradewind.store.layout import META_FILE
 
-NS_PER_SECOND: Final = 1_000_000_000
 # The deepest configuration of the official server has 5 levels.
 DEPTH_MAX: Final = 32
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
-)
 _FRACTION: Final = re.compile(r"\.(\d*?)0*(?=[Z+-])", re.ASCII)
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029]')
 _SHORT_ESCAPES: Final = {
@@ -213,27 +208,6 @@ def check_meta_sum(data: bytes, stored_sum: bytes, key_text: str, path: str = ME
         raise CorruptRecord(
             path, 0, f"its hash is {wanted.decode()}, meta.sum says {stored_sum[:32]!r}"
         )
-
-
-def format_time(time_ns: int) -> str:
-    """RFC 3339 in UTC with as many digits of the fraction as it needs."""
-    seconds, nanoseconds = divmod(time_ns, NS_PER_SECOND)
-    moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
-    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
-    return f"{moment}{fraction}Z"
-
-
-def parse_time(text: str) -> int:
-    """Nanoseconds since 1970 of an RFC 3339 time with any offset; ValueError if it is none."""
-    match = _TIME.fullmatch(text)
-    if not match:
-        raise ValueError(f"{text[:64]!r} is no time like 2026-01-31T12:00:00.5Z")
-    moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
-    seconds = (moment - _EPOCH) // timedelta(seconds=1)
-    if match[3]:
-        offset = int(match[4]) * 3600 + int(match[5]) * 60
-        seconds -= offset if match[3] == "+" else -offset
-    return seconds * NS_PER_SECOND + int((match[2] or "").ljust(9, "0"))
 
 
 def _encode(

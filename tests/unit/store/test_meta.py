@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tradewind.api.times import format_time, parse_time
 from tradewind.errors import CorruptRecord
 from tradewind.store.meta import (
     ConsumerMeta,
@@ -15,9 +16,7 @@ from tradewind.store.meta import (
     decode_stream_meta,
     encode_consumer_meta,
     encode_stream_meta,
-    format_time,
     meta_sum,
-    parse_time,
 )
 
 # Real files, whose hashes are 9435f0e93943d983 and 546d1e4d0b9fe09b.

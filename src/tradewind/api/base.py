@@ -1,0 +1,64 @@
+"""What all types of the API have in common: Go's types, and Go's way to leave fields out.
+
+Owns the base struct and the encoder. A field with a plain default is left out when it has that
+value, as Go does with `omitempty`; a field declared with `always` is written in any case. So the
+declaration of a type says what its JSON looks like.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+# The kinds of numbers in Go, which bound what a request may hold and are named in its errors.
+Int32 = Annotated[int, Meta(extra={"go": "int32"})]
+Int64 = Annotated[int, Meta(extra={"go": "int64"})]
+Int = Annotated[int, Meta(extra={"go": "int"})]
+Uint64 = Annotated[int, Meta(extra={"go": "uint64"})]
+# Nanoseconds.
+Duration = Annotated[int, Meta(extra={"go": "time.Duration"})]
+# RFC 3339 text; `times` converts it.
+Time = Annotated[str, Meta(extra={"go": "time.Time"})]
+
+_ENCODER: Final = msgspec.json.Encoder(order="deterministic")
+# These can only stand inside strings, so replacing them cannot break the document.
+_ESCAPES: Final = (
+    (b"<", b"\\u003c"),
+    (b">", b"\\u003e"),
+    (b"&", b"\\u0026"),
+    ("\u2028".encode(), b"\\u2028"),
+    ("\u2029".encode(), b"\\u2029"),
+)
+
+
+class ApiStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all types. Unknown members are ignored when it is decoded with msgspec."""
+
+
+def always(value: Any) -> Any:
+    """The default of a field that is written even when it has this value.
+
+    msgspec leaves out plain defaults and empty lists and maps made by `list` and `dict`, but
+    nothing that another factory made.
+    """
+    return field(default_factory=lambda: value)
+
+
+def always_list() -> Any:
+    """The default of a list that is written even when it is empty."""
+    return field(default_factory=_empty_list)
+
+
+def _empty_list() -> list[Any]:
+    return []
+
+
+def encode(value: object) -> bytes:
+    """The JSON of a type or of plain values, byte for byte as Go's encoder writes it."""
+    data = _ENCODER.encode(value)
+    for character, escape in _ESCAPES:
+        if character in data:
+            data = data.replace(character, escape)
+    return data

@@ -1,0 +1,243 @@
+"""Streams in the API: configuration, state and information.
+
+Owns the fields, their order and which of them are left out when empty. Never judges a value; that
+is `stream_rules`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import field
+
+from tradewind.api.base import ApiStruct, Duration, Int, Int32, Int64, Time, Uint64, always
+from tradewind.api.times import ZERO_TIME
+
+
+class RetentionPolicy(StrEnum):
+    """When messages may be removed."""
+
+    LIMITS = "limits"
+    INTEREST = "interest"
+    WORK_QUEUE = "workqueue"
+
+
+class DiscardPolicy(StrEnum):
+    """What gives way when a limit is reached."""
+
+    OLD = "old"
+    NEW = "new"
+
+
+class StorageType(StrEnum):
+    """Where messages are kept."""
+
+    FILE = "file"
+    MEMORY = "memory"
+
+
+class Compression(StrEnum):
+    """How blocks are compressed on disk."""
+
+    NONE = "none"
+    S2 = "s2"
+
+
+class PersistMode(StrEnum):
+    """Whether an acknowledgement waits for the disk. The empty string means DEFAULT."""
+
+    DEFAULT = "default"
+    ASYNC = "async"
+
+    @classmethod
+    def _missing_(cls, value: object) -> PersistMode | None:
+        return cls.DEFAULT if value == "" else None
+
+
+class Placement(ApiStruct, frozen=True, kw_only=True):
+    """Which servers of a cluster should hold it."""
+
+    cluster: str = ""
+    tags: list[str] = field(default_factory=list)
+    preferred: str = ""
+
+
+class SubjectTransform(ApiStruct, frozen=True, kw_only=True):
+    """A mapping of subjects; see `tradewind.route.mapping`."""
+
+    src: str = always("")
+    dest: str = always("")
+
+
+class RePublish(ApiStruct, frozen=True, kw_only=True):
+    """Stored messages are published again."""
+
+    src: str = ""
+    dest: str = always("")
+    headers_only: bool = False
+
+
+class ExternalStream(ApiStruct, frozen=True, kw_only=True):
+    """How a stream of another account or domain is reached."""
+
+    api: str = always("")
+    deliver: str = always("")
+
+
+class StreamConsumerSource(ApiStruct, frozen=True, kw_only=True):
+    """A durable consumer through which a stream is sourced."""
+
+    name: str = ""
+    deliver_subject: str = ""
+
+
+class StreamSource(ApiStruct, frozen=True, kw_only=True):
+    """A stream that is mirrored or sourced."""
+
+    name: str = always("")
+    opt_start_seq: Uint64 = 0
+    opt_start_time: Time | None = None
+    filter_subject: str = ""
+    subject_transforms: list[SubjectTransform] = field(default_factory=list)
+    external: ExternalStream | None = None
+    consumer: StreamConsumerSource | None = None
+
+
+class ConsumerLimits(ApiStruct, frozen=True, kw_only=True):
+    """Bounds and defaults for the consumers of a stream."""
+
+    inactive_threshold: Duration = 0
+    max_ack_pending: Int = 0
+
+
+class StreamConfig(ApiStruct, frozen=True, kw_only=True):
+    """The configuration of a stream. Durations are nanoseconds; -1 means no limit."""
+
+    name: str = always("")
+    description: str = ""
+    subjects: list[str] = field(default_factory=list)
+    retention: RetentionPolicy = always(RetentionPolicy.LIMITS)
+    max_consumers: Int = always(0)
+    max_msgs: Int64 = always(0)
+    max_bytes: Int64 = always(0)
+    max_age: Duration = always(0)
+    max_msgs_per_subject: Int64 = always(0)
+    max_msg_size: Int32 = 0
+    discard: DiscardPolicy = always(DiscardPolicy.OLD)
+    storage: StorageType = always(StorageType.FILE)
+    num_replicas: Int = always(0)
+    no_ack: bool = False
+    duplicate_window: Duration = 0
+    placement: Placement | None = None
+    mirror: StreamSource | None = None
+    sources: list[StreamSource] = field(default_factory=list)
+    compression: Compression = always(Compression.NONE)
+    first_seq: Uint64 = 0
+    subject_transform: SubjectTransform | None = None
+    republish: RePublish | None = None
+    allow_direct: bool = always(False)
+    mirror_direct: bool = always(False)
+    discard_new_per_subject: bool = False
+    sealed: bool = always(False)
+    deny_delete: bool = always(False)
+    deny_purge: bool = always(False)
+    allow_rollup_hdrs: bool = always(False)
+    consumer_limits: ConsumerLimits = field(default_factory=ConsumerLimits)
+    allow_msg_ttl: bool = always(False)
+    subject_delete_marker_ttl: Duration = 0
+    allow_msg_counter: bool = False
+    allow_atomic: bool = False
+    allow_msg_schedules: bool = False
+    persist_mode: PersistMode = PersistMode.DEFAULT
+    allow_batched: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class LostMessages(ApiStruct, frozen=True, kw_only=True):
+    """Messages that are known to have been stored and cannot be read any more."""
+
+    msgs: list[Uint64] | None = always(None)
+    bytes: Uint64 = always(0)
+
+
+class StreamState(ApiStruct, frozen=True, kw_only=True):
+    """What a stream holds."""
+
+    messages: Uint64 = always(0)
+    bytes: Uint64 = always(0)
+    first_seq: Uint64 = always(0)
+    first_ts: Time = always(ZERO_TIME)
+    last_seq: Uint64 = always(0)
+    last_ts: Time = always(ZERO_TIME)
+    num_subjects: Int = 0
+    subjects: dict[str, Uint64] = field(default_factory=dict)
+    num_deleted: Int = 0
+    deleted: list[Uint64] = field(default_factory=list)
+    lost: LostMessages | None = None
+    consumer_count: Int = always(0)
+
+
+class PeerInfo(ApiStruct, frozen=True, kw_only=True):
+    """A server that holds a copy."""
+
+    name: str = always("")
+    current: bool = always(False)
+    offline: bool = False
+    active: Duration = always(0)
+    lag: Uint64 = 0
+    peer: str = always("")
+    pending: bool = False
+
+
+class ClusterInfo(ApiStruct, frozen=True, kw_only=True):
+    """The servers of a stream or consumer."""
+
+    name: str = ""
+    raft_group: str = ""
+    leader: str = ""
+    leader_since: Time | None = None
+    system_account: bool = False
+    traffic_account: str = ""
+    replicas: list[PeerInfo] = field(default_factory=list)
+
+
+class ErrorDetail(ApiStruct, frozen=True, kw_only=True):
+    """An error inside a larger answer; `errors.ApiError` is the exception."""
+
+    code: Int = always(0)
+    err_code: Int = 0
+    description: str = ""
+
+
+class StreamSourceInfo(ApiStruct, frozen=True, kw_only=True):
+    """How far a mirror or source has come."""
+
+    name: str = always("")
+    external: ExternalStream | None = None
+    lag: Uint64 = always(0)
+    active: Duration = always(0)
+    error: ErrorDetail | None = None
+    filter_subject: str = ""
+    subject_transforms: list[SubjectTransform] = field(default_factory=list)
+
+
+class StreamAlternate(ApiStruct, frozen=True, kw_only=True):
+    """A mirror that can be read instead."""
+
+    name: str = always("")
+    domain: str = ""
+    cluster: str = always("")
+
+
+class StreamInfo(ApiStruct, frozen=True, kw_only=True):
+    """Configuration and state of a stream."""
+
+    config: StreamConfig = field(default_factory=StreamConfig)
+    created: Time = always(ZERO_TIME)
+    state: StreamState = field(default_factory=StreamState)
+    domain: str = ""
+    cluster: ClusterInfo | None = None
+    mirror: StreamSourceInfo | None = None
+    sources: list[StreamSourceInfo] = field(default_factory=list)
+    alternates: list[StreamAlternate] = field(default_factory=list)
+    ts: Time = always(ZERO_TIME)

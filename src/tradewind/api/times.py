@@ -1,0 +1,40 @@
+"""Times of the API: RFC 3339 text with nanoseconds, as Go writes and reads it.
+
+Owns the conversion from and to nanoseconds since 1970. Never reads a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+NS_PER_SECOND: Final = 1_000_000_000
+# What Go writes for a time that was never set, and its nanoseconds since 1970.
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"
+ZERO_TIME_NS: Final = -62_135_596_800 * NS_PER_SECOND
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+
+
+def format_time(time_ns: int) -> str:
+    """RFC 3339 in UTC with as many digits of the fraction as it needs."""
+    seconds, nanoseconds = divmod(time_ns, NS_PER_SECOND)
+    moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
+    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    return f"{moment}{fraction}Z"
+
+
+def parse_time(text: str) -> int:
+    """Nanoseconds since 1970 of an RFC 3339 time with any offset; ValueError if it is none."""
+    match = _TIME.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text[:64]!r} is no time like 2026-01-31T12:00:00.5Z")
+    moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    if match[3]:
+        offset = int(match[4]) * 3600 + int(match[5]) * 60
+        seconds -= offset if match[3] == "+" else -offset
+    return seconds * NS_PER_SECOND + int((match[2] or "").ljust(9, "0"))
