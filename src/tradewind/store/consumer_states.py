@@ -12,7 +12,7 @@ why a state counts as kept only when `synced_ticket` has reached its ticket.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -159,3 +159,42 @@ class ConsumerStates:
 
     def _path(self, change: _Change) -> str:
         return f"{self._folder}/{change.consumer}/{CONSUMER_FILE}"
+
+
+class ConsumerFiles:
+    """Consumer states as a `SyncTarget`, with a clock for the times in the files.
+
+    A round of the syncer is not enough to know that a state is kept, because names become durable
+    with the commit after: ask `states.synced_ticket`.
+    """
+
+    failure: StoreError | None = None  # nothing is lost by a failure, so it can be tried again
+    unwritten_bytes = 0
+    wants_commit = False
+
+    def __init__(self, states: ConsumerStates, wall_ns: Callable[[], int]) -> None:
+        self.states = states
+        self._wall_ns = wall_ns
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has anything to do."""
+        return self.states.is_dirty
+
+    def flush(self) -> None:
+        """States are written by commits only."""
+
+    def begin_commit(self) -> Commit | None:
+        """See `ConsumerStates.begin_commit`."""
+        return self.states.begin_commit(self._wall_ns())
+
+    def finish_commit(self, commit: Commit) -> None:
+        """See `ConsumerStates.finish_commit`."""
+        self.states.finish_commit(commit)
+
+    def resume(self) -> bool:
+        """The next commit writes everything again."""
+        return True
+
+    def mark_idle(self) -> None:
+        """Nothing to say."""

@@ -150,6 +150,16 @@ class FileStore(MessageStore):
             or (self.last is not None and (self.last.number, self.last.size) != self._clean)
         )
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """What of the last block the operating system has not got yet."""
+        return self.last.pending_bytes if self.last is not None else 0
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether blocks wait to be removed: they take room until two commits have passed."""
+        return bool(self._trash)
+
     def flush(self) -> None:
         """Write what was appended, one write per block; StoreError makes the store read-only."""
         self.check_writable()
@@ -268,6 +278,11 @@ class FileStore(MessageStore):
             path = f"{self.folder}/{INDEX_FILE}"
             self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
+            block.close()
+
+    def abandon(self) -> None:
+        """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
+        for block in [*self.blocks, *(block for _, blocks in self._trash for block in blocks)]:
             block.close()
 
     # -------------------------------------------------------------- loss

@@ -1,0 +1,438 @@
+"""Group commit for all streams: who is written, who is synced, and when a promise is kept.
+
+Owns the order of things between the stores and whoever runs their commits. It opens no file,
+starts no thread and reads no clock: a job is handed to `run`, and `completed` is called when it is
+done, in the thread that owns the stores. `tradewind.server.syncer` runs jobs in threads, and
+`tradewind.testing.syncer` whenever a test says so.
+
+The owner marks a store that it has changed and gets a *round*: a number that rises per store. At
+the end of the turn `end_turn` begins what is to be done, and `on_synced(store, round)` says that
+everything marked with this round or a lower one is as safe as the mode of the store promises:
+
+- ALWAYS: on disk. All changes while one commit runs share the next one.
+- INTERVAL: with the operating system; it is on disk after `interval_ns` at the latest.
+- ASYNC: in memory; written when enough has come together or a few milliseconds have passed, and
+  on disk as with INTERVAL. The official server too lets `persist_mode: async` win over `always`.
+
+What holds
+- a store has at most one commit under way, so its rounds are kept in order;
+- no round is forgotten: each is kept, or its store has failed and `on_failure` was called;
+- a failure is that of one store; no other notices;
+- a full disk is tried again every `RETRY_NS`, and `on_resumed` says that there is room again. What
+  was marked before it is kept then: the rounds go on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Protocol
+
+from tradewind.errors import StoreError
+from tradewind.store.commit import Commit
+
+RETRY_NS: Final = 1_000_000_000
+IDLE_NS: Final = 1_000_000_000
+# As the official server: a write is worth it from this size on, and waits no longer than that.
+ASYNC_BYTES_MIN: Final = 16 * 1024
+ASYNC_WAIT_NS: Final = 8_000_000
+INTERVAL_NS: Final = 120_000_000_000
+# Upper bounds of the histogram of sync times; one more bucket is for all above.
+HISTOGRAM_NS: Final = tuple(100_000 << shift for shift in range(16))
+
+
+class SyncMode(Enum):
+    """What an acknowledgement promises."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    ASYNC = "async"
+
+
+class SyncTarget(Protocol):
+    """What is synced: a `FileStore`, or a `ConsumerFiles`."""
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has anything to do."""
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the operating system has not got yet."""
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether something waits for a commit that must not wait for the interval."""
+
+    @property
+    def failure(self) -> StoreError | None:
+        """Why it takes no changes any more."""
+
+    def flush(self) -> None:
+        """Write to the operating system."""
+
+    def begin_commit(self) -> Commit | None:
+        """What there is to sync now; None if nothing."""
+
+    def finish_commit(self, commit: Commit) -> None:
+        """It is synced, or raises the error of the commit."""
+
+    def resume(self) -> bool:
+        """Try again after a full disk; false if it is still full, or broken for good."""
+
+    def mark_idle(self) -> None:
+        """No change for a while."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A store and how far it is. `rounds` have begun, the last of them with `job`, if any."""
+
+    target: SyncTarget
+    mode: SyncMode
+    on_synced: Callable[[SyncTarget, int], None]
+    on_failure: Callable[[SyncTarget, StoreError], None]
+    on_resumed: Callable[[SyncTarget], None]
+    rounds: int = 0
+    kept: int = 0
+    is_marked: bool = False
+    marked_ns: int = 0
+    job: SyncJob | None = None
+    has_failed: bool = False
+    touched_ns: int = 0
+    is_attached: bool = True
+    when_free: Callable[[], None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class SyncJob:
+    """A commit on its way through a worker; `run` is the worker's part."""
+
+    entry: _Entry
+    commit: Commit
+    round: int
+    waiting_since_ns: int
+    run_ns: int = 0
+
+    def run(self, clock_ns: Callable[[], int]) -> None:
+        """Sync. Whatever goes wrong is kept in the commit: a worker never ends by it."""
+        start_ns = clock_ns()
+        try:
+            self.commit.run()
+        except Exception as error:  # even a bug must not leave a store waiting
+            self.commit.error = StoreError(f"a sync ended by a fault of the program: {error!r}")
+        self.run_ns = clock_ns() - start_ns
+
+
+@dataclass(slots=True)
+class SyncStatistics:
+    """What was done since the start; times are sums."""
+
+    commits: int = 0
+    syncs: int = 0
+    failures: int = 0
+    rounds: int = 0
+    sync_ns: int = 0
+    waiting_ns: int = 0
+    running: int = 0
+    read_only: int = 0
+    # How many commits took at most HISTOGRAM_NS[i]; the last one is for all above.
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(HISTOGRAM_NS) + 1))
+
+
+def _nothing(_: SyncTarget) -> None:
+    pass
+
+
+class Syncer:
+    """See the module. All methods are for the thread that owns the stores."""
+
+    def __init__(self, run: Callable[[SyncJob], None], *, interval_ns: int = INTERVAL_NS) -> None:
+        if interval_ns <= 0:
+            raise ValueError(f"interval_ns is {interval_ns}, it must be above 0")
+        self._run = run
+        self.interval_ns = interval_ns
+        self.statistics = SyncStatistics()
+        self._entries: dict[int, _Entry] = {}
+        # In the order in which they were marked, each with the time of its next step.
+        self._marked: dict[_Entry, None] = {}
+        self._unwritten: dict[_Entry, None] = {}
+        self._unsynced: dict[_Entry, None] = {}
+        self._failed: dict[_Entry, None] = {}
+        self._quiet: dict[_Entry, None] = {}
+        self._write_at_ns: int | None = None
+        self._sync_at_ns: int | None = None
+        self._retry_at_ns: int | None = None
+        self._idle_at_ns: int | None = None
+        self._is_draining = False
+
+    # -------------------------------------------------------------- stores
+
+    def attach(
+        self,
+        target: SyncTarget,
+        *,
+        on_synced: Callable[[SyncTarget, int], None],
+        on_failure: Callable[[SyncTarget, StoreError], None],
+        on_resumed: Callable[[SyncTarget], None] = _nothing,
+        mode: SyncMode = SyncMode.ALWAYS,
+    ) -> None:
+        """Take care of a store from now on."""
+        assert id(target) not in self._entries, "a store is attached once"
+        entry = _Entry(target, mode, on_synced, on_failure, on_resumed)
+        self._entries[id(target)] = entry
+
+    def set_mode(self, target: SyncTarget, mode: SyncMode) -> None:
+        """Promise something else from the next round on."""
+        self._entries[id(target)].mode = mode
+
+    def detach(self, target: SyncTarget, when_free: Callable[[], None] = lambda: None) -> None:
+        """Forget a store that is deleted or closed; none of its callbacks is called any more.
+
+        `when_free` is called as soon as no commit uses its files: at once, or when the one under
+        way has ended. Only then may they be closed.
+        """
+        entry = self._entries.pop(id(target))
+        entry.is_attached = False
+        self._forget(entry)
+        if entry.has_failed:
+            self.statistics.read_only -= 1
+        if entry.job is None:
+            when_free()
+        else:
+            entry.when_free = when_free
+
+    def _forget(self, entry: _Entry) -> None:
+        for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
+            table.pop(entry, None)
+
+    # -------------------------------------------------------------- the loop's side
+
+    def mark_dirty(self, target: SyncTarget, now_ns: int) -> int:
+        """The store has changed; gives the round with which the change is kept."""
+        entry = self._entries[id(target)]
+        if not entry.is_marked:
+            entry.is_marked = True
+            entry.marked_ns = now_ns
+            self._marked[entry] = None
+        return entry.rounds + 1
+
+    def end_turn(self, now_ns: int) -> None:
+        """Write and begin to sync what was marked."""
+        marked, self._marked = self._marked, {}
+        for entry in marked:
+            self._begin(entry, now_ns)
+
+    def _begin(self, entry: _Entry, now_ns: int) -> None:
+        """The next step of a store: what it is depends on its mode."""
+        if entry.has_failed or not entry.is_attached:
+            return  # a callback of another store may have detached this one
+        if entry.target.failure is not None:
+            self._fail(entry, entry.target.failure, now_ns)
+            return
+        entry.touched_ns = now_ns
+        if entry.mode is SyncMode.ALWAYS or self._is_draining:
+            if entry.job is None:
+                self._commit(entry, now_ns)
+            return
+        if entry.mode is SyncMode.INTERVAL:
+            if not self._attempt(entry, entry.target.flush, now_ns):
+                return
+        elif entry.target.unwritten_bytes >= ASYNC_BYTES_MIN:
+            if not self._attempt(entry, entry.target.flush, now_ns):
+                return
+            self._unwritten.pop(entry, None)
+        elif entry.target.unwritten_bytes:
+            self._unwritten[entry] = None
+            self._write_at_ns = self._write_at_ns or now_ns + ASYNC_WAIT_NS
+        self._sync_later(entry, now_ns)
+        if not entry.has_failed:
+            self._next_round(entry)
+            self._keep(entry, entry.rounds, now_ns - entry.marked_ns)
+
+    def _sync_later(self, entry: _Entry, now_ns: int) -> None:
+        if entry.target.wants_commit and entry.job is None:
+            self._commit(entry, now_ns, is_promise=False)
+        elif entry.target.is_dirty:
+            self._unsynced[entry] = None
+            self._sync_at_ns = self._sync_at_ns or now_ns + self.interval_ns
+
+    def _commit(self, entry: _Entry, now_ns: int, *, is_promise: bool = True) -> None:
+        """Hand everything that the store has to a worker; `is_promise`: it is a round too."""
+        try:
+            commit = entry.target.begin_commit()
+        except StoreError as error:
+            self._fail(entry, error, now_ns)
+            return
+        self._unwritten.pop(entry, None)
+        self._unsynced.pop(entry, None)
+        waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
+        if is_promise:
+            self._next_round(entry)
+        if commit is None:
+            if is_promise:
+                self._keep(entry, entry.rounds, now_ns - waiting_since_ns)
+            return
+        entry.job = SyncJob(entry, commit, entry.rounds, waiting_since_ns)
+        self.statistics.running += 1
+        self._run(entry.job)
+
+    def _next_round(self, entry: _Entry) -> None:
+        entry.is_marked = False
+        entry.rounds += 1
+        self.statistics.rounds += 1
+
+    def _keep(self, entry: _Entry, kept: int, waited_ns: int) -> None:
+        if kept > entry.kept:
+            entry.kept = kept
+            self.statistics.waiting_ns += waited_ns
+            entry.on_synced(entry.target, kept)
+
+    # -------------------------------------------------------------- the worker's side
+
+    def completed(self, job: SyncJob, now_ns: int) -> None:
+        """A worker is done with a job; the next one of this store begins if there is need."""
+        entry = job.entry
+        assert entry.job is job
+        entry.job = None
+        self._count(job)
+        if not entry.is_attached:
+            if entry.when_free is not None:
+                entry.when_free()
+            return
+        failure: StoreError | None = None
+        try:
+            entry.target.finish_commit(job.commit)
+        except StoreError as error:
+            failure = error
+        if job.commit.error is None:
+            # Also if the store failed on the way from there, at removing a block.
+            self._keep(entry, job.round, now_ns - job.waiting_since_ns)
+        if entry.has_failed or not entry.is_attached:
+            return
+        if failure is not None:
+            self._fail(entry, failure, now_ns)
+        elif entry.is_marked:
+            self._marked.pop(entry, None)
+            self._begin(entry, now_ns)
+        elif entry.target.is_dirty:
+            self._go_on(entry, now_ns)
+        else:
+            self._quiet[entry] = None
+            self._idle_at_ns = self._idle_at_ns or now_ns + IDLE_NS
+
+    def _go_on(self, entry: _Entry, now_ns: int) -> None:
+        """More to do for a store that nobody has marked: names, or blocks to remove."""
+        if entry.mode is SyncMode.ALWAYS or entry.target.wants_commit or self._is_draining:
+            self._commit(entry, now_ns, is_promise=False)
+        else:
+            self._sync_later(entry, now_ns)
+
+    def _count(self, job: SyncJob) -> None:
+        numbers = self.statistics
+        numbers.running -= 1
+        numbers.commits += 1
+        numbers.syncs += len(job.commit.files) + len(job.commit.folders)
+        numbers.sync_ns += job.run_ns
+        numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
+
+    # -------------------------------------------------------------- failures
+
+    def _attempt(self, entry: _Entry, step: Callable[[], None], now_ns: int) -> bool:
+        try:
+            step()
+        except StoreError as error:
+            self._fail(entry, error, now_ns)
+            return False
+        return True
+
+    def _fail(self, entry: _Entry, error: StoreError, now_ns: int) -> None:
+        """Say it once; what was marked stays marked, in case the disk gets room."""
+        if entry.has_failed or not entry.is_attached:
+            return
+        entry.has_failed = True
+        self._forget(entry)
+        self.statistics.failures += 1
+        self.statistics.read_only += 1
+        self._failed[entry] = None
+        self._retry_at_ns = self._retry_at_ns or now_ns + RETRY_NS
+        # The store knows the cause if it was read-only before we came.
+        entry.on_failure(entry.target, entry.target.failure or error)
+
+    def _retry(self, now_ns: int) -> None:
+        for entry in list(self._failed):
+            # Not before the commit under way has ended: it may have failed for good.
+            if not entry.is_attached or entry.job is not None or not entry.target.resume():
+                continue
+            del self._failed[entry]
+            entry.has_failed = False
+            self.statistics.read_only -= 1
+            entry.on_resumed(entry.target)
+            entry.is_marked = True
+            self._begin(entry, now_ns)
+
+    # -------------------------------------------------------------- time
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` has something to do; None if never."""
+        times = (self._write_at_ns, self._sync_at_ns, self._retry_at_ns, self._idle_at_ns)
+        return min((time_ns for time_ns in times if time_ns is not None), default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Do what is due."""
+        if self._write_at_ns is not None and now_ns >= self._write_at_ns:
+            self._write_at_ns, unwritten, self._unwritten = None, self._unwritten, {}
+            for entry in unwritten:
+                if entry.is_attached:
+                    self._attempt(entry, entry.target.flush, now_ns)
+        if self._sync_at_ns is not None and now_ns >= self._sync_at_ns:
+            self._sync_at_ns, unsynced, self._unsynced = None, self._unsynced, {}
+            for entry in unsynced:
+                if not entry.is_attached or entry.has_failed:
+                    continue
+                if entry.job is None:
+                    self._commit(entry, now_ns, is_promise=False)
+                else:
+                    self._sync_later(entry, now_ns)
+        if self._retry_at_ns is not None and now_ns >= self._retry_at_ns:
+            self._retry_at_ns = None
+            self._retry(now_ns)
+            if self._failed:
+                self._retry_at_ns = now_ns + RETRY_NS
+        if self._idle_at_ns is not None and now_ns >= self._idle_at_ns:
+            self._idle_at_ns = None
+            self._mark_idle(now_ns)
+
+    def _mark_idle(self, now_ns: int) -> None:
+        """Stores without a change for a while write down how far they are."""
+        quiet, self._quiet = self._quiet, {}
+        for entry in quiet:
+            if entry.job or entry.has_failed or entry.is_marked or not entry.is_attached:
+                continue
+            if now_ns - entry.touched_ns >= IDLE_NS:
+                self._attempt(entry, entry.target.mark_idle, now_ns)
+            else:
+                self._quiet[entry] = None
+        if self._quiet:
+            self._idle_at_ns = now_ns + IDLE_NS
+
+    def begin_drain(self, now_ns: int) -> None:
+        """From now on every change is synced as soon as possible, whatever the mode; for the end.
+
+        It is over when `is_idle`: everything is on disk but what has failed.
+        """
+        self._is_draining = True
+        for entry in list(self._entries.values()):
+            if entry.job is None and (entry.is_marked or entry.target.is_dirty):
+                self._begin(entry, now_ns)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no commit is under way and nothing waits for one that could begin."""
+        return self.statistics.running == 0 and not self._marked
+
+    def unsafe_targets(self) -> list[SyncTarget]:
+        """The stores that have changes which are not on disk."""
+        return [entry.target for entry in self._entries.values() if entry.target.is_dirty]

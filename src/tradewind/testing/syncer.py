@@ -1,0 +1,44 @@
+"""Group commit without threads: commits run when the test says so.
+
+Owns the jobs that wait. A power cut is simply never to run them.
+"""
+
+from __future__ import annotations
+
+from tradewind.clock import Clock
+from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob
+
+
+class SteppedSyncer(Syncer):
+    """Stands in for `tradewind.server.syncer.ThreadedSyncer`.
+
+    `waiting` are the commits that no worker has begun, `synced` those that are done without the
+    owner knowing; any of them may be taken next.
+    """
+
+    def __init__(self, clock: Clock, *, interval_ns: int = INTERVAL_NS) -> None:
+        super().__init__(self._hand_over, interval_ns=interval_ns)
+        self._clock = clock
+        self.waiting: list[SyncJob] = []
+        self.synced: list[SyncJob] = []
+
+    def _hand_over(self, job: SyncJob) -> None:
+        self.waiting.append(job)
+
+    def run_next(self, index: int = 0) -> None:
+        """The worker's part of one commit."""
+        job = self.waiting.pop(index)
+        job.run(self._clock.monotonic_ns)
+        self.synced.append(job)
+
+    def complete_next(self, index: int = 0) -> None:
+        """The owner hears of one that is done."""
+        self.completed(self.synced.pop(index), self._clock.monotonic_ns())
+
+    def run_all(self) -> None:
+        """Until nothing is left to do."""
+        while self.waiting or self.synced:
+            while self.waiting:
+                self.run_next()
+            while self.synced:
+                self.complete_next()

@@ -1,0 +1,345 @@
+"""Group commit of several stores on a simulated disk, step by step."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from tradewind.errors import StoreError
+from tradewind.store.consumer_file import ConsumerState
+from tradewind.store.consumer_states import ConsumerFiles, ConsumerStates
+from tradewind.store.disk import DiskFull
+from tradewind.store.filestore import FileStore, ReadOnlyError
+from tradewind.store.recover import open_store
+from tradewind.store.syncer import ASYNC_BYTES_MIN, ASYNC_WAIT_NS, RETRY_NS, SyncMode, SyncTarget
+from tradewind.testing.clock import FakeClock
+from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.syncer import SteppedSyncer
+
+INTERVAL_NS = 60_000_000_000
+
+
+class Kit:
+    """A syncer with stores, and everything that it said."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.clock = FakeClock()
+        self.syncer = SteppedSyncer(self.clock, interval_ns=INTERVAL_NS)
+        self.names: dict[int, str] = {}
+        self.said: list[tuple[str, object]] = []
+
+    def open(self, name: str, mode: SyncMode = SyncMode.ALWAYS) -> FileStore:
+        folder = f"{self.disk.root}/{name}"
+        self.disk.make_directory(folder, sync=True)
+        store, _ = open_store(self.disk, folder, name, now_ns=0, block_bytes_max=4096)
+        store.commit()
+        self.names[id(store)] = name
+        self.attach(store, mode)
+        return store
+
+    def attach(self, target: SyncTarget, mode: SyncMode = SyncMode.ALWAYS) -> None:
+        self.syncer.attach(
+            target,
+            mode=mode,
+            on_synced=lambda target, number: self.say(target, number),
+            on_failure=lambda target, error: self.say(target, error),
+            on_resumed=lambda target: self.say(target, "resumed"),
+        )
+
+    def say(self, target: SyncTarget, what: object) -> None:
+        self.said.append((self.names.get(id(target), "?"), what))
+
+    def put(self, store: FileStore, payload: bytes = b"x") -> int:
+        store.store(b"s", b"", payload, 1)
+        return self.syncer.mark_dirty(store, self.clock.monotonic_ns())
+
+    def end_turn(self) -> None:
+        self.syncer.end_turn(self.clock.monotonic_ns())
+
+    def later(self, duration_ns: int) -> None:
+        self.clock.advance_ns(duration_ns)
+        self.syncer.tick(self.clock.monotonic_ns())
+
+    def kept_after_power_cut(self, name: str) -> int:
+        disk = self.disk.crash_losing_unsynced()
+        store, report = open_store(disk, f"{disk.root}/{name}", name, now_ns=0)
+        assert report.is_clean
+        return store.last_seq
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()
+
+
+def test_round_is_kept_only_after_its_sync(kit: Kit) -> None:
+    store = kit.open("A")
+    assert kit.put(store) == 1
+    kit.end_turn()
+    assert kit.said == []
+    assert kit.kept_after_power_cut("A") == 0
+    kit.syncer.run_next()
+    assert kit.said == []
+    kit.syncer.complete_next()
+    assert kit.said == [("A", 1)]
+    assert kit.kept_after_power_cut("A") == 1
+
+
+def test_all_changes_during_a_sync_share_the_next(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    assert [kit.put(store) for _ in range(3)] == [2, 2, 2]
+    kit.end_turn()
+    assert kit.put(store) == 2
+    kit.end_turn()
+    assert len(kit.syncer.waiting) == 1
+    kit.syncer.run_all()
+    assert kit.said == [("A", 1), ("A", 2)]
+    assert (kit.syncer.statistics.commits, store.synced_seq) == (2, 5)
+
+
+def test_stores_are_synced_in_any_order(kit: Kit) -> None:
+    stores = [kit.open(name) for name in "ABC"]
+    for store in stores:
+        kit.put(store)
+    kit.end_turn()
+    kit.syncer.run_next(2)
+    kit.syncer.run_next(0)
+    kit.syncer.complete_next(1)
+    kit.syncer.complete_next(0)
+    kit.syncer.run_all()
+    assert kit.said == [("A", 1), ("C", 1), ("B", 1)]
+
+
+def test_mark_without_a_change_is_kept_at_once(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
+    kit.end_turn()
+    assert kit.said == [("A", 1)]
+    assert kit.syncer.is_idle
+
+
+def test_failed_sync_is_told_once_and_leaves_other_stores_alone(kit: Kit) -> None:
+    bad, good = kit.open("BAD"), kit.open("GOOD")
+    kit.disk.fail("sync", "*/BAD/*")
+    for store in (bad, good):
+        kit.put(store)
+    kit.end_turn()
+    kit.syncer.run_all()
+    (name, error), *rest = kit.said
+    assert name == "BAD"
+    assert isinstance(error, StoreError)
+    assert rest == [("GOOD", 1)]
+    with pytest.raises(ReadOnlyError):
+        kit.put(bad)
+    # A failed sync is never tried again: nobody knows what is on the disk.
+    for _ in range(3):
+        kit.later(RETRY_NS)
+    kit.put(good)
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert kit.said[2:] == [("GOOD", 2)]
+    assert (kit.syncer.statistics.failures, kit.syncer.statistics.read_only) == (1, 1)
+
+
+def test_full_disk_is_tried_again_until_there_is_room(kit: Kit) -> None:
+    store = kit.open("A")
+    fault = kit.disk.fail("write", "*/A/*", error=errno.ENOSPC, times=3)
+    assert kit.put(store) == 1
+    kit.end_turn()
+    assert [type(what).__name__ for _, what in kit.said] == ["DiskFull"]
+    kit.later(RETRY_NS)
+    kit.later(RETRY_NS)
+    assert (fault.hits, len(kit.said)) == (3, 1)
+    kit.later(RETRY_NS)
+    assert kit.said[1:] == [("A", "resumed")]
+    # What had been taken before the disk was full is promised now, under the round it was given.
+    kit.syncer.run_all()
+    assert kit.said[2:] == [("A", 1)]
+    assert kit.kept_after_power_cut("A") == 1
+    assert kit.syncer.statistics.read_only == 0
+
+
+def test_store_that_failed_while_it_was_changed_is_noticed_at_the_end_of_the_turn(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.disk.fail("create", "*/A/*", error=errno.ENOSPC)
+    for _ in range(3):
+        kit.put(store, b"x" * 1000)
+    with pytest.raises(DiskFull):
+        kit.put(store, b"x" * 1000)
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert type(kit.said[0][1]).__name__ == "DiskFull"
+    kit.later(RETRY_NS)
+    kit.syncer.run_all()
+    assert kit.said[1:] == [("A", "resumed"), ("A", 1)]
+    assert store.synced_seq == store.last_seq
+
+
+def test_interval_store_is_acknowledged_when_written_and_synced_later(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.INTERVAL)
+    kit.put(store)
+    kit.end_turn()
+    assert kit.said == [("A", 1)]
+    assert store.unwritten_bytes == 0
+    assert (kit.syncer.waiting, kit.kept_after_power_cut("A")) == ([], 0)
+    kit.later(INTERVAL_NS - 1)
+    assert kit.syncer.waiting == []
+    kit.later(1)
+    kit.syncer.run_all()
+    assert kit.kept_after_power_cut("A") == 1
+    assert kit.said == [("A", 1)]
+
+
+def test_async_store_is_acknowledged_before_it_is_written(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.ASYNC)
+    kit.put(store)
+    kit.end_turn()
+    assert kit.said == [("A", 1)]
+    assert store.unwritten_bytes > 0
+    kit.later(ASYNC_WAIT_NS)
+    assert store.unwritten_bytes == 0
+    kit.later(INTERVAL_NS)
+    kit.syncer.run_all()
+    assert kit.kept_after_power_cut("A") == 1
+
+
+def test_async_store_is_written_at_once_when_enough_has_come_together(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.ASYNC)
+    kit.put(store, b"x" * ASYNC_BYTES_MIN)
+    kit.end_turn()
+    assert store.unwritten_bytes == 0
+
+
+def test_blocks_of_an_interval_store_do_not_wait_for_the_interval_to_be_removed(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.INTERVAL)
+    for _ in range(400):
+        kit.put(store, b"x" * 100)
+    kit.end_turn()
+    before = len(kit.disk.list_directory(f"{kit.disk.root}/A/msgs"))
+    store.purge()
+    kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert before > 10
+    assert len(kit.disk.list_directory(f"{kit.disk.root}/A/msgs")) == 1
+
+
+def test_interval_store_that_fails_at_its_sync_says_so(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.INTERVAL)
+    kit.put(store)
+    kit.end_turn()
+    kit.disk.fail("sync", "*/A/*")
+    kit.later(INTERVAL_NS)
+    kit.syncer.run_all()
+    assert kit.said[0] == ("A", 1)
+    assert isinstance(kit.said[1][1], StoreError)
+    assert store.failure is not None
+
+
+def test_deleted_store_is_free_only_when_its_commit_has_ended(kit: Kit) -> None:
+    store, other = kit.open("A"), kit.open("B")
+    kit.put(store)
+    kit.put(other)
+    kit.end_turn()
+    kit.put(store)
+
+    def free() -> None:
+        store.abandon()
+        kit.disk.remove_tree(f"{kit.disk.root}/A")
+        kit.said.append(("A", "free"))
+
+    kit.syncer.detach(store, free)
+    kit.end_turn()
+    assert kit.said == []
+    kit.syncer.run_all()
+    assert kit.said == [("A", "free"), ("B", 1)]
+    kit.later(INTERVAL_NS)
+    assert kit.syncer.is_idle
+    other.close()
+    assert kit.disk.open_files == 0
+
+
+def test_store_without_a_commit_is_free_at_once(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.syncer.detach(store, lambda: kit.said.append(("A", "free")))
+    kit.end_turn()
+    assert kit.said == [("A", "free")]
+    assert kit.syncer.waiting == []
+
+
+def test_drain_brings_every_mode_to_disk(kit: Kit) -> None:
+    stores = [kit.open(mode.value, mode) for mode in SyncMode]
+    for store in stores:
+        kit.put(store)
+    kit.end_turn()
+    kit.syncer.begin_drain(kit.clock.monotonic_ns())
+    assert not kit.syncer.is_idle
+    kit.syncer.run_all()
+    assert kit.syncer.is_idle
+    assert kit.syncer.unsafe_targets() == []
+    assert [kit.kept_after_power_cut(mode.value) for mode in SyncMode] == [1, 1, 1]
+
+
+def test_quiet_store_writes_down_how_far_it_is(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert store.unwritten_bytes > 0
+    kit.later(RETRY_NS)
+    assert store.unwritten_bytes == 0
+    assert kit.syncer.next_deadline_ns() is None
+
+
+def test_consumer_states_are_committed_until_their_names_are_durable(kit: Kit) -> None:
+    kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
+    states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
+    files = ConsumerFiles(states, kit.clock.wall_ns)
+    kit.attach(files)
+    ticket = states.mark("C", ConsumerState())
+    kit.syncer.mark_dirty(files, kit.clock.monotonic_ns())
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert states.synced_ticket == ticket
+    assert kit.disk.crash_losing_unsynced().exists(f"{kit.disk.root}/obs/C/o.dat")
+
+
+def test_consumer_states_are_written_again_after_a_failure(kit: Kit) -> None:
+    kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
+    states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
+    files = ConsumerFiles(states, kit.clock.wall_ns)
+    kit.attach(files)
+    kit.disk.fail("sync", "*/o.dat.tmp")
+    ticket = states.mark("C", ConsumerState())
+    kit.syncer.mark_dirty(files, kit.clock.monotonic_ns())
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert states.synced_ticket < ticket
+    kit.later(RETRY_NS)
+    kit.syncer.run_all()
+    assert states.synced_ticket == ticket
+
+
+def test_statistics_count_what_was_done(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    kit.clock.advance_ns(5_000_000)
+    kit.syncer.run_all()
+    numbers = kit.syncer.statistics
+    assert (numbers.commits, numbers.syncs, numbers.rounds) == (1, 1, 1)
+    assert (numbers.waiting_ns, sum(numbers.histogram), numbers.running) == (5_000_000, 1, 0)
+
+
+def test_fault_of_the_program_in_a_worker_is_a_failure_of_its_store(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    kit.syncer.waiting[0].commit.files.append(None)  # type: ignore[arg-type]
+    kit.syncer.run_all()
+    assert "fault of the program" in str(kit.said[0][1])
