@@ -327,6 +327,16 @@ class Broker:
             session = self.sessions.get(cid)
             if session is not None:
                 _DUE[kind](self, session)
+        if self.engine is not None:
+            self.engine.tick()
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` has something to do next, by the monotonic clock."""
+        due_ns = self.deadlines.next_ns()
+        engine_ns = self.engine.next_deadline_ns() if self.engine is not None else None
+        if due_ns is None or engine_ns is None:
+            return engine_ns if due_ns is None else due_ns
+        return min(due_ns, engine_ns)
 
     def _ping_interval_ns(self, session: Session) -> int:
         return (

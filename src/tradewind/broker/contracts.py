@@ -37,9 +37,11 @@ class Observer(Protocol):
 
 
 class Engine(Protocol):
-    """Whatever stores and sends messages by itself, after the clients had their turn."""
+    """What keeps messages: it has a part in every turn, and deadlines of its own."""
 
     def end_turn(self) -> None: ...  # noqa: D102
+    def tick(self) -> None: ...  # noqa: D102
+    def next_deadline_ns(self) -> int | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

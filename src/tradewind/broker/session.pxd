@@ -63,6 +63,7 @@ cdef class Session:
     cdef public uint64_t stalls
     cdef public bytes nonce
 
+    cdef int _begin_turn(self, int64_t now_ns) except -1
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1
     cdef int _publish(self, Operation* operation) except -1

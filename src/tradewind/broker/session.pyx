@@ -229,6 +229,13 @@ cdef class Session:
         self.offered_room = room
         return PyMemoryView_FromMemory(self.partial.data + self.partial.end, room, PyBUF_WRITE)
 
+    cdef int _begin_turn(self, int64_t now_ns) except -1:
+        """Bytes arrived: whatever they cause happens at this time."""
+        self.router.turn.now_ns = now_ns
+        if self.broker.engine is not None:
+            self.router.turn.monotonic_ns = self.broker.monotonic_ns()
+        return 0
+
     def received(self, size_t size, int64_t now_ns):
         """`size` bytes are in the view that `read_buffer` gave: run what is complete."""
         cdef size_t consumed = 0
@@ -239,7 +246,7 @@ cdef class Session:
         self.offer_kind = OFFER_NONE
         self.offered_room = 0
         self.last_activity_ns = now_ns
-        self.router.turn.now_ns = now_ns
+        self._begin_turn(now_ns)
         self.stall_spent = False
         if self.state.closed or kind == OFFER_NONE:
             return
@@ -257,7 +264,7 @@ cdef class Session:
         cdef const char* start = data
         cdef size_t size = len(data)
         self.last_activity_ns = now_ns
-        self.router.turn.now_ns = now_ns
+        self._begin_turn(now_ns)
         self.stall_spent = False
         if self.state.closed:
             return

@@ -299,7 +299,7 @@ class Server:
 
     def _schedule_timer(self) -> None:
         """Keep one timer, for the earliest deadline."""
-        due_ns = self.broker.deadlines.next_ns()
+        due_ns = self.broker.next_deadline_ns()
         if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
             return
         if self._timer is not None:

@@ -185,7 +185,7 @@ class InProcessServer:
         """Let time pass; every timer fires at its own moment."""
         left_ns = round(seconds * SECOND_NS)
         while left_ns > 0:
-            due_ns = self.broker.deadlines.next_ns()
+            due_ns = self.broker.next_deadline_ns()
             step_ns = left_ns
             if due_ns is not None:
                 step_ns = min(max(due_ns - self.clock.monotonic_ns(), 0), left_ns)
