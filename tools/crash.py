@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "night
 from store_damage import damage_seed
 from store_verdict import Count, Explorer
 
-from store_workloads import Workload, random_workload, scripted_workloads
+from store_workloads import Step, Workload, random_workload, scripted_workloads
 
 WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
@@ -108,7 +108,14 @@ def shrunk(workload: Workload, seed: int, seconds: float = 20.0) -> str:
             if time.monotonic() < end and fails(smaller, seed):
                 workload, changed = smaller, True
     lines = [f"  smaller: {workload.limits}, block_bytes_max={workload.block_bytes_max}"]
-    return "\n".join(lines + [f"    {step}" for step in workload.steps])
+    return "\n".join(lines + [f"    {shown(step)}" for step in workload.steps])
+
+
+def shown(step: Step) -> str:
+    """An operation without its payload, of which only the size matters."""
+    if step[0] == "store":
+        step = (*step[:3], f"{len(step[3])} bytes", *step[4:])
+    return repr(step)
 
 
 def damages_of(seed: int) -> Result:

@@ -155,6 +155,10 @@ cdef class Block:
         self.size = self.written = len(content)
         self.compressed = False
 
+    def bytes_from(self, uint64_t offset):
+        """What lies behind an offset; for recovery."""
+        return self.plain_bytes()[offset:self.size] if offset < self.size else b""
+
     def mark_bytes(self, uint64_t sequence_and_flags, int64_t timestamp):
         """A tombstone, skip or mark of this block as bytes."""
         cdef char record[RECORD_MIN]
@@ -396,6 +400,13 @@ cdef class Block:
     def lowest_seq(self):
         """The lowest sequence that it ever held; 0 if it is not known to have held any."""
         return self.lowest
+
+    def indexed_between(self, uint64_t low, uint64_t high):
+        """The sequences from `low` to below `high` in its index, dead ones too."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry
+        return [records_seq(records, entry)
+                for entry in range(records_from(records, low), records_from(records, high))]
 
     def live_sequences(self):
         """All live sequences; the block must be loaded."""

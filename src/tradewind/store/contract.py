@@ -23,12 +23,24 @@ class DiscardedError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much is kept. 0 or less means no limit."""
+    """How much is kept. 0 or less means no limit.
+
+    `discard_new`: the number of all messages and of bytes never remove anything, not even when the
+    limit was lowered or the store is opened; `check_room` refuses instead. The age and the limit of
+    a subject remove in any case.
+    """
 
     msgs_max: int = 0
     bytes_max: int = 0
     age_max_ns: int = 0
     subject_msgs_max: int = 0
+    discard_new: bool = False
+
+    @property
+    def removes_for_others(self) -> bool:
+        """Whether a message may have to go because another one came."""
+        total = self.msgs_max > 0 or self.bytes_max > 0
+        return self.subject_msgs_max > 0 or (total and not self.discard_new)
 
 
 @dataclass(frozen=True, slots=True)

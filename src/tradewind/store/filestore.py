@@ -73,10 +73,8 @@ class FileStore(MessageStore):
         # Block number and offset: up to there everything is synced, and up to there a mark says so.
         self._synced_position = (0, 0)
         self._marked_position = (0, 0)
-        self._clean: Position = (
-            0,
-            0,
-        )  # where the last block ended when there was nothing to commit
+        # Where the last block ended when there was nothing to commit.
+        self._clean: Position = (0, 0)
         self._committing: Commit | None = None
         self.index_file_present = False
 
@@ -109,11 +107,6 @@ class FileStore(MessageStore):
         """Every block begins with how far all before it is synced: that tells ours from others."""
         number, offset = self._synced_position
         self.mark(MARK_SYNCED_KIND, number << 32 | offset)
-
-    def lowest_on_disk(self) -> int:
-        """Blocks that wait to be removed are still there."""
-        waiting = [block.lowest_seq() for _, blocks in self._trash for block in blocks]
-        return min([super().lowest_on_disk(), *(seq for seq in waiting if seq)])
 
     def block_dropped(self, block: Block) -> None:
         """Nothing in it is live: its file goes when that is known on disk."""
@@ -170,6 +163,7 @@ class FileStore(MessageStore):
         """All that was appended, for a worker; None if there is nothing or one is under way."""
         if self._committing is not None or not self.is_dirty:
             return None
+        self.say_floor()
         self.flush()
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
@@ -298,14 +292,19 @@ class FileStore(MessageStore):
         `sync`: a process that was killed may have left bytes that are only in the system's memory.
         """
         if sync:
-            for block in self.blocks:
+            # Blocks that are to go too: what follows them is worth nothing behind a hole.
+            for block in [*self.blocks, *(block for _, going in self._trash for block in going)]:
                 if block.number >= marked[0]:
                     block.file.sync()
                     block.file.rest()
             self.disk.sync_directory(self.folder)
         self.synced_seq = self.last_seq
-        self._synced_position = self._clean = (self.last.number, self.last.written)
+        self._synced_position = (self.last.number, self.last.written)
         self._marked_position = marked
+        self._clean = (self.last.number, self.last.size)
+        if self.last.size == 0 and sync:
+            self.block_opened()
+            self.commit()
         self.drop_leading_blocks()
 
     def set_lost(self, lost: LostMessages | None) -> None:

@@ -25,12 +25,14 @@ cdef class MessageCore:
     cdef int64_t bytes_max
     cdef int64_t age_max_ns
     cdef int64_t subject_msgs_max
+    cdef bint discard_new                   # msgs_max and bytes_max refuse, they never remove
     cdef readonly uint64_t block_bytes_max
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
     cdef public bint read_only              # `check_writable` says why
     cdef uint64_t limit_floor               # all below were removed by a limit, from the front
-    cdef uint64_t marked_floor              # ... and have their tombstones
+    cdef uint64_t said_floor                # ... and a mark in a block that stays says so
+    cdef uint64_t marked_floor              # ... and have tombstones where the block stays
     cdef uint64_t said_last_seq             # last_seq has a tombstone ...
     cdef uint32_t said_last_block           # ... in this block, or is live
     cdef uint64_t uses
@@ -53,6 +55,7 @@ cdef class MessageCore:
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil
     cdef int say_last(self) except -1
+    cdef int drop(self, Block block) except -1
     cdef int drop_if_empty(self, Block block) except -1
     cdef int enforce_limits(self) except -1
     cdef int64_t first_timestamp(self) except? -1

@@ -7,9 +7,19 @@ block lies in, and when it reaches the disk, is the business of the subclass: `F
 Invariants, checked by `verify()` and by every model test
 - msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
 - first_seq is the lowest live sequence, last_seq + 1 if there is none; last_seq never goes down;
-- every block but the last holds a live message, or tombstones for a block before it;
-- removal from the front by a limit leaves no trace on disk (it follows from the limits again), any
-  other leaves a tombstone, and so does the former before the latter.
+- every block but the last holds a live message, or tombstones for a block before it.
+
+What limits removed stays away, although they write nothing while messages come and go
+- Every removal but one from the front by a limit leaves a tombstone behind the record that caused
+  it. The latter only move `limit_floor`, and each commit writes that down (`say_floor`) behind all
+  that it covers. So everything that a commit promises is gone is said to be gone in its bytes; it
+  never has to follow from the limits, which may have room again by then.
+- What is not committed counts only as far as it arrived in one piece: recovery drops the rest. It
+  therefore starts from a state that the store really had, plus messages that a limit had removed
+  meanwhile. All of those are older than what was live, of their subject or of all, so the limits,
+  applied once more, subjects first, take them before they could take anything that was live.
+- A block that goes may take the word with it: the next commit says it again, and no file is removed
+  before that commit is known to be on disk.
 """
 
 from libc.stdlib cimport free, malloc
@@ -23,6 +33,8 @@ cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index.
     GAP_ROLL_MIN = 65536
     EVICTION_CHECK_LOADS = 8
+    # A new block begins with up to four marks; most of it should be left for messages.
+    BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
 
 # Marks of our own: records with sequence 0, whose timestamp field is kind << 56 | value.
@@ -42,7 +54,7 @@ cdef class MessageCore:
         self.name = name
         self.blocks = []
         self.index = SubjectIndex(seed)
-        self.block_bytes_max = block_bytes_max
+        self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max
         self.first_seq = 0
         self.set_limits(limits or StoreLimits())
@@ -51,12 +63,13 @@ cdef class MessageCore:
         """New limits; `apply_limits` removes what is too much under them."""
         if self.keeps_tombstones:
             # What the old limits removed must not come back under wider ones.
-            self.mark_floor()
+            self.say_floor()
         self.limits = limits
         self.msgs_max = limits.msgs_max
         self.bytes_max = limits.bytes_max
         self.age_max_ns = limits.age_max_ns
         self.subject_msgs_max = limits.subject_msgs_max
+        self.discard_new = limits.discard_new
 
     # -------------------------------------------------------------- for subclasses
 
@@ -66,10 +79,6 @@ cdef class MessageCore:
 
     def block_sealed(self, Block block not None):
         """`block` will not be appended to any more."""
-
-    def lowest_on_disk(self):
-        """The lowest sequence that a recovery could find."""
-        return self.blocks[0].lowest_seq() or self.limit_floor
 
     def block_opened(self):
         """`last` is a new block."""
@@ -180,6 +189,8 @@ cdef class MessageCore:
             if block.live_msgs:
                 self.first_seq = block.first_seq
                 break
+        if self.last.size == 0:
+            self.last.reset_index()
         self.load_index(self.last)
 
     def clear(self):
@@ -190,11 +201,7 @@ cdef class MessageCore:
         """Blocks with neither a live message nor a needed tombstone are of no use to anybody."""
         cdef Block block
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
-            block = <Block>self.blocks[0]
-            self.say_last()
-            if self.blocks[0] is block:
-                del self.blocks[0]
-                self.block_dropped(block)
+            self.drop(<Block>self.blocks[0])
         for block in list(self.blocks):
             self.drop_if_empty(block)
 
@@ -202,7 +209,8 @@ cdef class MessageCore:
         """A floor mark on disk says that everything below it is removed; nothing is written."""
         while self.msgs and self.first_seq < floor:
             self.forget_message(self.first_seq, False)
-        self.limit_floor = self.marked_floor = floor
+        self.limit_floor = max(self.limit_floor, floor)
+        self.said_floor = floor
 
     def forget(self, uint64_t seq):
         """A tombstone on disk says that a message is deleted; nothing is written."""
@@ -233,8 +241,7 @@ cdef class MessageCore:
         if self.read_only:
             self.check_writable()
         if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
-            raise StoreError(
-                f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+            self._refuse_size(size, subject_size)
         self.prepare_room(size, seq)
         target = self.last.room(<uint32_t>size)
         entry = self.index.find_or_add(subject, subject_size)
@@ -261,6 +268,13 @@ cdef class MessageCore:
                 self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
             self.enforce_limits()
         return seq
+
+    def _refuse_size(self, uint64_t size, uint32_t subject_size):
+        if subject_size == 0 or subject_size > SUBJECT_MAX:
+            raise StoreError(f"a subject of {subject_size} bytes cannot be stored; 1 to"
+                             f" {SUBJECT_MAX} are possible")
+        raise StoreError(
+            f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
 
     def _trim_subject(self, bytes subject, uint64_t keep):
         """Remove the oldest messages of a subject until only `keep` are left."""
@@ -434,24 +448,32 @@ cdef class MessageCore:
         return 0
 
     cdef int mark_floor(self) except -1:
-        """Say on disk how far a limit has removed from the front, before another removal.
+        """Tombstones for what a limit has removed from the front, before another removal.
 
-        Such a removal follows from the limits as long as the messages behind it are there. When one
-        of those is deleted the limit has room again, and after a crash it would let the removed
-        ones come back.
+        We say that by the floor; the official server does not know about it, and would let removed
+        messages come back when a removal behind them makes room. Only those that are still in a
+        block with live messages need one.
         """
-        cdef uint64_t seq, floor
-        if self.limit_floor <= self.marked_floor or not self.blocks:
+        cdef uint64_t seq, low = self.marked_floor
+        cdef Block block
+        if self.limit_floor <= self.marked_floor:
             return 0
-        # Only records that are still on disk need one: a block of them or two.
-        seq = max(self.marked_floor, <uint64_t>self.lowest_on_disk())
-        floor = self.limit_floor
-        self.marked_floor = floor       # first: a new block on the way comes back here
-        while seq < floor:
-            self.prepare_room(RECORD_MIN, self.last_seq)
-            self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
-            seq += 1
+        self.marked_floor = self.limit_floor    # first: a new block on the way comes back here
+        for block in self.blocks:
+            if block.live_msgs:
+                for seq in block.indexed_between(low, self.limit_floor):
+                    self.prepare_room(RECORD_MIN, self.last_seq)
+                    self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
+                break
         return 0
+
+    def say_floor(self):
+        """Write down what limits have removed from the front; see the top of this module."""
+        if self.limit_floor <= self.said_floor or not self.blocks:
+            return
+        self.prepare_room(RECORD_MIN, self.last_seq)
+        self.append_own_mark(MARK_FLOOR, self.limit_floor)
+        self.said_floor = self.limit_floor
 
     cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
         """A record with sequence 0, which the official server passes over; see layout.py."""
@@ -473,11 +495,7 @@ cdef class MessageCore:
             self.add_block()
             return 0
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
-            block = <Block>self.blocks[0]
-            self.say_last()
-            if self.blocks[0] is block:
-                del self.blocks[0]
-                self.block_dropped(block)
+            self.drop(<Block>self.blocks[0])
         while index < len(self.blocks):
             block = <Block>self.blocks[index]
             if block.live_msgs:
@@ -490,28 +508,35 @@ cdef class MessageCore:
     cdef int say_last(self) except -1:
         """Before a block goes: the last one must tell how far the sequences have come."""
         cdef Record record
-        if not self.keeps_tombstones or self.said_last_seq == self.last_seq \
+        if not self.keeps_tombstones or self.last_seq == 0 or self.said_last_seq == self.last_seq \
                 and self.said_last_block == self.last.number:
             return 0
-        if self.read(self.last_seq, &record) != 0:
-            self.mark_floor()
-            self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
+        if self.read(self.last_seq, &record) == 0:
+            return 0
+        self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
         self.said_last_seq = self.last_seq
         self.said_last_block = self.last.number
+        return 0
+
+    cdef int drop(self, Block block) except -1:
+        """A block that nobody needs goes, but not what it alone may have said."""
+        self.say_last()
+        self.said_floor = 0
+        self.blocks.remove(block)
+        self.block_dropped(block)
         return 0
 
     cdef int drop_if_empty(self, Block block) except -1:
         """Drop a sealed block without live messages, unless an older one needs its tombstones."""
         if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
                 and block in self.blocks:
-            self.say_last()
-            # To say it may have started a new block, and that may have dropped this one.
-            if block in self.blocks:
-                self.blocks.remove(block)
-                self.block_dropped(block)
+            self.drop(block)
         return 0
 
     cdef int enforce_limits(self) except -1:
+        """Remove from the front; a stream that refuses new messages keeps the old ones instead."""
+        if self.discard_new:
+            return 0
         while self.msgs and self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max:
             self.forget_message(self.first_seq, False)
         while self.msgs and self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max:

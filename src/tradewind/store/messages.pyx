@@ -197,7 +197,7 @@ cdef class MessageStore(MessageCore):
         if self.keeps_tombstones:
             self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
             self.append_own_mark(MARK_FLOOR, self.last_seq + 1)
-            self.marked_floor = self.last_seq + 1
+            self.limit_floor = self.said_floor = self.marked_floor = self.last_seq + 1
         self.blocks_purged(dropped)
 
     def compact(self, uint64_t seq):
@@ -325,6 +325,7 @@ cdef class MessageStore(MessageCore):
         """Say on disk what a limit has removed, before the store is closed."""
         if self.blocks:
             self.mark_floor()
+            self.say_floor()
 
     def verify(self):
         """Assert every invariant by counting again; for tests and tools."""

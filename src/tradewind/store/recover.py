@@ -164,6 +164,8 @@ class Recovery:
     def _rebuild(self, store: FileStore, numbers: list[int]) -> None:
         found = self._read_blocks(store, numbers)
         hole = self._first_hole(found)
+        if hole is not None and store.limits.removes_for_others:
+            self._give_up_behind(hole, found)
         if hole is not None or any(report.damage for _, report in found):
             self._note_damage(found)
             self._repair(found, hole)
@@ -172,6 +174,8 @@ class Recovery:
         self.report.blocks = len(found)
         if not found:
             store.add_block()
+            # From here on there is a mark, so whatever a crash leaves is known to be ours.
+            store.commit()
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
@@ -240,6 +244,24 @@ class Recovery:
                     if actual < size:
                         holes.append((number, actual))
         return min(holes, default=None)
+
+    def _give_up_behind(self, hole: Position, found: list[tuple[Block, BlockReport]]) -> None:
+        """Treat everything behind the hole as torn, for a store whose limits remove messages.
+
+        A message there would push out another one, though the removal that had made room for it may
+        be lost in the hole.
+        """
+        for block, report in found:
+            start = hole[1] if block.number == hole[0] else 0
+            data = block.bytes_from(start) if block.number >= hole[0] else b""
+            if not data:
+                continue
+            before = [damage for damage in report.damage if damage.offset < start]
+            after_seq = before[-1].after_seq if before else 0
+            torn = Damage(start, len(data), after_seq, 0, True, 0, data)
+            report.damage = [*before, torn]
+            report.tombstones = [entry for entry in report.tombstones if entry[2] < start]
+            report.marks = [entry for entry in report.marks if entry[2] < start]
 
     def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
         floor = 0

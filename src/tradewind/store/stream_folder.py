@@ -100,6 +100,7 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
         bytes_max=limit("max_bytes"),
         age_max_ns=limit("max_age"),
         subject_msgs_max=limit("max_msgs_per_subject"),
+        discard_new=config.get("discard") == "new",
     )
 
 

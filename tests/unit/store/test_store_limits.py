@@ -63,6 +63,29 @@ def test_message_larger_than_the_size_limit_removes_everything_and_itself(make: 
     assert (store.state.msgs, store.state.bytes, store.state.first_seq) == (0, 0, 4)
 
 
+def test_sequence_of_a_message_that_removed_itself_is_never_given_again(make: StoreMaker) -> None:
+    store = make(block_bytes_max=128)
+    put(store, b"a")
+    store.set_limits(StoreLimits(bytes_max=make.size(1, 0, 9), subject_msgs_max=1))
+    assert put(store, b"a", payload=b"x" * 18) == [2]
+    assert (store.state.msgs, store.state.first_seq, store.state.last_seq) == (0, 3, 2)
+    store.purge(below=7)
+    assert put(store, b"b", payload=b"x" * 300) == [7]
+    assert (store.state.msgs, store.state.first_seq, store.state.last_seq) == (0, 8, 7)
+
+
+def test_limit_that_removes_across_a_gap_of_a_billion_takes_no_time(make: StoreMaker) -> None:
+    store = make(StoreLimits(msgs_max=1))
+    put(store, b"a")
+    store.skip(10**9, 2)
+    put(store, *[b"a"] * 3)
+    assert store.remove(store.last_seq)
+    assert store.state.msgs == 0
+    assert put(store, b"b") == [10**9 + 4]
+    store.set_limits(StoreLimits(msgs_max=5))
+    assert put(store, b"b") == [10**9 + 5]
+
+
 def test_subject_limit_removes_the_oldest_of_that_subject_only(make: StoreMaker) -> None:
     store = make(StoreLimits(subject_msgs_max=2))
     put(store, b"a", b"b", b"a", b"a", b"c", b"a", b"b", b"b")
