@@ -10,8 +10,15 @@ cdef enum MarkKind:
     MARK_FLOOR = 2          # value: all sequences below it are removed
     MARK_PREVIOUS = 3       # value: block number << 32 | size of the block before this one
 
+cdef class StoreListener:
+    # Called before the totals change; it must not ask the store for messages.
+    cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1
+    cdef int all_removed(self) except -1
+
+
 cdef class MessageCore:
     cdef readonly str name
+    cdef public StoreListener listener      # told of every removal; None: nobody
     cdef readonly list blocks               # in order; the last one takes the appends
     cdef readonly Block last
     cdef readonly SubjectIndex index

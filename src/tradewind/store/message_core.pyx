@@ -46,6 +46,18 @@ cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 cdef uint64_t SKIP = <uint64_t>1 << 63
 
 
+cdef class StoreListener:
+    """Whoever keeps count of the messages of a store; this one does nothing."""
+
+    cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
+        """A live message is about to be removed, for whatever reason."""
+        return 0
+
+    cdef int all_removed(self) except -1:
+        """All messages were removed at once; the next sequence is the one behind the last."""
+        return 0
+
+
 cdef class MessageCore:
     """Append, find and remove; `MessageStore` adds the methods that everybody else calls."""
 
@@ -421,6 +433,8 @@ cdef class MessageCore:
                 return 1
         entry = self.index.find(record.subject, record.subject_size)
         if entry != NULL:
+            if self.listener is not None:
+                self.listener.message_removed(seq, entry.id)
             entry.total -= 1
             if entry.total == 0:
                 self.index.forget(entry)

@@ -8,6 +8,7 @@ from tradewind.store.contract import (
     StoreState,
     SubjectState,
 )
+from tradewind.store.message_core import StoreListener
 from tradewind.store.subject_index import SubjectFilter, SubjectIndex
 
 # The class has a property of this name.
@@ -16,6 +17,7 @@ _Bytes = bytes
 class MessageStore:
     keeps_tombstones: bool
     read_only: bool
+    listener: StoreListener | None
     def __init__(
         self,
         name: str,

@@ -199,6 +199,8 @@ cdef class MessageStore(MessageCore):
             self.append_own_mark(MARK_FLOOR, self.last_seq + 1)
             self.limit_floor = self.said_floor = self.marked_floor = self.last_seq + 1
         self.blocks_purged(dropped)
+        if self.listener is not None:
+            self.listener.all_removed()
 
     def compact(self, uint64_t seq):
         """Delete everything below `seq`; gives how many messages that were."""

@@ -1,0 +1,25 @@
+"""State of a cursor; the code and the explanation are in cursor.pyx."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from tradewind.store.message_core cimport MessageCore, StoreListener
+from tradewind.store.subject_index cimport SubjectFilter
+
+
+cdef class Cursor(StoreListener):
+    cdef MessageCore store
+    cdef SubjectFilter chosen
+    cdef readonly uint64_t next_seq     # nothing from here on was given out
+    cdef uint64_t counted_to            # `counted` is about [next_seq, counted_to]
+    cdef uint64_t counted               # live messages in there that pass the filter
+    # Single messages that come before next_seq: [skip_begin, skip_count), ascending.
+    cdef uint64_t* skip
+    cdef uint32_t skip_begin
+    cdef uint32_t skip_count
+    cdef uint64_t skipped_to            # behind the last of them given out so far
+
+    cdef uint64_t peek(self, uint64_t visible_seq) except? 0
+    cdef int advance(self, uint64_t seq) except -1
+    cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t _count_below(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF
+    cdef uint64_t limit(self) noexcept nogil

@@ -1,0 +1,199 @@
+"""What a consumer gets next, and exactly how much is left for it.
+
+Owns a position in a stream and the number of messages behind it that pass the filter. It reads no
+message: it asks the subject numbers that the store keeps per message. It never moves back.
+
+The number is kept, not computed: `counted` is about the sequences from the position up to
+`counted_to`. Giving a message out and removing one take off, and before somebody asks, the rest up
+to the last sequence is added. So every message is looked at once, however often it is asked for.
+
+A consumer that starts with the last message of each subject has a list of those messages first;
+behind the list it goes on with what was stored after the list was made.
+"""
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memmove
+from tradewind.store.block cimport Block
+from tradewind.store.message_core cimport StoreListener
+
+
+cdef class Cursor(StoreListener):
+    """Starts at `next_seq`, behind the single messages of `skip`."""
+
+    def __init__(self, MessageCore store not None, patterns=(), uint64_t next_seq=1, skip=()):
+        self.store = store
+        self.chosen = SubjectFilter(store.index, patterns)
+        self.next_seq = max(next_seq, <uint64_t>1)
+        if skip:
+            self.skip = <uint64_t*>malloc(len(skip) * sizeof(uint64_t))
+            if self.skip == NULL:
+                raise MemoryError
+            for seq in sorted(skip):
+                self.skip[self.skip_count] = seq
+                self.skip_count += 1
+            self.skipped_to = self.skip[0]
+        self._recount()
+
+    def __dealloc__(self):
+        free(self.skip)
+
+    def _recount(self):
+        self.counted = self._count_from(self.next_seq)
+        self.counted_to = max(self.store.last_seq, self.next_seq - 1)
+
+    def set_filter(self, patterns):
+        """Other patterns from now on; what is left is counted anew."""
+        self.chosen = SubjectFilter(self.store.index, patterns)
+        self._recount()
+
+    def seek(self, uint64_t next_seq):
+        """Start over at a sequence; a list that was not finished is dropped."""
+        self.next_seq = max(next_seq, <uint64_t>1)
+        self.skip_begin = self.skip_count
+        self._recount()
+
+    # -------------------------------------------------------------- what comes next
+
+    cdef uint64_t peek(self, uint64_t visible_seq) except? 0:
+        """The next message up to `visible_seq`; 0 if there is none."""
+        cdef uint64_t found, passed
+        if self.skip_begin < self.skip_count:
+            found = self.skip[self.skip_begin]
+            return found if found <= visible_seq else 0
+        if self.next_seq > visible_seq:
+            return 0
+        found = self.store.next_matching(self.next_seq, self.chosen)
+        if found and found <= visible_seq:
+            return found
+        # Nothing up to there: what was passed over is not looked at again.
+        passed = min(found - 1 if found else self.store.last_seq, visible_seq)
+        if passed >= self.next_seq:
+            self.next_seq = passed + 1
+            if self.counted_to < passed:
+                self.counted_to = passed
+                self.counted = 0
+        return 0
+
+    cdef int advance(self, uint64_t seq) except -1:
+        """The message that `peek` gave is given out."""
+        if self.skip_begin < self.skip_count:
+            self.skip_begin += 1
+            self.skipped_to = seq + 1
+            return 0
+        self.next_seq = seq + 1
+        if seq <= self.counted_to:
+            self.counted -= 1
+        else:
+            self.counted_to = seq
+            self.counted = 0
+        return 0
+
+    cdef uint64_t limit(self) noexcept nogil:
+        """No message from here on was given out."""
+        return self.skipped_to if self.skip_begin < self.skip_count else self.next_seq
+
+    # -------------------------------------------------------------- how much is left
+
+    cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF:
+        """How many messages are left, stored this moment."""
+        if self.counted_to < self.store.last_seq:
+            self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
+            self.counted_to = self.store.last_seq
+        return self.counted + (self.skip_count - self.skip_begin)
+
+    cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
+        """Live messages from a sequence on that pass."""
+        cdef uint64_t before, total
+        cdef Block last = self.store.last
+        if self.store.msgs == 0 or seq > self.store.last_seq:
+            return 0
+        if seq > last.first_seq or (seq == last.first_seq and last.live_msgs):
+            self.chosen.prepare()
+            return last.count_accepted(seq, self.chosen)
+        if seq <= self.store.first_seq:
+            return self.store.msgs if self.chosen.everything \
+                else self.store.index.matching_total(self.chosen)[1]
+        # From the nearer end: the other part follows from the total.
+        total = self._count_from(self.store.first_seq)
+        if seq - self.store.first_seq < self.store.last_seq - seq:
+            return total - self._count_below(seq)
+        before = 0
+        self.chosen.prepare()
+        for block in reversed(self.store.blocks):
+            if (<Block>block).last_seq < seq:
+                break
+            before += self._count_block(block, seq)
+        return before
+
+    cdef uint64_t _count_below(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
+        """Live messages below a sequence that pass."""
+        cdef uint64_t total = 0
+        self.chosen.prepare()
+        for block in self.store.blocks:
+            if (<Block>block).first_seq >= seq and (<Block>block).live_msgs:
+                break
+            total += self._count_block(block, 0)
+            if (<Block>block).last_seq >= seq:
+                total -= self._count_block(block, seq)
+        return total
+
+    def _count_block(self, Block block, uint64_t seq):
+        """The same in one block, from a sequence on."""
+        if block.live_msgs == 0:
+            return 0
+        if self.chosen.everything and seq <= block.first_seq:
+            return block.live_msgs
+        self.store.load_index(block)
+        return block.count_accepted(seq, self.chosen)
+
+    cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
+        """The store tells that a message is about to go."""
+        cdef uint32_t low = self.skip_begin, high = self.skip_count, middle
+        if seq >= self.next_seq and seq <= self.counted_to:
+            self.chosen.prepare()
+            if self.chosen.accepts(subject_id):
+                self.counted -= 1
+            return 0
+        while low < high:
+            middle = (low + high) // 2
+            if self.skip[middle] < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low < self.skip_count and self.skip[low] == seq:
+            memmove(&self.skip[low], &self.skip[low + 1],
+                    (self.skip_count - low - 1) * sizeof(uint64_t))
+            self.skip_count -= 1
+        return 0
+
+    cdef int all_removed(self) except -1:
+        """The store tells that it is empty."""
+        self.skip_begin = self.skip_count
+        self.next_seq = max(self.next_seq, self.store.last_seq + 1)
+        self.counted_to = self.next_seq - 1
+        self.counted = 0
+        return 0
+
+    # -------------------------------------------------------------- for Python callers
+
+    @property
+    def num_pending(self):
+        """How many messages are left."""
+        return self.pending()
+
+    @property
+    def limit_seq(self):
+        """No message from here on was given out."""
+        return self.limit()
+
+    def next_up_to(self, uint64_t visible_seq):
+        """`peek` for Python callers."""
+        return self.peek(visible_seq)
+
+    def given(self, uint64_t seq):
+        """`advance` for Python callers."""
+        self.advance(seq)
+
+    def accepts(self, bytes subject not None):
+        """Whether messages of a subject pass."""
+        return self.chosen.matches(subject)

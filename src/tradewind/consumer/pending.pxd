@@ -1,0 +1,78 @@
+"""State of the acknowledgements; the code and the explanation are in pending.pyx."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum AckRule:
+    ACK_NONE = 0
+    ACK_ALL = 1                     # also the policy flow_control
+    ACK_EXPLICIT = 2
+
+ctypedef struct PendingEntry:
+    uint64_t seq                    # in the stream
+    uint64_t consumer_seq           # of its first delivery; 0: not known
+    int64_t time_ns                 # of the last delivery: this plus the wait is when it is due
+    int64_t due_ns                  # the valid one of its places in the heap; 0: none
+    uint64_t ticket                 # the valid one of its places in the queue; 0: not queued
+    uint8_t live                    # 0: acknowledged, its place is not reused yet
+
+ctypedef struct Due:
+    int64_t due_ns
+    uint64_t seq
+
+ctypedef struct Queued:
+    uint64_t seq
+    uint64_t ticket
+
+
+cdef class AckState:
+    cdef readonly uint32_t rule             # AckRule
+    cdef readonly int64_t ack_wait_ns       # 0: nothing is ever due
+    cdef readonly tuple backoff_ns
+    cdef int64_t* backoff
+    cdef uint32_t backoff_count
+    cdef readonly uint64_t max_deliver      # 0: no limit
+    cdef readonly uint64_t delivered_consumer
+    cdef readonly uint64_t delivered_stream
+    cdef readonly uint64_t floor_consumer
+    cdef readonly uint64_t floor_stream
+    cdef readonly uint32_t count            # pending messages
+    cdef readonly uint32_t queue_count      # ... of these, waiting for redelivery
+    cdef readonly dict redelivered          # stream seq -> redeliveries
+    # Entries [begin, end) by stream sequence, dead ones between them; begin is live or end.
+    cdef PendingEntry* entries
+    cdef uint32_t begin
+    cdef uint32_t end
+    cdef uint32_t capacity
+    cdef Due* heap                          # a binary heap with outdated items in it
+    cdef uint32_t heap_count
+    cdef uint32_t heap_capacity
+    cdef Queued* queue                      # [queue_begin, queue_end), outdated items in it
+    cdef uint32_t queue_begin
+    cdef uint32_t queue_end
+    cdef uint32_t queue_capacity
+    cdef uint64_t last_ticket
+    cdef uint64_t* released                 # what the last `acknowledge` took off, besides its seq
+    cdef uint32_t released_count
+    cdef uint32_t released_capacity
+    cdef readonly list exceeded             # (seq, deliveries) dropped for their deliveries
+
+    cdef int64_t _find(self, uint64_t seq) noexcept nogil
+    cdef uint32_t _position(self, uint64_t seq) noexcept nogil
+    cdef PendingEntry* _add(self, uint64_t seq) except NULL
+    cdef int _make_room(self) except -1
+    cdef void _kill(self, uint32_t index) noexcept nogil
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil
+    cdef int64_t _wait_ns(self, uint64_t seq) except -1
+    cdef int _schedule(self, PendingEntry* entry) except -1
+    cdef void _sift_down(self, uint32_t index) noexcept nogil
+    cdef int _rebuild_heap(self) except -1
+    cdef int _enqueue(self, PendingEntry* entry) except -1
+    cdef void _unqueue(self, PendingEntry* entry) noexcept nogil
+    cdef int _drop_exceeded(self, uint32_t index) except -1
+    cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0
+    cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1
+    cdef int _acknowledge_all(self, uint64_t seq, uint64_t consumer_seq) except -1
+    cdef uint64_t next_redelivery(self) except? 0
+    cdef uint64_t deliveries(self, uint64_t seq) except 0
+    cdef int64_t next_due_ns(self) noexcept nogil
+    cdef bint is_pending(self, uint64_t seq) noexcept nogil

@@ -1,0 +1,585 @@
+"""Which messages are delivered and not acknowledged, and which of them are due again.
+
+Owns the sequences delivered, the ack floor, the pending messages with their deadlines, the queue of
+redeliveries and the number of redeliveries of each message. It sends nothing and reads no message;
+times are passed in, all of one clock.
+
+Pending messages lie in an array ordered by stream sequence: they are added at its end, and mostly
+acknowledged from its front. Deadlines lie in a binary heap, redeliveries in a queue. Neither is
+searched when a message is acknowledged: an item there is outdated when the message does not name it
+any more, and is passed over when it comes up.
+
+Rules of the floor: the ack of a message counts for the consumer sequence of its first delivery.
+When nothing is pending the floor is what was delivered; when the message right behind the floor is
+acknowledged, the floor moves to just before the next pending one.
+"""
+
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove
+
+from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
+
+cdef enum:
+    ENTRIES_MIN = 16
+    # So many outdated items may lie in the heap before it is made anew.
+    HEAP_SLACK = 64
+
+RULES = {"none": ACK_NONE, "all": ACK_ALL, "explicit": ACK_EXPLICIT, "flow_control": ACK_ALL}
+
+
+cdef class AckState:
+    """One per consumer; `rule` is the name of an ack policy."""
+
+    def __cinit__(self):
+        self.redelivered = {}
+        self.exceeded = []
+
+    def __init__(self, str rule not None, int64_t ack_wait_ns=0, backoff_ns=(),
+                 uint64_t max_deliver=0, uint64_t start_seq=1):
+        self.rule = RULES[rule]
+        self.configure(ack_wait_ns, backoff_ns, max_deliver)
+        self.delivered_stream = self.floor_stream = start_seq - 1 if start_seq else 0
+
+    def __dealloc__(self):
+        free(self.entries)
+        free(self.heap)
+        free(self.queue)
+        free(self.backoff)
+        free(self.released)
+
+    def configure(self, int64_t ack_wait_ns, backoff_ns, uint64_t max_deliver):
+        """How long to wait for an ack and how often to deliver; applies to what is pending too."""
+        cdef uint32_t index
+        cdef int64_t* backoff = <int64_t*>malloc(max(len(backoff_ns), 1) * sizeof(int64_t))
+        if backoff == NULL:
+            raise MemoryError
+        for index in range(<uint32_t>len(backoff_ns)):
+            backoff[index] = backoff_ns[index]
+        free(self.backoff)
+        self.backoff = backoff
+        self.backoff_ns = tuple(backoff_ns)
+        self.backoff_count = <uint32_t>len(backoff_ns)
+        self.ack_wait_ns = ack_wait_ns
+        self.max_deliver = max_deliver
+        for index in range(self.begin, self.end):
+            if self.entries[index].live and self.entries[index].ticket == 0:
+                self._schedule(&self.entries[index])
+
+    # -------------------------------------------------------------- the array
+
+    cdef uint32_t _position(self, uint64_t seq) noexcept nogil:
+        """The first entry at or behind a sequence."""
+        cdef uint32_t low = self.begin, high = self.end, middle
+        cdef uint64_t guess
+        if low == high or seq <= self.entries[low].seq:
+            return low
+        # Without gaps the distance of the sequences is the distance in the array.
+        guess = seq - self.entries[low].seq
+        if guess < high - low and self.entries[low + guess].seq == seq:
+            return low + <uint32_t>guess
+        while low < high:
+            middle = low + (high - low) // 2
+            if self.entries[middle].seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef int64_t _find(self, uint64_t seq) noexcept nogil:
+        """The live entry of a sequence, or -1."""
+        cdef uint32_t index = self._position(seq)
+        if index < self.end and self.entries[index].seq == seq and self.entries[index].live:
+            return index
+        return -1
+
+    cdef bint is_pending(self, uint64_t seq) noexcept nogil:
+        return self._find(seq) >= 0
+
+    cdef int _make_room(self) except -1:
+        """Room for one more entry: by closing gaps if that gives much, else by growing."""
+        cdef PendingEntry* entries
+        cdef uint32_t index, target = 0, capacity
+        if self.end < self.capacity:
+            return 0
+        if self.count > self.capacity // 2 or self.capacity == 0:
+            capacity = max(self.capacity * 2, <uint32_t>ENTRIES_MIN)
+            entries = <PendingEntry*>realloc(self.entries, capacity * sizeof(PendingEntry))
+            if entries == NULL:
+                raise MemoryError
+            self.entries = entries
+            self.capacity = capacity
+        for index in range(self.begin, self.end):
+            if self.entries[index].live:
+                self.entries[target] = self.entries[index]
+                target += 1
+        self.begin = 0
+        self.end = target
+        return 0
+
+    cdef PendingEntry* _add(self, uint64_t seq) except NULL:
+        """A live entry for a sequence that has none."""
+        cdef uint32_t index
+        cdef PendingEntry* entry
+        self._make_room()
+        index = self._position(seq)
+        if index == self.end or self.entries[index].seq != seq:
+            if index < self.end:
+                memmove(&self.entries[index + 1], &self.entries[index],
+                        (self.end - index) * sizeof(PendingEntry))
+            self.end += 1
+        entry = &self.entries[index]
+        entry.seq = seq
+        entry.due_ns = 0
+        entry.ticket = 0
+        entry.live = 1
+        self.count += 1
+        return entry
+
+    cdef void _kill(self, uint32_t index) noexcept nogil:
+        """A message is not pending any more."""
+        self._unqueue(&self.entries[index])
+        self.entries[index].live = 0
+        self.count -= 1
+        if self.count == 0:
+            self.begin = self.end = 0
+            self.heap_count = 0
+            self.queue_begin = self.queue_end = 0
+            return
+        while not self.entries[self.begin].live:
+            self.begin += 1
+
+    cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil:
+        """A pending message is gone; see the rules above."""
+        cdef uint32_t index
+        if self.count == 0:
+            self.floor_consumer = self.delivered_consumer
+            self.floor_stream = self.delivered_stream
+            return
+        if consumer_seq != self.floor_consumer + 1:
+            return
+        self.floor_consumer = consumer_seq
+        self.floor_stream = seq
+        for index in range(self._position(seq + 1), self.end):
+            if self.entries[index].live:
+                if self.entries[index].consumer_seq:
+                    self.floor_consumer = self.entries[index].consumer_seq - 1
+                    self.floor_stream = self.entries[index].seq - 1
+                return
+
+    # -------------------------------------------------------------- deadlines
+
+    cdef int64_t _wait_ns(self, uint64_t seq) except -1:
+        """How long to wait for the ack of a message after its latest delivery; 0: for ever."""
+        cdef uint64_t step = 0
+        if self.backoff_count == 0:
+            return self.ack_wait_ns
+        if self.redelivered:
+            step = self.redelivered.get(seq, 0)
+        return self.backoff[min(step, <uint64_t>(self.backoff_count - 1))]
+
+    cdef int _schedule(self, PendingEntry* entry) except -1:
+        """Have an entry come up when its time is over."""
+        cdef int64_t wait_ns = self._wait_ns(entry.seq)
+        cdef uint32_t index, parent, capacity
+        cdef Due* heap
+        cdef Due moved
+        if wait_ns == 0:
+            entry.due_ns = 0
+            return 0
+        entry.due_ns = entry.time_ns + wait_ns or 1     # 0 means never
+        if self.heap_count > 2 * self.count + HEAP_SLACK:
+            return self._rebuild_heap()
+        if self.heap_count == self.heap_capacity:
+            capacity = max(self.heap_capacity * 2, <uint32_t>ENTRIES_MIN)
+            heap = <Due*>realloc(self.heap, capacity * sizeof(Due))
+            if heap == NULL:
+                raise MemoryError
+            self.heap = heap
+            self.heap_capacity = capacity
+        moved.due_ns = entry.due_ns
+        moved.seq = entry.seq
+        index = self.heap_count
+        self.heap_count += 1
+        while index:
+            parent = (index - 1) // 2
+            if self.heap[parent].due_ns <= moved.due_ns:
+                break
+            self.heap[index] = self.heap[parent]
+            index = parent
+        self.heap[index] = moved
+        return 0
+
+    cdef void _sift_down(self, uint32_t index) noexcept nogil:
+        cdef Due moved = self.heap[index]
+        cdef uint32_t child = 2 * index + 1
+        while child < self.heap_count:
+            if child + 1 < self.heap_count \
+                    and self.heap[child + 1].due_ns < self.heap[child].due_ns:
+                child += 1
+            if moved.due_ns <= self.heap[child].due_ns:
+                break
+            self.heap[index] = self.heap[child]
+            index = child
+            child = 2 * index + 1
+        self.heap[index] = moved
+
+    cdef int _rebuild_heap(self) except -1:
+        """Throw the outdated items out; there is room, as there were more than the valid ones."""
+        cdef uint32_t index
+        self.heap_count = 0
+        for index in range(self.begin, self.end):
+            if self.entries[index].live and self.entries[index].due_ns:
+                self.heap[self.heap_count].due_ns = self.entries[index].due_ns
+                self.heap[self.heap_count].seq = self.entries[index].seq
+                self.heap_count += 1
+        for index in range(self.heap_count // 2, 0, -1):
+            self._sift_down(index - 1)
+        return 0
+
+    cdef int64_t next_due_ns(self) noexcept nogil:
+        """When the next message is due; 0 if none is."""
+        cdef int64_t index
+        while self.heap_count:
+            index = self._find(self.heap[0].seq)
+            if index >= 0 and self.entries[index].due_ns == self.heap[0].due_ns:
+                return self.heap[0].due_ns
+            self.heap_count -= 1
+            if self.heap_count:
+                self.heap[0] = self.heap[self.heap_count]
+                self._sift_down(0)
+        return 0
+
+    def expire(self, int64_t now_ns):
+        """Queue what is due, in the order of the stream; gives how many.
+
+        What was delivered often enough is dropped instead and listed in `exceeded`.
+        """
+        cdef int64_t due_ns = self.next_due_ns()
+        cdef int64_t index
+        cdef list expired = []
+        while due_ns and due_ns <= now_ns:
+            index = self._find(self.heap[0].seq)
+            self.entries[index].due_ns = 0
+            expired.append(self.entries[index].seq)
+            due_ns = self.next_due_ns()
+        expired.sort()
+        for seq in expired:
+            index = self._find(seq)
+            if self.max_deliver and self.deliveries(seq) >= self.max_deliver:
+                self._drop_exceeded(<uint32_t>index)
+            else:
+                self._enqueue(&self.entries[index])
+        return len(expired)
+
+    def expire_all(self):
+        """Queue everything that is pending, due or not; for a consumer that sends elsewhere now."""
+        cdef uint32_t index
+        for index in range(self.begin, self.end):
+            if self.entries[index].live and self.entries[index].ticket == 0:
+                self.entries[index].due_ns = 0
+                self._enqueue(&self.entries[index])
+
+    cdef int _drop_exceeded(self, uint32_t index) except -1:
+        """Give a message up; it stays in the stream, and known as redelivered."""
+        cdef uint64_t seq = self.entries[index].seq
+        cdef uint64_t consumer_seq = self.entries[index].consumer_seq
+        self.exceeded.append((seq, self.deliveries(seq)))
+        self.redelivered[seq] = max(self.redelivered.get(seq, 0), self.max_deliver)
+        self._kill(index)
+        self._move_floor(consumer_seq, seq)
+        return 0
+
+    def take_exceeded(self):
+        """What was given up since the last call: (stream sequence, deliveries)."""
+        taken = self.exceeded
+        self.exceeded = []
+        return taken
+
+    # -------------------------------------------------------------- redeliveries
+
+    cdef int _enqueue(self, PendingEntry* entry) except -1:
+        cdef Queued* queue
+        cdef uint32_t capacity, count = self.queue_end - self.queue_begin
+        if self.queue_end == self.queue_capacity:
+            if self.queue_begin > count:
+                memmove(self.queue, self.queue + self.queue_begin, count * sizeof(Queued))
+            else:
+                capacity = max(self.queue_capacity * 2, <uint32_t>ENTRIES_MIN)
+                queue = <Queued*>malloc(capacity * sizeof(Queued))
+                if queue == NULL:
+                    raise MemoryError
+                if count:
+                    memmove(queue, self.queue + self.queue_begin, count * sizeof(Queued))
+                free(self.queue)
+                self.queue = queue
+                self.queue_capacity = capacity
+            self.queue_begin = 0
+            self.queue_end = count
+        self.last_ticket += 1
+        entry.ticket = self.last_ticket
+        self.queue[self.queue_end].seq = entry.seq
+        self.queue[self.queue_end].ticket = entry.ticket
+        self.queue_end += 1
+        self.queue_count += 1
+        return 0
+
+    cdef void _unqueue(self, PendingEntry* entry) noexcept nogil:
+        if entry.ticket:
+            entry.ticket = 0
+            self.queue_count -= 1
+
+    cdef uint64_t next_redelivery(self) except? 0:
+        """The message to be delivered again next, which stays queued; 0 if there is none."""
+        cdef int64_t index
+        while self.queue_count:
+            index = self._find(self.queue[self.queue_begin].seq)
+            if index >= 0 and self.entries[index].ticket == self.queue[self.queue_begin].ticket:
+                if not self.max_deliver \
+                        or self.deliveries(self.entries[index].seq) < self.max_deliver:
+                    return self.entries[index].seq
+                self._drop_exceeded(<uint32_t>index)
+                continue
+            self.queue_begin += 1
+        self.queue_begin = self.queue_end = 0
+        return 0
+
+    cdef uint64_t deliveries(self, uint64_t seq) except 0:
+        """How often a delivered message was delivered."""
+        return <uint64_t>self.redelivered.get(seq, 0) + 1 if self.redelivered else 1
+
+    cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
+        """A message is being sent; gives its consumer sequence. A pending one is sent again."""
+        cdef int64_t index
+        cdef PendingEntry* entry
+        self.delivered_consumer += 1
+        if self.rule == ACK_NONE:
+            self.delivered_stream = max(self.delivered_stream, seq)
+            self.floor_consumer = self.delivered_consumer
+            self.floor_stream = seq
+            return self.delivered_consumer
+        index = -1 if seq > self.delivered_stream else self._find(seq)
+        if index < 0:
+            entry = self._add(seq)
+            entry.consumer_seq = self.delivered_consumer
+            self.delivered_stream = max(self.delivered_stream, seq)
+        else:
+            entry = &self.entries[index]
+            self._unqueue(entry)
+            self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
+        entry.time_ns = now_ns
+        self._schedule(entry)
+        return self.delivered_consumer
+
+    # -------------------------------------------------------------- acknowledgements
+
+    cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1:
+        """A delivered message is done: 1 if it was pending. `released` lists what went with it."""
+        cdef int64_t index
+        self.released_count = 0
+        if self.rule == ACK_ALL:
+            return self._acknowledge_all(seq, consumer_seq)
+        if self.rule == ACK_NONE:
+            return 0
+        index = self._find(seq)
+        if self.redelivered:
+            self.redelivered.pop(seq, None)
+        if index < 0:
+            return 0
+        consumer_seq = self.entries[index].consumer_seq
+        self._kill(<uint32_t>index)
+        self._move_floor(consumer_seq, seq)
+        return 1
+
+    cdef int _acknowledge_all(self, uint64_t seq, uint64_t consumer_seq) except -1:
+        cdef uint32_t index
+        cdef uint64_t* released
+        cdef bint found = False
+        if consumer_seq <= self.floor_consumer or seq <= self.floor_stream:
+            return 0
+        if self.released_capacity < self.count:
+            released = <uint64_t*>realloc(self.released, self.count * sizeof(uint64_t))
+            if released == NULL:
+                raise MemoryError
+            self.released = released
+            self.released_capacity = self.count
+        self.floor_consumer = consumer_seq
+        self.floor_stream = seq
+        while self.count and self.entries[self.begin].seq <= seq:
+            index = self.begin
+            if self.entries[index].seq == seq:
+                found = True
+            else:
+                self.released[self.released_count] = self.entries[index].seq
+                self.released_count += 1
+            if self.redelivered:
+                self.redelivered.pop(self.entries[index].seq, None)
+            self._kill(index)
+        return found
+
+    def nak(self, uint64_t seq, uint64_t consumer_seq, int64_t delay_ns, int64_t now_ns):
+        """Deliver again, at once (delay -1) or later; false if this was not awaited."""
+        cdef int64_t index = self._find(seq)
+        cdef PendingEntry* entry
+        if consumer_seq <= self.floor_consumer or consumer_seq > self.delivered_consumer + 1 \
+                or index < 0:
+            return False
+        entry = &self.entries[index]
+        if delay_ns >= 0:
+            self._unqueue(entry)
+            entry.time_ns = now_ns + delay_ns - self._wait_ns(seq)
+            self._schedule(entry)
+        elif entry.ticket == 0:
+            entry.due_ns = 0
+            self._enqueue(entry)
+        return True
+
+    def progress(self, uint64_t seq, int64_t now_ns):
+        """The wait for a message begins anew; false if it is not pending."""
+        cdef int64_t index = self._find(seq)
+        if index < 0:
+            return False
+        self.entries[index].time_ns = now_ns
+        if self.entries[index].ticket == 0:
+            self._schedule(&self.entries[index])
+        return True
+
+    def forget(self, uint64_t seq):
+        """A message has left the stream; gives (consumer sequence, deliveries) if it was pending.
+        """
+        cdef int64_t index = self._find(seq)
+        cdef uint64_t consumer_seq
+        deliveries = self.deliveries(seq)
+        self.redelivered.pop(seq, None)
+        if index < 0:
+            return None
+        consumer_seq = self.entries[index].consumer_seq
+        self._kill(<uint32_t>index)
+        self._move_floor(consumer_seq, seq)
+        return consumer_seq, deliveries
+
+    def purge(self, uint64_t first_seq, uint64_t next_seq):
+        """Everything below `first_seq` is purged, and `next_seq` is what may be delivered next."""
+        cdef uint64_t consumer_seq
+        if self.floor_stream + 1 < first_seq:
+            self.floor_stream = first_seq - 1
+            while self.count and self.entries[self.begin].seq < first_seq:
+                consumer_seq = self.entries[self.begin].consumer_seq
+                self.floor_consumer = max(self.floor_consumer, consumer_seq)
+                self.redelivered.pop(self.entries[self.begin].seq, None)
+                self._kill(self.begin)
+        if self.count == 0:
+            self.redelivered = {
+                seq: count for seq, count in self.redelivered.items() if seq >= first_seq}
+            if next_seq:
+                self.delivered_stream = max(self.delivered_stream, next_seq - 1)
+            self.floor_consumer = self.delivered_consumer
+            self.floor_stream = self.delivered_stream
+
+    def reset(self, uint64_t next_seq):
+        """Start over at a sequence, as if nothing had been delivered."""
+        self.count = self.queue_count = 0
+        self.begin = self.end = self.heap_count = 0
+        self.queue_begin = self.queue_end = 0
+        self.redelivered = {}
+        self.delivered_consumer = self.floor_consumer = 0
+        self.delivered_stream = self.floor_stream = next_seq - 1
+
+    # -------------------------------------------------------------- for Python callers
+
+    @property
+    def due_ns(self):
+        """When the next message is due; 0 if none is."""
+        return self.next_due_ns()
+
+    @property
+    def latest_due_ns(self):
+        """When the last of the pending messages is due or was delivered; 0 if none is pending."""
+        cdef uint32_t index
+        cdef int64_t latest = 0
+        for index in range(self.begin, self.end):
+            if self.entries[index].live:
+                latest = max(latest, self.entries[index].due_ns, self.entries[index].time_ns)
+        return latest
+
+    def pending(self):
+        """{stream sequence: (consumer sequence, time)} of all that is pending."""
+        cdef uint32_t index
+        return {
+            self.entries[index].seq: Pending(
+                self.entries[index].consumer_seq, self.entries[index].time_ns)
+            for index in range(self.begin, self.end) if self.entries[index].live}
+
+    def needs(self, uint64_t seq, uint64_t next_seq):
+        """Whether a message that passes the filter may still be asked for by this consumer."""
+        if seq in self.redelivered:
+            return True
+        if seq <= self.floor_stream:
+            return False
+        return self.rule != ACK_EXPLICIT or seq >= next_seq or self.is_pending(seq)
+
+    def has_pending(self, uint64_t seq):
+        """Whether a message is delivered and not acknowledged."""
+        return self.is_pending(seq)
+
+    def delivered_now(self, uint64_t seq, int64_t now_ns):
+        """`deliver` for Python callers."""
+        return self.deliver(seq, now_ns)
+
+    def acked(self, uint64_t seq, uint64_t consumer_seq):
+        """`acknowledge` for Python callers: whether it was pending."""
+        return self.acknowledge(seq, consumer_seq) == 1
+
+    def released_seqs(self):
+        """What the last ack of several messages took off, besides the one that it named."""
+        cdef uint32_t index
+        return [self.released[index] for index in range(self.released_count)]
+
+    def redelivery(self):
+        """`next_redelivery` for Python callers."""
+        return self.next_redelivery()
+
+    def delivery_count(self, uint64_t seq):
+        """How often a delivered message was delivered."""
+        return self.deliveries(seq)
+
+    # -------------------------------------------------------------- at rest
+
+    def export(self, int64_t offset_ns=0):
+        """The state as o.dat has it; `offset_ns` is added to our times to make them wall time."""
+        return ConsumerState(
+            SequencePair(self.delivered_consumer, self.delivered_stream),
+            SequencePair(self.floor_consumer, self.floor_stream),
+            {seq: Pending(entry.consumer_seq, entry.time_ns + offset_ns)
+             for seq, entry in self.pending().items()},
+            dict(self.redelivered))
+
+    def restore(self, state, int64_t offset_ns=0):
+        """Take over such a state; a pending message is due when its wait is over."""
+        cdef PendingEntry* entry
+        self.reset(1)
+        self.delivered_consumer, self.delivered_stream = state.delivered
+        self.floor_consumer, self.floor_stream = state.ack_floor
+        self.redelivered = dict(state.redelivered)
+        if self.rule == ACK_NONE:
+            return
+        for seq, pending in sorted(state.pending.items()):
+            if seq <= self.floor_stream:
+                continue
+            entry = self._add(seq)
+            entry.consumer_seq = pending.consumer_seq
+            entry.time_ns = pending.time_ns - offset_ns
+            self._schedule(entry)
+
+    def verify(self):
+        """Assert every invariant by looking at everything; for tests."""
+        cdef uint32_t index, live = 0, queued = 0
+        assert self.begin <= self.end <= self.capacity
+        for index in range(self.begin, self.end):
+            assert index == self.begin or self.entries[index].seq > self.entries[index - 1].seq
+            if self.entries[index].live:
+                live += 1
+                queued += self.entries[index].ticket != 0
+        assert live == self.count and queued == self.queue_count
+        assert self.count == 0 or self.entries[self.begin].live
+        for index in range(1, self.heap_count):
+            assert self.heap[(index - 1) // 2].due_ns <= self.heap[index].due_ns
