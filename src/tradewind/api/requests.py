@@ -1,0 +1,329 @@
+"""Requests from JSON, strictly, with the errors of the official server.
+
+Owns how values are put into types and what is said when they do not fit. The texts are those of
+Go's decoder, which clients show to their users. Never judges what a valid request asks for.
+
+As in Go, names are found whatever their case, the last of two equal names counts, null changes
+nothing, and several documents after each other fill the same request.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from tradewind.api.base import ApiStruct
+from tradewind.api.consumer_types import PriorityPolicy
+from tradewind.api.errors import INVALID_JSON, ApiError
+from tradewind.api.go_json import JsonEndError, JsonError, Node, Scanner, quote, quote_bytes
+from tradewind.api.go_time import parse_go_time
+from tradewind.api.request_types import ConsumerAction
+from tradewind.api.stream_types import Compression
+
+_Request = TypeVar("_Request", bound=ApiStruct)
+_RANGES: Final = {
+    "int": (-(2**63), 2**63 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint64": (0, 2**64 - 1),
+    "time.Duration": (-(2**63), 2**63 - 1),
+}
+# Go's names of the types that errors mention, where ours differ.
+_GO_NAMES: Final = {
+    "StreamNamesRequest": "JSApiStreamNamesRequest",
+    "StreamListRequest": "JSApiStreamListRequest",
+    "StreamInfoRequest": "JSApiStreamInfoRequest",
+    "StreamPurgeRequest": "JSApiStreamPurgeRequest",
+    "MsgGetRequest": "JSApiMsgGetRequest",
+    "MsgDeleteRequest": "JSApiMsgDeleteRequest",
+    "StreamSnapshotRequest": "JSApiStreamSnapshotRequest",
+    "StreamRestoreRequest": "JSApiStreamRestoreRequest",
+    "ConsumerCreateRequest": "CreateConsumerRequest",
+    "ConsumersRequest": "JSApiConsumersRequest",
+    "ConsumerPauseRequest": "JSApiConsumerPauseRequest",
+    "ConsumerUnpinRequest": "JSApiConsumerUnpinRequest",
+    "ConsumerResetRequest": "JSApiConsumerResetRequest",
+    "PeerRequest": "JSApiStreamRemovePeerRequest",
+    "StepdownRequest": "JSApiLeaderStepdownRequest",
+    "NextRequest": "JSApiConsumerGetNextRequest",
+    "SubjectTransform": "SubjectTransformConfig",
+    "ConsumerLimits": "StreamConsumerLimits",
+    "LostMessages": "LostStreamData",
+}
+
+
+def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) -> _Request:
+    """The request, or ApiError 10025. An empty body gives a request of zero values.
+
+    Without `strict`, members that are not known are ignored.
+    """
+    try:
+        try:
+            return _decode_documents(kind, body)
+        except JsonError:
+            if strict:
+                raise
+            return _unmarshal(kind, body)
+    except JsonError as error:
+        raise INVALID_JSON(err=str(error)) from None
+
+
+def decode_lenient(kind: type[_Request], body: bytes) -> _Request:
+    """As `decode_request` for the few requests that the official server never checks strictly.
+
+    One document is expected; ApiError 10025 if it is missing.
+    """
+    try:
+        return _unmarshal(kind, body)
+    except JsonError as error:
+        raise INVALID_JSON(err=str(error)) from None
+
+
+def is_empty_request(body: bytes) -> bool:
+    """Whether a body is what an endpoint without one accepts: nothing, or {} with blanks."""
+    text = body.strip(b" \t\r\n")
+    return not body or (text[:1] == b"{" and text[-1:] == b"}" and not text[1:-1].strip(b" \t\r\n"))
+
+
+def holds_json(body: bytes) -> bool:
+    """Whether an optional body is read at all: it begins like an object or a list."""
+    return body.lstrip(b" \t\r\n")[:1] in (b"{", b"[")
+
+
+def invalid_json(text: str) -> ApiError:
+    """Error 10025 with a text of its own."""
+    return INVALID_JSON(err=text)
+
+
+def _decode_documents(kind: type[_Request], body: bytes) -> _Request:
+    scanner = Scanner(body)
+    values: dict[str, Any] = {}
+    while not scanner.at_end():
+        filler = _Filler(body, kind, allow_unknown=False)
+        filler.fill(scanner.next_document(), values)
+    return msgspec.convert(values, kind)
+
+
+def _unmarshal(kind: type[_Request], body: bytes) -> _Request:
+    """As Go's json.Unmarshal: one document, checked as a whole before anything is used."""
+    scanner = Scanner(body)
+    values: dict[str, Any] = {}
+    try:
+        scanner.at_end()
+        document = scanner.next_document()
+        if not scanner.at_end():
+            raise scanner.invalid_character("after top-level value")
+    except JsonEndError:
+        raise JsonError("unexpected end of JSON input") from None
+    except JsonError as error:
+        raise JsonError(error.text) from None
+    _Filler(body, kind, allow_unknown=True).fill(document, values)
+    return msgspec.convert(values, kind)
+
+
+class _Shape(NamedTuple):
+    """What a field holds, from its annotation."""
+
+    # "struct", "list", "map", "enum", "string", "bool", "time" or "number".
+    kind: str
+    go_type: str
+    # Whether null unsets it, as it does with Go's pointers, lists and maps.
+    is_nullable: bool = False
+    struct: type[ApiStruct] | None = None
+    enum: type[StrEnum] | None = None
+    item: _Shape | None = None
+
+
+class _Filler:
+    """Puts nodes into plain dicts that msgspec can convert, or says as Go why not."""
+
+    def __init__(self, body: bytes, kind: type[ApiStruct], *, allow_unknown: bool) -> None:
+        self._body = body
+        self._kind = kind
+        self._allow_unknown = allow_unknown
+        self._root = _go_name(kind)
+
+    def fill(self, node: Node, values: dict[str, Any]) -> None:
+        if node.kind == "object":
+            self._fill_struct(node, values, self._kind, ())
+        elif node.kind != "null":
+            raise JsonError(
+                f"json: cannot unmarshal {node.kind} into Go value of type server.{self._root}"
+            )
+
+    def _fill_struct(
+        self, node: Node, values: dict[str, Any], struct: type[ApiStruct], path: tuple[str, ...]
+    ) -> None:
+        shapes = _shapes(struct)
+        for name, child in _members(node):
+            found = _find(shapes, name)
+            if found is None:
+                if self._allow_unknown:
+                    continue
+                raise JsonError(f"json: unknown field {quote(name)}")
+            known, shape = found
+            self._fill_field(child, values, known, shape, (*path, known))
+
+    def _fill_field(
+        self,
+        node: Node,
+        values: dict[str, Any],
+        name: str,
+        shape: _Shape,
+        path: tuple[str, ...],
+    ) -> None:
+        if node.kind == "null" and shape.kind != "enum":
+            if shape.is_nullable:
+                values.pop(name, None)
+        elif shape.struct is not None and node.kind == "object":
+            self._fill_struct(node, values.setdefault(name, {}), shape.struct, path)
+        elif shape.kind == "map" and node.kind == "object":
+            members = values.setdefault(name, {})
+            assert shape.item is not None
+            for key, child in _members(node):
+                members[key] = self._item(child, shape.item, (*path, key))
+        else:
+            values[name] = self._item(node, shape, path)
+
+    def _item(self, node: Node, shape: _Shape, path: tuple[str, ...]) -> Any:
+        """The value of a node; null is the zero value."""
+        if shape.enum is not None:
+            return self._enum(node, shape.enum)
+        if node.kind == "null":
+            return _ZEROS[shape.kind]()
+        if node.kind != _NODE_KINDS[shape.kind]:
+            raise self._misfit(node.kind, shape, path)
+        if shape.struct is not None:
+            values: dict[str, Any] = {}
+            self._fill_struct(node, values, shape.struct, path)
+            return values
+        if shape.kind == "list":
+            assert isinstance(node.value, list)
+            assert shape.item is not None
+            return [
+                self._item(child, shape.item, (*path, str(index)))
+                for index, child in enumerate(node.value)
+            ]
+        if shape.kind == "number":
+            return self._number(node, shape, path)
+        if shape.kind == "time":
+            assert isinstance(node.value, str)
+            return parse_go_time(node.value)
+        return node.value
+
+    def _number(self, node: Node, shape: _Shape, path: tuple[str, ...]) -> int:
+        text = str(node.value)
+        low, high = _RANGES[shape.go_type]
+        # 20 digits are more than any of these types holds.
+        if text.removeprefix("-").isdigit() and len(text) <= 20 and low <= int(text) <= high:
+            return int(text)
+        raise self._misfit(f"number {text}", shape, path)
+
+    def _enum(self, node: Node, enum: type[StrEnum]) -> str:
+        raw = self._body[node.start : node.end]
+        if node.kind == "string" and b"\\" not in raw:
+            try:
+                return enum(str(node.value)).value
+            except ValueError:
+                pass
+        raise JsonError(_ENUM_TEXTS.get(enum, _unknown_value)(node, raw))
+
+    def _misfit(self, what: str, shape: _Shape, path: tuple[str, ...]) -> JsonError:
+        # Go's text differs for the items of a list.
+        place = "" if path[-1].isdigit() else "Go struct field "
+        name = ".".join((self._root, *path))
+        return JsonError(
+            f"json: cannot unmarshal {what} into {place}{name} of type {shape.go_type}"
+        )
+
+
+def _unknown_value(_node: Node, raw: bytes) -> str:
+    return f"can not unmarshal {quote_bytes(raw)}"
+
+
+def _unknown_compression(node: Node, _raw: bytes) -> str:
+    if node.kind in ("string", "null"):
+        return "unknown compression algorithm"
+    return f"json: cannot unmarshal {node.kind} into Go value of type string"
+
+
+def _unknown_text(what: str) -> Callable[[Node, bytes], str]:
+    return lambda _node, raw: f"unknown {what}: {raw.decode(errors='replace')}"
+
+
+_ENUM_TEXTS: Final[Mapping[type[StrEnum], Callable[[Node, bytes], str]]] = {
+    Compression: _unknown_compression,
+    PriorityPolicy: _unknown_text("priority policy"),
+    ConsumerAction: _unknown_text("consumer action"),
+}
+_NODE_KINDS: Final = {
+    "struct": "object",
+    "list": "array",
+    "map": "object",
+    "string": "string",
+    "bool": "bool",
+    "time": "string",
+    "number": "number",
+}
+_ZEROS: Final[Mapping[str, Callable[[], Any]]] = {
+    "struct": dict,
+    "list": list,
+    "map": dict,
+    "string": str,
+    "bool": bool,
+    "time": str,
+    "number": int,
+}
+
+
+def _members(node: Node) -> list[tuple[str, Node]]:
+    assert isinstance(node.value, list)
+    return node.value
+
+
+def _find(shapes: Mapping[str, _Shape], name: str) -> tuple[str, _Shape] | None:
+    for candidate in (name, name.casefold()):
+        if candidate in shapes:
+            return candidate, shapes[candidate]
+    return None
+
+
+def _go_name(struct: type) -> str:
+    return _GO_NAMES.get(struct.__name__, struct.__name__)
+
+
+@functools.cache
+def _shapes(struct: type[ApiStruct]) -> Mapping[str, _Shape]:
+    hints = typing.get_type_hints(struct, include_extras=True)
+    return {name: _shape(hints[name]) for name in struct.__struct_fields__}
+
+
+def _shape(hint: Any) -> _Shape:
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        inner = next(argument for argument in arguments if argument is not type(None))
+        return _shape(inner)._replace(is_nullable=True)
+    if origin is typing.Annotated:
+        go_type = str(arguments[1].extra["go"])
+        return _Shape("time" if arguments[0] is str else "number", go_type)
+    if origin is list:
+        item = _shape(arguments[0])
+        # Sources are pointers in Go.
+        star = "*" if item.go_type == "server.StreamSource" else ""
+        return _Shape("list", f"[]{star}{item.go_type}", is_nullable=True, item=item)
+    if origin is dict:
+        item = _shape(arguments[1])
+        return _Shape("map", f"map[string]{item.go_type}", is_nullable=True, item=item)
+    assert isinstance(hint, type)
+    if issubclass(hint, ApiStruct):
+        return _Shape("struct", f"server.{_go_name(hint)}", struct=hint)
+    if issubclass(hint, StrEnum):
+        return _Shape("enum", f"server.{hint.__name__}", enum=hint)
+    return _Shape("bool", "bool") if hint is bool else _Shape("string", "string")

@@ -1,0 +1,204 @@
+"""Requests from JSON. `cases/requests.jsonl` is what nats-server 2.15.1 says to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tradewind.api import go_json
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, Call, parse_subject
+from tradewind.api.errors import ApiError
+from tradewind.api.go_json import JsonError, Scanner
+from tradewind.api.request_types import (
+    ConsumerCreateRequest,
+    ConsumerUnpinRequest,
+    StreamConfigRequest,
+    StreamNamesRequest,
+)
+from tradewind.api.requests import decode_lenient, decode_request
+from tradewind.api.stream_types import RetentionPolicy
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "cases/requests.jsonl").read_text().splitlines()
+]
+# Errors that the decoding of a body can find.
+FOUND_BY_DECODING = (10003, 10025, 10038)
+# The official server finds these after decoding, in the values.
+OF_VALUES = {
+    ("STREAM.PURGE.S", '{"seq":1,"keep":1}'),
+    ("STREAM.MSG.GET.S", '{"seq":1,"batch":2}'),
+    ("CONSUMER.UNPIN.S.c", '{"x":1}'),
+}
+
+
+def body_of(case: dict[str, Any]) -> bytes:
+    return bytes.fromhex(case["body_hex"]) if "body_hex" in case else case["body"].encode()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['subject']}-{body_of(case)!r}")
+def test_a_body_is_taken_or_refused_as_by_the_official_server(case: dict[str, Any]) -> None:
+    call = parse_subject(PREFIX + case["subject"])
+    assert call is not None
+    expected = case["error"]
+    if not expected or expected[1] not in FOUND_BY_DECODING:
+        call.endpoint.decode(body_of(case))
+    elif (case["subject"], case.get("body")) not in OF_VALUES:
+        with pytest.raises(ApiError) as refusal:
+            call.endpoint.decode(body_of(case))
+        assert list(refusal.value.as_dict().values()) == expected
+
+
+def test_a_request_has_the_values_of_its_body() -> None:
+    request = decode_request(
+        ConsumerCreateRequest,
+        b'{"stream_name":"S","CONFIG":{"ack_policy":"all","backoff":[1,2],"metadata":{"a":"b"},'
+        b'"opt_start_time":"2026-01-01T0:00:00,500+00:00","ack_wait":1,"ack_wait":2}}',
+    )
+    assert request.config == ConsumerConfig(
+        ack_policy=request.config.ack_policy.ALL,
+        backoff=[1, 2],
+        metadata={"a": "b"},
+        opt_start_time="2026-01-01T00:00:00.5Z",
+        ack_wait=2,
+    )
+
+
+def test_equal_names_are_merged_and_null_unsets() -> None:
+    body = (
+        b'{"mirror":{"name":"x"},"mirror":{"filter_subject":"y"},"subjects":["a"],"subjects":null}'
+    )
+    request = decode_request(StreamConfigRequest, body)
+    assert request.mirror is not None
+    assert (request.mirror.name, request.mirror.filter_subject) == ("x", "y")
+    assert request.subjects == []
+    assert decode_request(StreamConfigRequest, b'{"mirror":{},"mirror":null}').mirror is None
+    assert decode_request(StreamConfigRequest, b'{"max_msgs":5} {"max_bytes":6}').max_msgs == 5
+
+
+def test_text_that_is_broken_is_mended_as_by_go() -> None:
+    body = b'{"name":"\xffx\xe2\x82\\ud800\\udc00z\\udc00\\ud800","description":"\\ud83d\xff"}'
+    request = decode_request(StreamConfigRequest, body)
+    assert request.name == "\ufffdx\ufffd\ufffd\U00010000z\ufffd\ufffd"
+    assert request.description == "\ufffd\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"name":"S","x":1', "unexpected end of JSON input"),
+        (b'{"name":"S"} x', "invalid character 'x' after top-level value"),
+        (b"x", "invalid character 'x' looking for beginning of value"),
+    ],
+)
+def test_without_strictness_the_texts_are_those_of_unmarshal(body: bytes, text: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        decode_request(StreamConfigRequest, body, strict=False)
+    assert refusal.value.description == f"invalid JSON: {text}"
+
+
+def test_without_strictness_unknown_members_are_ignored() -> None:
+    body = b'{"name":"S","bogus":{"name":1},"retention":"interest"}'
+    request = decode_request(StreamConfigRequest, body, strict=False)
+    assert (request.name, request.retention) == ("S", RetentionPolicy.INTEREST)
+
+
+def test_a_lenient_body_must_be_there() -> None:
+    assert decode_lenient(ConsumerUnpinRequest, b'{"group":"g","bogus":1}').group == "g"
+    with pytest.raises(ApiError, match="unexpected end of JSON input"):
+        decode_lenient(ConsumerUnpinRequest, b"")
+
+
+def test_depth_and_number_of_values_are_bounded() -> None:
+    with pytest.raises(ApiError, match="exceeded max depth at offset 65"):
+        decode_request(StreamNamesRequest, b"[" * 100_000)
+    with pytest.raises(ApiError, match="more than 100000 values"):
+        decode_request(StreamNamesRequest, b"[" + b"1," * 200_000 + b"1]")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=20,
+)
+
+
+def plain(node: go_json.Node) -> object:
+    if node.kind == "object":
+        assert isinstance(node.value, list)
+        return {name: plain(child) for name, child in node.value}
+    if node.kind == "array":
+        assert isinstance(node.value, list)
+        return [plain(child) for child in node.value]
+    return msgspec.json.decode(str(node.value)) if node.kind == "number" else node.value
+
+
+@given(JSON)
+def test_the_scanner_reads_what_others_write(document: object) -> None:
+    text = json.dumps(document)
+    scanner = Scanner(f" {text}\n".encode())
+    assert plain(scanner.next_document()) == json.loads(text)
+    assert scanner.at_end()
+
+
+@given(JSON, st.data())
+def test_the_scanner_never_fails_otherwise_than_by_its_error(
+    document: object, data: st.DataObject
+) -> None:
+    text = bytearray(json.dumps(document).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(text)))
+        text[place : place + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))
+    scanner = Scanner(bytes(text))
+    with contextlib.suppress(JsonError):
+        while not scanner.at_end():
+            scanner.next_document()
+
+
+def test_every_endpoint_is_found_by_its_subject() -> None:
+    for endpoint in ENDPOINTS:
+        subject = endpoint.subject_for("ORDERS", "worker", "orders.*.new")
+        call = parse_subject(subject)
+        assert call is not None
+        assert call.endpoint is endpoint
+        assert call.stream == ("ORDERS" if "$s" in endpoint.subject else "")
+        assert call.consumer == ("worker" if "$c" in endpoint.subject else "")
+        assert call.rest == ("orders.*.new" if "$rest" in endpoint.subject else "")
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "STREAM.INFO.a.b",
+        "STREAM.INFO",
+        "STREAM.INFO.",
+        "CONSUMER.INFO.S",
+        "CONSUMER.CREATE",
+        "CONSUMER.DURABLE.CREATE.S",
+        "STREAM.FOO",
+        "STREAM",
+        "INFO.x",
+        "",
+    ],
+)
+def test_other_subjects_are_no_endpoint(subject: str) -> None:
+    assert parse_subject(PREFIX + subject) is None
+    assert parse_subject(f"$JSC.{subject}") is None
+
+
+def test_names_of_endpoints_are_unique_and_have_a_help() -> None:
+    assert len(ENDPOINT_BY_NAME) == len(ENDPOINTS)
+    assert all(endpoint.help.endswith(".") for endpoint in ENDPOINTS)
+    assert parse_subject("$JS.API.INFO") == Call(ENDPOINT_BY_NAME["account_info"])

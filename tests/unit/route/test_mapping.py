@@ -1,0 +1,105 @@
+"""Subject mappings. `cases/mappings.jsonl` is what nats-server 2.15.1 makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tradewind.route.mapping import (
+    MappingError,
+    SubjectMapping,
+    check_mapping,
+    compile_mapping,
+)
+
+CASES_FOLDER = Path(__file__).parents[2] / "cases"
+CASES = [json.loads(line) for line in (CASES_FOLDER / "mappings.jsonl").read_text().splitlines()]
+APPLIED = [case for case in CASES if "result" in case]
+REFUSED = [case for case in CASES if "error" in case]
+
+
+def name(case: dict[str, str]) -> str:
+    return f"{case['source']}->{case['destination']}"
+
+
+def mapping(source: str, destination: str) -> SubjectMapping:
+    return compile_mapping(source, destination, random_below=lambda _below: 0)
+
+
+@pytest.mark.parametrize("case", APPLIED, ids=name)
+def test_a_subject_becomes_what_the_official_server_makes_of_it(case: dict[str, str]) -> None:
+    check_mapping(case["source"], case["destination"])
+    made = mapping(case["source"], case["destination"])
+    assert made.apply(case["subject"]) == case["result"]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=name)
+def test_a_wrong_mapping_is_refused_with_the_text_of_the_official_server(
+    case: dict[str, str],
+) -> None:
+    with pytest.raises(MappingError) as refusal:
+        check_mapping(case["source"], case["destination"])
+    assert str(refusal.value) == case["error"]
+
+
+def test_bytes_that_are_no_text_go_through() -> None:
+    assert mapping("a.*", "b.{{splitFromLeft(1,1)}}").apply_bytes(b"a.\xff\xfe") == b"b.\xff.\xfe"
+    assert mapping("a.*", "b.$1").apply("a.\udcff") == "b.\udcff"
+
+
+def test_random_asks_for_a_number_below_its_argument() -> None:
+    asked: list[int] = []
+
+    def highest(below: int) -> int:
+        asked.append(below)
+        return below - 1
+
+    random = compile_mapping("a", "b.{{random(7)}}", random_below=highest)
+    assert random.apply("a") == "b.6"
+    assert asked == [7]
+
+
+TOKEN = st.text("abcde", min_size=1, max_size=6)
+
+
+@given(st.lists(TOKEN, min_size=1, max_size=6), st.data())
+def test_wildcards_are_taken_from_their_places(tokens: list[str], data: st.DataObject) -> None:
+    pattern = [data.draw(st.sampled_from([token, "*"])) for token in tokens]
+    places = [index for index, token in enumerate(pattern) if token == "*"]
+    numbers = data.draw(
+        st.lists(st.integers(1, len(places)), max_size=5) if places else st.just([])
+    )
+    destination = ".".join(["to", *(f"${number}" for number in numbers)])
+    wanted = ".".join(["to", *(tokens[places[number - 1]] for number in numbers)])
+    made = mapping(".".join(pattern), destination)
+    assert made.apply(".".join(tokens)) == wanted
+    assert made.apply(".".join([*tokens, "more"])) is None
+
+
+@given(TOKEN, st.integers(-2, 8), st.sampled_from(["splitFromLeft", "splitFromRight"]))
+def test_splits_and_slices_lose_nothing(text: str, size: int, function: str) -> None:
+    for name in (function, function.replace("split", "slice")):
+        result = mapping("a.*", f"b.{{{{{name}(1,{size})}}}}").apply(f"a.{text}")
+        assert result is not None
+        assert result.removeprefix("b.").replace(".", "") == text
+        pieces = result.removeprefix("b.").split(".")
+        assert all(pieces)
+        if name.startswith("slice") and 0 < size < len(text):
+            assert max(len(piece) for piece in pieces) == size
+
+
+@given(st.lists(TOKEN, min_size=1, max_size=3), st.integers(1, 50))
+def test_a_partition_is_below_its_number_and_the_same_each_time(
+    tokens: list[str], count: int
+) -> None:
+    made = mapping("a.>", f"b.{{{{partition({count})}}}}.>")
+    subject = ".".join(["a", *tokens])
+    result = made.apply(subject)
+    assert result is not None
+    assert result == made.apply(subject)
+    assert 0 <= int(result.split(".")[1]) < count
+    assert result.split(".")[2:] == tokens
