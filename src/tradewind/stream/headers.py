@@ -1,0 +1,67 @@
+"""Header fields of a message that passes through a stream: find, remove, add.
+
+Owns how names and values are found in a header block: as nats-server does it, byte for byte, at
+the beginning of a line, the first one counts. Never parses what it is not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = b"NATS/1.0"
+EMPTY: Final = VERSION + b"\r\n\r\n"
+
+MESSAGE_ID: Final = b"Nats-Msg-Id"
+EXPECTED_STREAM: Final = b"Nats-Expected-Stream"
+EXPECTED_LAST_SEQUENCE: Final = b"Nats-Expected-Last-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE: Final = b"Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: Final = b"Nats-Expected-Last-Subject-Sequence-Subject"
+EXPECTED_LAST_MESSAGE_ID: Final = b"Nats-Expected-Last-Msg-Id"
+ROLLUP: Final = b"Nats-Rollup"
+TTL: Final = b"Nats-TTL"
+INCREMENT: Final = b"Nats-Incr"
+BATCH_ID: Final = b"Nats-Batch-Id"
+SCHEDULE: Final = b"Nats-Schedule"
+SCHEDULE_NEXT: Final = b"Nats-Schedule-Next"
+SCHEDULER: Final = b"Nats-Scheduler"
+STREAM_SOURCE: Final = b"Nats-Stream-Source"
+REQUEST_INFO: Final = b"Nats-Request-Info"
+
+
+def find_field(header: bytes, name: bytes) -> bytes:
+    """The value of the first field of that name, without leading blanks; empty if there is none."""
+    start = header.find(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    start += len(name) + 3
+    end = header.find(b"\r\n", start)
+    return header[start : end if end >= 0 else len(header)].lstrip(b" ")
+
+
+def remove_field(header: bytes, name: bytes) -> bytes:
+    """The block without all fields of that name; empty if no field is left."""
+    start = header.find(b"\r\n" + name + b":")
+    if start < 0:
+        return header
+    while start >= 0:
+        end = header.find(b"\r\n", start + 2)
+        header = header[:start] + header[end if end >= 0 else len(header) :]
+        start = header.find(b"\r\n" + name + b":")
+    return b"" if header == EMPTY else header
+
+
+def clean(header: bytes) -> bytes:
+    """A header block as it is stored: without a status, and without what names the requester."""
+    if not header:
+        return header
+    first_line, end, rest = header.partition(b"\r\n")
+    if first_line != VERSION and end:
+        header = VERSION + end + rest
+        if header == EMPTY:
+            return b""
+    return remove_field(header, REQUEST_INFO)
+
+
+def add_fields(header: bytes, fields: bytes) -> bytes:
+    """The block with more fields at its end; `fields` are whole lines."""
+    return (header[:-2] if header else VERSION + b"\r\n") + fields + b"\r\n"

@@ -1,0 +1,46 @@
+"""State of the compiled half of a stream; the code and the explanation are in ingest.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport Message
+from tradewind.broker.turn cimport Participant, Turn
+from tradewind.store.message_core cimport MessageCore
+from tradewind.stream.header_scan cimport Span
+from tradewind.stream.message_ids cimport MessageIds
+from tradewind.stream.replies cimport ReplyQueue
+from tradewind.wire.buffer cimport Buffer
+
+
+cdef class Ingest(Participant):
+    cdef readonly MessageCore store
+    cdef readonly MessageIds ids
+    cdef readonly ReplyQueue replies        # wait until their message is promised
+    cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn
+    cdef public object stream               # the Stream that this is the compiled half of
+    cdef Router router
+    cdef Account account
+    cdef Turn turn
+    cdef bytes busy_body                    # the reply to a message that is one too many
+    cdef bint acks                          # publishers get replies
+    cdef bint is_plain                      # the configuration allows the fast path at all
+    cdef bint discards_new
+    cdef bint discards_new_per_subject
+    cdef int64_t message_bytes_max          # header and payload; negative: no limit
+    cdef readonly uint64_t waiting_msgs_max
+    cdef readonly uint64_t waiting_bytes_max
+    cdef public int64_t credit_bytes        # the fast path may store so much without asking
+    cdef public uint64_t promised_seq       # everything up to it may be acknowledged
+    cdef readonly uint64_t appended_bytes   # ever stored, as the store counts them
+    cdef public uint64_t promised_bytes     # ... of which so many may be acknowledged
+    cdef Buffer _last_id                    # of the message stored last; empty: it had none
+
+    cdef int publish(self, Message* message) except -1
+    cdef bint _is_full(self) noexcept
+    cdef bint _fits(self, Message* message, uint64_t size) noexcept
+    cdef int _refuse(self, Message* message) except -1
+    cdef int _leave(self, Message* message) except -1
+    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
+                          uint32_t header_size, uint32_t total_size, Span* id,
+                          int64_t timestamp) except 0
+    cdef int _remember_last(self, Span* id) except -1

@@ -1,0 +1,70 @@
+from typing import Any
+
+from tradewind.broker.accounts import Account
+from tradewind.broker.router import Router
+from tradewind.broker.turn import Participant
+from tradewind.store.messages import MessageStore
+from tradewind.stream.message_ids import MessageIds
+from tradewind.stream.replies import ReplyQueue
+
+BUSY_HEADER: bytes
+CREDIT_UNLIMITED: int
+
+class Ingest(Participant):
+    # The Stream that this is the compiled half of.
+    stream: Any
+    credit_bytes: int
+    promised_seq: int
+    promised_bytes: int
+    def __init__(
+        self,
+        router: Router,
+        account: Account,
+        store: MessageStore,
+        ids: MessageIds,
+        ack_prefix: bytes,
+        busy_body: bytes,
+        waiting_msgs_max: int,
+        waiting_bytes_max: int,
+    ) -> None: ...
+    @property
+    def store(self) -> MessageStore: ...
+    @property
+    def ids(self) -> MessageIds: ...
+    @property
+    def replies(self) -> ReplyQueue: ...
+    @property
+    def refusals(self) -> ReplyQueue: ...
+    @property
+    def waiting_msgs_max(self) -> int: ...
+    @property
+    def waiting_bytes_max(self) -> int: ...
+    @property
+    def appended_bytes(self) -> int: ...
+    @property
+    def last_id(self) -> bytes: ...
+    @property
+    def now_ns(self) -> int: ...
+    def configure(
+        self,
+        *,
+        acks: bool,
+        is_plain: bool,
+        discards_new: bool,
+        discards_new_per_subject: bool,
+        message_bytes_max: int,
+    ) -> None: ...
+    def attach(self, subject: bytes) -> int: ...
+    def submit(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None: ...
+    def append(
+        self, subject: bytes, header: bytes, payload: bytes, message_id: bytes = b""
+    ) -> int: ...
+    def skip(self, message_id: bytes = b"") -> int: ...
+    def acknowledge(self, reply: bytes, seq: int, duplicate: bool = False) -> None: ...
+    def answer(self, reply: bytes, body: bytes) -> None: ...
+    def refuse(self, reply: bytes) -> None: ...
+    def send_copy(
+        self, seq: int, subject: bytes, reply: bytes, header: bytes, payload: bytes
+    ) -> None: ...
+    def release(self, promised: int, failure: bytes | None = None) -> None: ...
+    def load_ids(self, first_seq: int) -> None: ...

@@ -1,0 +1,334 @@
+"""A publish -> a stored message and the promise of an acknowledgement. Runs once per message.
+
+Owns the ids, the replies that wait and the limits that are looked at for every message. The fast
+path does only what is certain to succeed: whatever is unusual in the message, in the configuration
+or in the state of the store leaves it for `Stream.publish`, which is plain Python and gives the
+exact error. Never publishes by itself: `release` does, at the end of a turn.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport Message
+from tradewind.store.message_core cimport MessageCore
+from tradewind.store.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
+from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
+from tradewind.stream.message_ids cimport MessageIds
+from tradewind.stream.replies cimport (
+    REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue)
+from tradewind.wire.buffer cimport buffer_append, buffer_clear, buffer_free, buffer_init
+
+from tradewind.errors import StoreError
+
+cdef enum:
+    HEADER_BYTES_MAX = 65535
+
+BUSY_HEADER = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
+CREDIT_UNLIMITED = 2**62
+
+
+cdef int take_message(void* target, Message* message) except -1:
+    """The hook of every subject of a stream."""
+    cdef Ingest ingest = <Ingest>target
+    if message.origin == NULL:
+        # The server published it, perhaps while another stream was being written: later.
+        ingest.turn.defer(ingest.submit, message.subject[:message.subject_size],
+                          message.reply[:message.reply_size],
+                          message.body[:message.header_size],
+                          message.body[message.header_size:message.total_size])
+        return 1
+    return ingest.publish(message)
+
+
+cdef class Ingest(Participant):
+    """The compiled half of one stream; `stream` has `publish` and `store_failed`."""
+
+    def __init__(self, Router router not None, Account account not None, MessageCore store not None,
+                 MessageIds ids not None, bytes ack_prefix not None, bytes busy_body not None,
+                 uint64_t waiting_msgs_max, uint64_t waiting_bytes_max):
+        self.router = router
+        self.turn = router.turn
+        self.account = account
+        self.store = store
+        self.ids = ids
+        self.replies = ReplyQueue(ack_prefix)
+        self.refusals = ReplyQueue(ack_prefix)
+        self.busy_body = busy_body
+        self.waiting_msgs_max = waiting_msgs_max
+        self.waiting_bytes_max = waiting_bytes_max
+        self.credit_bytes = CREDIT_UNLIMITED
+        self.message_bytes_max = -1
+        self.promised_seq = store.last_seq
+        buffer_init(&self._last_id)
+
+    def __dealloc__(self):
+        buffer_free(&self._last_id)
+
+    def configure(self, *, bint acks, bint is_plain, bint discards_new,
+                  bint discards_new_per_subject, int64_t message_bytes_max):
+        """What the fast path has to know of the configuration."""
+        self.acks = acks
+        self.is_plain = is_plain
+        self.discards_new = discards_new
+        self.discards_new_per_subject = discards_new_per_subject
+        self.message_bytes_max = message_bytes_max
+
+    def attach(self, bytes subject not None):
+        """Take every message on a subject from now on; gives the token for `Account.unsubscribe`.
+        """
+        return self.account.attach(subject, take_message, self)
+
+    # -------------------------------------------------------------- per message
+
+    cdef int publish(self, Message* message) except -1:
+        """Store a message if nothing about it is unusual; always 1, it has been received."""
+        cdef Span id
+        cdef uint64_t seq, size
+        cdef uint32_t header_size = <uint32_t>message.header_size
+        cdef uint32_t total_size = <uint32_t>message.total_size
+        id.size = 0
+        if self._is_full():
+            return self._refuse(message)
+        if message.total_size > RECORD_MAX or not self.is_plain:
+            return self._leave(message)
+        if header_size and scan_header(message.body, header_size, &id) != HEADER_PLAIN:
+            return self._leave(message)
+        size = self.store.stored_size(message.subject_size, header_size, total_size - header_size)
+        if not self._fits(message, size):
+            return self._leave(message)
+        if id.size and self.ids.window_ns > 0:
+            seq = self.ids.find(id.start, id.size, self.turn.now_ns)
+            if seq:
+                if self.acks and message.reply_size:
+                    self.turn.mark_dirty(self)
+                    self.replies.add(REPLY_DUPLICATE, seq, message.reply, message.reply_size,
+                                     NULL, 0, NULL, 0, 0)
+                return 1
+            if not self.ids.has_room(id.size):
+                return self._refuse(message)
+        try:
+            seq = self._append(message.subject, message.subject_size, message.body, header_size,
+                               total_size, &id, 0)
+        except StoreError as error:
+            self.stream.store_failed(error, message.reply[:message.reply_size])
+            return 1
+        if self.acks and message.reply_size:
+            self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, NULL, 0, 0)
+        return 1
+
+    cdef bint _is_full(self) noexcept:
+        """Whether too much waits to be promised already."""
+        return self.store.last_seq - self.promised_seq >= self.waiting_msgs_max \
+            or self.appended_bytes - self.promised_bytes >= self.waiting_bytes_max \
+            or self.replies.count >= self.waiting_msgs_max
+
+    cdef bint _fits(self, Message* message, uint64_t size) noexcept:
+        """Whether no limit refuses a message that the store counts as `size` bytes."""
+        cdef SubjectEntry* entry
+        cdef bint replaces
+        cdef MessageCore store = self.store
+        if 0 <= self.message_bytes_max < <int64_t>message.total_size \
+                or message.header_size > HEADER_BYTES_MAX or message.subject_size > SUBJECT_MAX \
+                or record_size(message.subject_size, message.header_size,
+                               message.total_size - message.header_size) > RECORD_MAX:
+            return False
+        if <int64_t>size > self.credit_bytes:
+            return False
+        if not self.discards_new:
+            return True
+        entry = store.index.find(message.subject, message.subject_size)
+        replaces = entry != NULL and store.subject_msgs_max > 0 \
+            and entry.total >= <uint64_t>store.subject_msgs_max
+        if replaces and self.discards_new_per_subject:
+            return False
+        if store.msgs_max > 0 and store.msgs >= <uint64_t>store.msgs_max and not replaces:
+            return False
+        return store.bytes_max <= 0 or store.bytes + size <= <uint64_t>store.bytes_max
+
+    cdef int _refuse(self, Message* message) except -1:
+        """Too much waits already: the publisher is told to slow down, nothing is stored."""
+        cdef bytes body
+        if self.acks and message.reply_size:
+            self.turn.mark_dirty(self)
+            body = BUSY_HEADER + self.busy_body
+            self.refusals.add(REPLY_BODY, 0, message.reply, message.reply_size, NULL, 0, body,
+                              <uint32_t>len(BUSY_HEADER), <uint32_t>len(body))
+        return 1
+
+    cdef int _leave(self, Message* message) except -1:
+        """To the slow path."""
+        cdef bytes reply = message.reply[:message.reply_size]
+        self.turn.mark_dirty(self)
+        try:
+            self.stream.publish(message.subject[:message.subject_size], reply,
+                                message.body[:message.header_size],
+                                message.body[message.header_size:message.total_size])
+        except StoreError as error:
+            self.stream.store_failed(error, reply)
+        return 1
+
+    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
+                          uint32_t header_size, uint32_t total_size, Span* id,
+                          int64_t timestamp) except 0:
+        """Store under the next sequence and remember the id. A timestamp of 0 is now, but always
+        behind that of the message before.
+        """
+        cdef uint64_t size = self.store.stored_size(
+            subject_size, header_size, total_size - header_size)
+        cdef uint64_t seq
+        if timestamp == 0:
+            timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
+        self.turn.mark_dirty(self)
+        seq = self.store.append(subject, subject_size, body, header_size, body + header_size,
+                                total_size - header_size, timestamp)
+        self.appended_bytes += size
+        self.credit_bytes -= <int64_t>size
+        if id.size:
+            self.ids.expire(self.turn.now_ns)
+            self.ids.add(id.start, id.size, seq, timestamp)
+        if id.size or self._last_id.end:
+            self._remember_last(id)
+        return seq
+
+    cdef int _remember_last(self, Span* id) except -1:
+        buffer_clear(&self._last_id)
+        if id.size and buffer_append(&self._last_id, id.start, id.size) != 0:
+            raise MemoryError
+        return 0
+
+    # -------------------------------------------------------------- for the slow path
+
+    @property
+    def last_id(self):
+        """The id of the message that was stored last; empty if it had none."""
+        return self._last_id.data[:self._last_id.end] if self._last_id.end else b""
+
+    @property
+    def now_ns(self):
+        """The time of this turn."""
+        return self.turn.now_ns
+
+    def submit(self, bytes subject not None, bytes reply not None, bytes header not None,
+               bytes payload not None):
+        """Publish from inside the server."""
+        cdef Message message
+        cdef bytes body = header + payload
+        message.origin = NULL
+        message.subject = subject
+        message.subject_size = <uint32_t>len(subject)
+        message.reply = reply
+        message.reply_size = <uint32_t>len(reply)
+        message.body = body
+        message.header_size = len(header)
+        message.total_size = len(body)
+        self.publish(&message)
+
+    def append(self, bytes subject not None, bytes header not None, bytes payload not None,
+               bytes message_id=b""):
+        """Store a message that has passed all checks; gives its sequence."""
+        cdef Span id
+        cdef bytes body = header + payload
+        id.start = message_id
+        id.size = <uint32_t>len(message_id)
+        return self._append(subject, <uint32_t>len(subject), body, <uint32_t>len(header),
+                            <uint32_t>len(body), &id, 0)
+
+    def skip(self, bytes message_id=b""):
+        """Use up a sequence without a message; gives it."""
+        cdef Span id
+        cdef uint64_t seq = self.store.last_seq + 1
+        cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
+        self.turn.mark_dirty(self)
+        self.store.skip(seq, timestamp)
+        id.start = message_id
+        id.size = <uint32_t>len(message_id)
+        if id.size:
+            self.ids.expire(self.turn.now_ns)
+            self.ids.add(id.start, id.size, seq, timestamp)
+        self._remember_last(&id)
+        return seq
+
+    def acknowledge(self, bytes reply not None, uint64_t seq, bint duplicate=False):
+        """Answer, as soon as it is promised, that a message is stored as `seq`."""
+        if self.acks and reply:
+            self.turn.mark_dirty(self)
+            self.replies.add(REPLY_DUPLICATE if duplicate else REPLY_ACK, seq, reply,
+                             <uint32_t>len(reply), NULL, 0, NULL, 0, 0)
+
+    def answer(self, bytes reply not None, bytes body not None):
+        """Answer with a body of one's own, in turn with the others."""
+        if self.acks and reply:
+            self.turn.mark_dirty(self)
+            self.replies.add(REPLY_BODY, 0, reply, <uint32_t>len(reply), NULL, 0, body, 0,
+                             <uint32_t>len(body))
+
+    def refuse(self, bytes reply not None):
+        """Tell a publisher that too much waits already."""
+        cdef Message message
+        message.reply = reply
+        message.reply_size = <uint32_t>len(reply)
+        self._refuse(&message)
+
+    def send_copy(self, uint64_t seq, bytes subject not None, bytes reply not None,
+                  bytes header not None, bytes payload not None):
+        """Publish a copy of message `seq` as soon as that is promised."""
+        cdef bytes body = header + payload
+        self.turn.mark_dirty(self)
+        self.replies.add(REPLY_COPY, seq, subject, <uint32_t>len(subject), reply,
+                         <uint32_t>len(reply), body, <uint32_t>len(header), <uint32_t>len(body))
+
+    # -------------------------------------------------------------- at the end of a turn
+
+    def release(self, uint64_t promised, bytes failure=None):
+        """Everything up to `promised` is as safe as the stream promises: send its replies.
+
+        With a `failure` all other replies go too, with it as their body.
+        """
+        self.promised_seq = max(self.promised_seq, promised)
+        if self.refusals.count:
+            self.refusals.release(self.router, self.account, 0, None)
+        if self.replies.count:
+            self.replies.release(self.router, self.account, promised, failure)
+
+    # -------------------------------------------------------------- at the start
+
+    def load_ids(self, uint64_t first_seq):
+        """Remember the ids of the stored messages from a sequence on."""
+        cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
+        cdef uint64_t seq = self.store.next_matching(first_seq, everything)
+        cdef Record record
+        cdef Span id
+        while seq:
+            id.size = 0
+            if self.store.read(seq, &record) == 0:
+                find_id(&record, &id)
+                if id.size:
+                    self.ids.add(id.start, id.size, seq, record.timestamp)
+            seq = self.store.next_matching(seq + 1, everything)
+        id.size = 0
+        if self.store.read(self.store.last_seq, &record) == 0:
+            find_id(&record, &id)
+        self._remember_last(&id)
+
+
+cdef int find_id(Record* record, Span* id) except -1:
+    """The id in the header of a stored message, which may have other special fields too."""
+    id.size = 0
+    if record.header_size == 0 or scan_header(
+            record.header, record.header_size, id) == HEADER_PLAIN:
+        return 0
+    cdef bytes header = record.header[:record.header_size]
+    cdef Py_ssize_t start = header.find(b"\r\nNats-Msg-Id:")
+    id.size = 0
+    if start < 0:
+        return 0
+    start += 14
+    cdef Py_ssize_t end = header.find(b"\r\n", start)
+    if end < 0:
+        end = len(header)
+    while start < end and header[start] == 32:
+        start += 1
+    id.start = record.header + start
+    id.size = <uint32_t>(end - start)
+    return 0

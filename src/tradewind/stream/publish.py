@@ -1,0 +1,197 @@
+"""The slow path of a publish: every check, in the order in which nats-server makes them.
+
+Owns the order and the errors; the texts are in `api.errors`. Looks at the store and the ids but
+changes nothing: it gives a verdict, and `Stream` carries it out. Whatever the fast path accepts is
+accepted here too.
+
+Counters, batches, schedules and sources are not part of this server yet; their headers get the
+errors of a stream that does not allow them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api import errors
+from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
+from tradewind.store.contract import DiscardedError, NotFoundError, StoredMessage
+from tradewind.stream import headers
+from tradewind.stream.durations import parse_ttl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tradewind.api.stream_types import StreamConfig
+    from tradewind.store.messages import MessageStore
+    from tradewind.stream.message_ids import MessageIds
+
+HEADER_BYTES_MAX: Final = 65535
+ROLLUP_SUBJECT: Final = "sub"
+ROLLUP_ALL: Final = "all"
+_INCREMENT: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
+_DIGITS: Final = re.compile(rb"[0-9]{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A message on its way in: its subject after the transform, its header cleaned."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Store it. `rollup`: then remove what is older; `skip`: only use up a sequence."""
+
+    message_id: bytes
+    rollup: str = ""
+    ttl_seconds: int = 0
+    skip: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """It was stored before, as `seq`."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """There is no room to remember its id; it may be sent again later."""
+
+
+@dataclass(slots=True)
+class Judge:
+    """The checks of one stream.
+
+    `resources` asks whoever counts for the account whether so many more bytes are allowed, and
+    `wanted` whether anybody would get a message of this subject (streams with interest retention).
+    """
+
+    config: StreamConfig
+    store: MessageStore
+    ids: MessageIds
+    resources: Callable[[int], errors.ApiError | None]
+    wanted: Callable[[bytes], bool]
+
+    def judge(self, message: Publish, last_id: bytes, now_ns: int) -> Accept | Duplicate | Busy:
+        """The verdict; ApiError is the reply to a message that is refused."""
+        config = self.config
+        size = len(message.header) + len(message.payload)
+        if config.sealed:
+            raise errors.STREAM_SEALED()
+        if 0 <= _limit(config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        if not message.header:
+            return self._admit(message, Accept(b""))
+        self._check_features(message)
+        ttl_seconds = parse_ttl(headers.find_field(message.header, headers.TTL))
+        self._check_expectations(message, ttl_seconds)
+        self._check_origin(message)
+        message_id = headers.find_field(message.header, headers.MESSAGE_ID)
+        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+            return Duplicate(seq)
+        expected_id = headers.find_field(message.header, headers.EXPECTED_LAST_MESSAGE_ID)
+        if expected_id and expected_id != last_id:
+            raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
+        rollup = self._rollup(message)
+        if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
+            return Busy()
+        return self._admit(message, Accept(message_id, rollup, ttl_seconds))
+
+    def _check_features(self, message: Publish) -> None:
+        """What this stream does not do, and headers that are too large."""
+        header = message.header
+        if headers.find_field(header, headers.BATCH_ID):
+            raise errors.ATOMIC_PUBLISH_DISABLED()
+        if len(header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        if increment := headers.find_field(header, headers.INCREMENT):
+            if not _INCREMENT.fullmatch(increment):
+                raise errors.MESSAGE_INCR_INVALID()
+            raise errors.MESSAGE_INCR_DISABLED()
+
+    def _check_expectations(self, message: Publish, ttl_seconds: int) -> None:
+        header = message.header
+        expected_stream = headers.find_field(header, headers.EXPECTED_STREAM)
+        if expected_stream and expected_stream != self.config.name.encode():
+            raise errors.STREAM_NOT_MATCH()
+        if ttl_seconds and not self.config.allow_msg_ttl:
+            raise errors.MESSAGE_TTL_DISABLED()
+        expected = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
+        subject = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+        if expected:
+            actual = self._last_sequence_of(subject or message.subject)
+            if not _is_number(expected, actual):
+                raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
+        elif subject:
+            raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
+        expected = headers.find_field(header, headers.EXPECTED_LAST_SEQUENCE)
+        if expected and not _is_number(expected, self.store.last_seq):
+            raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=self.store.last_seq)
+
+    def _last_sequence_of(self, subject: bytes) -> int:
+        try:
+            return self.store.last_message(subject).seq
+        except NotFoundError:
+            return 0
+
+    def _check_origin(self, message: Publish) -> None:
+        """Headers that only a server may send."""
+        header = message.header
+        if headers.find_field(header, headers.SCHEDULE):
+            raise errors.MESSAGE_SCHEDULES_DISABLED()
+        if headers.find_field(header, headers.SCHEDULE_NEXT) or headers.find_field(
+            header, headers.SCHEDULER
+        ):
+            raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
+        if headers.find_field(header, headers.STREAM_SOURCE):
+            raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
+
+    def _rollup(self, message: Publish) -> str:
+        value = headers.find_field(message.header, headers.ROLLUP).decode("utf-8", "replace")
+        if not value:
+            return ""
+        if not self.config.allow_rollup_hdrs or self.config.deny_purge:
+            raise errors.STREAM_ROLLUP_FAILED(err="rollup not permitted")
+        rollup = value.lower()
+        if rollup not in (ROLLUP_SUBJECT, ROLLUP_ALL):
+            raise errors.STREAM_ROLLUP_FAILED(err=f'rollup value invalid: "{rollup}"')
+        return rollup
+
+    def _counted_size(self, message: Publish) -> int:
+        stored = StoredMessage(0, 0, message.subject, message.header, message.payload)
+        return self.store.counted_size(stored)
+
+    def _admit(self, message: Publish, accept: Accept) -> Accept:
+        """The limits, which are looked at last."""
+        if (error := self.resources(self._counted_size(message))) is not None:
+            raise error
+        if headers.find_field(message.header, headers.TTL) and not accept.ttl_seconds:
+            raise errors.MESSAGE_TTL_INVALID()
+        if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
+            return Accept(accept.message_id, skip=True)
+        if self.config.discard is DiscardPolicy.NEW:
+            per_subject = self.config.discard_new_per_subject and not accept.rollup
+            try:
+                self.store.check_room(
+                    message.subject, len(message.header), len(message.payload), per_subject
+                )
+            except DiscardedError as error:
+                raise errors.STREAM_STORE_FAILED(err=str(error)) from None
+        return accept
+
+
+def _limit(value: int) -> int:
+    """-1 if there is none; 0 means so too."""
+    return value if value > 0 else -1
+
+
+def _is_number(text: bytes, value: int) -> bool:
+    """Whether a header says this number; what is no number says nothing."""
+    return bool(_DIGITS.fullmatch(text)) and int(text) == value

@@ -1,0 +1,119 @@
+"""What a stream has to say once its messages are promised, in the order in which they came.
+
+Owns one growing buffer of replies. An acknowledgement is kept as its subject and sequence only; its
+JSON is written when it is sent. Never publishes inside a delivery: `release` is called at the end
+of a turn.
+
+    {"stream":"ORDERS","seq":7}
+    {"stream":"ORDERS","domain":"hub","seq":7,"duplicate": true}
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport Message
+from tradewind.wire.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
+
+cdef enum:
+    ACK_TAIL_BYTES = 64         # sequence, `,"duplicate": true` and the brace
+    KEEP_BYTES = 65536          # an empty queue larger than this gives its memory back
+
+
+cdef class ReplyQueue:
+    """`prefix` is the beginning of an acknowledgement, up to its sequence."""
+
+    def __cinit__(self, bytes prefix not None):
+        buffer_init(&self.entries)
+        buffer_init(&self.body)
+        self.prefix = prefix
+
+    def __dealloc__(self):
+        buffer_free(&self.entries)
+        buffer_free(&self.body)
+
+    @property
+    def memory_bytes(self):
+        """Bytes of the replies that wait."""
+        return self.entries.end - self.entries.begin
+
+    cdef int add(self, uint32_t kind, uint64_t seq, const char* subject, uint32_t subject_size,
+                 const char* reply, uint32_t reply_size, const char* body, uint32_t header_size,
+                 uint32_t total_size) except -1:
+        """Keep a reply until `seq` is promised; everything is copied."""
+        cdef ReplyHead head
+        if buffer_reserve(&self.entries, sizeof(ReplyHead) + subject_size + reply_size
+                          + total_size) != 0:
+            raise MemoryError
+        head.seq = seq
+        head.subject_size = subject_size
+        head.reply_size = reply_size
+        head.header_size = header_size
+        head.total_size = total_size
+        head.kind = kind
+        head.unused = 0
+        buffer_append(&self.entries, <const char*>&head, sizeof(ReplyHead))
+        buffer_append(&self.entries, subject, subject_size)
+        buffer_append(&self.entries, reply, reply_size)
+        buffer_append(&self.entries, body, total_size)
+        self.count += 1
+        return 0
+
+    cdef int _write_ack(self, uint64_t seq, bint duplicate) except -1:
+        cdef char* at
+        buffer_clear(&self.body)
+        if buffer_reserve(&self.body, len(self.prefix) + ACK_TAIL_BYTES) != 0:
+            raise MemoryError
+        buffer_append(&self.body, self.prefix, len(self.prefix))
+        at = self.body.data + self.body.end
+        at += write_decimal(at, seq)
+        if duplicate:
+            memcpy(at, b',"duplicate": true', 18)
+            at += 18
+        at[0] = 125
+        self.body.end = at + 1 - self.body.data
+        return 0
+
+    cdef int release(self, Router router, Account account, uint64_t promised,
+                     bytes failure) except -1:
+        """Send every reply up to the sequence `promised`.
+
+        With a `failure` the others go too: it is their body, and copies are dropped.
+        """
+        cdef ReplyHead head
+        cdef Message message
+        cdef char* at
+        message.origin = NULL
+        while self.count:
+            at = self.entries.data + self.entries.begin
+            memcpy(&head, at, sizeof(ReplyHead))
+            if head.seq > promised and failure is None:
+                return 0
+            at += sizeof(ReplyHead)
+            message.subject = at
+            message.subject_size = head.subject_size
+            message.reply = at + head.subject_size
+            message.reply_size = head.reply_size
+            message.header_size = head.header_size
+            message.body = at + head.subject_size + head.reply_size
+            message.total_size = head.total_size
+            if head.seq > promised and head.kind != REPLY_BODY:
+                message.header_size = 0
+                message.body = failure
+                message.total_size = len(failure)
+            elif head.kind == REPLY_ACK or head.kind == REPLY_DUPLICATE:
+                self._write_ack(head.seq, head.kind == REPLY_DUPLICATE)
+                message.body = self.body.data
+                message.total_size = self.body.end
+            # Taken out first: a failure while sending must not send it again.
+            self.entries.begin += (sizeof(ReplyHead) + head.subject_size + head.reply_size
+                                   + head.total_size)
+            self.count -= 1
+            if head.kind != REPLY_COPY or head.seq <= promised:
+                router.publish(account, &message)
+        if self.entries.capacity > KEEP_BYTES:
+            buffer_free(&self.entries)
+        else:
+            buffer_clear(&self.entries)
+        return 0

@@ -1,0 +1,356 @@
+"""A stream: its configuration, its messages, and what happens to them between two turns.
+
+Owns the store of one stream, its subjects in the account and the order of its life: made or opened,
+active, changed, closed or deleted. The per-message work is in `ingest`, the checks of unusual
+messages in `publish`. It knows nothing of consumers: the engine tells it who is interested, and
+asks it for messages.
+
+Replies to publishers wait until their message is promised: in memory that is the end of the turn
+(`flush`), in files the syncer says when (`synced`). Until then nobody sees a message that a power
+cut could take back: `visible_seq`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tradewind.api import errors
+from tradewind.api.base import encode
+from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
+from tradewind.api.stream_types import (
+    DiscardPolicy,
+    ErrorDetail,
+    PersistMode,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from tradewind.errors import StoreError
+from tradewind.store.filestore import FileStore
+from tradewind.store.messages import MessageStore
+from tradewind.store.meta import StreamMeta
+from tradewind.store.stream_folder import limits_of
+from tradewind.stream import headers
+from tradewind.stream.ingest import Ingest
+from tradewind.stream.message_ids import MessageIds
+from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.contracts import BrokerLog
+    from tradewind.broker.router import Router
+    from tradewind.store.recover import RecoveryReport
+    from tradewind.store.stream_folder import StreamFolder
+
+WAITING_MSGS_MAX = 100_000
+WAITING_BYTES_MAX = 128 * 1024 * 1024
+EXPIRED_PER_STEP = 10_000
+
+
+class Interest(Protocol):
+    """Who would get a message; given by the engine to streams with interest retention."""
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether some consumer wants messages of this subject."""
+
+
+def _no_limit(_size_bytes: int) -> errors.ApiError | None:
+    return None
+
+
+@dataclass(slots=True)
+class StreamContext:
+    """What a stream needs of the server around it.
+
+    `syncs`: acknowledged means synced, for streams in files that do not ask for less.
+    `resources(bytes)` gives the error if the account may not store so many more bytes. It is asked
+    by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
+    """
+
+    router: Router
+    account: Account
+    log: BrokerLog
+    domain: str = ""
+    syncs: bool = True
+    waiting_msgs_max: int = WAITING_MSGS_MAX
+    waiting_bytes_max: int = WAITING_BYTES_MAX
+    seed: int = 0
+    resources: Callable[[int], errors.ApiError | None] = field(default=_no_limit)
+
+
+class Stream:
+    """One stream. `folder` is None for one in memory."""
+
+    def __init__(
+        self,
+        context: StreamContext,
+        meta: StreamMeta,
+        store: MessageStore,
+        folder: StreamFolder | None = None,
+    ) -> None:
+        self.context = context
+        self.meta = meta
+        self.config = stream_config_from_dict(meta.config)
+        self.name = self.config.name
+        self.account = context.account
+        self.created_ns = meta.created_ns or 0
+        self.store = store
+        self.folder = folder
+        self.interest: Interest | None = None
+        self.turn = context.router.turn
+        self.ids = MessageIds(self.config.duplicate_window, seed=context.seed)
+        name = encode(self.name)
+        domain = b',"domain":' + encode(context.domain) if context.domain else b""
+        self.ingest = Ingest(
+            context.router,
+            context.account,
+            store,
+            self.ids,
+            b'{"stream":' + name + domain + b',"seq":',
+            self.error_body(errors.STREAM_TOO_MANY_REQUESTS()),
+            context.waiting_msgs_max,
+            context.waiting_bytes_max,
+        )
+        self.ingest.stream = self
+        self._tokens: dict[str, int] = {}
+        # Last sequence and bytes ever appended, at the end of each turn not yet promised.
+        self._marks: deque[tuple[int, int]] = deque()
+        self._failure: bytes | None = None
+        self._judge = Judge(self.config, store, self.ids, context.resources, self._is_wanted)
+        self._configure()
+
+    # ---------------------------------------------------------------- life
+
+    @classmethod
+    def create(
+        cls,
+        context: StreamContext,
+        config: StreamConfig,
+        now_ns: int,
+        folder: StreamFolder | None = None,
+        **settings: Any,
+    ) -> Stream:
+        """A new stream, durably if it is in files; `folder` is where. It takes no messages yet."""
+        meta = StreamMeta(stream_config_to_dict(config), now_ns)
+        if config.storage is StorageType.MEMORY:
+            store = MessageStore(config.name, limits_of(meta.config), **settings)
+            if config.first_seq > 1:
+                store.compact(config.first_seq)
+            return cls(context, meta, store)
+        if folder is None:
+            raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
+        folder.create(meta)
+        return cls.open(context, folder, now_ns, **settings)[0]
+
+    @classmethod
+    def open(
+        cls, context: StreamContext, folder: StreamFolder, now_ns: int, **settings: Any
+    ) -> tuple[Stream, RecoveryReport]:
+        """A stream that is on disk, with what recovery has to say. It takes no messages yet."""
+        meta, store, report = folder.open(now_ns, **settings)
+        stream = cls(context, meta, store, folder)
+        stream.load_ids(now_ns)
+        return stream, report
+
+    def load_ids(self, now_ns: int) -> None:
+        """Know again the ids of the messages of the last window."""
+        if self.store.msgs:
+            window_ns = self.config.duplicate_window
+            first = self.store.sequence_at(now_ns - window_ns + 1) if window_ns > 0 else 0
+            self.ingest.load_ids(first or self.store.last_seq + 1)
+
+    def activate(self) -> None:
+        """Take messages on all subjects of the configuration."""
+        wanted = set(self.config.subjects)
+        for subject in list(self._tokens):
+            if subject not in wanted:
+                self.account.unsubscribe(self._tokens.pop(subject))
+        for subject in wanted - set(self._tokens):
+            self._tokens[subject] = self.ingest.attach(subject.encode("utf-8", "surrogateescape"))
+
+    def deactivate(self) -> None:
+        """Take no more messages."""
+        for token in self._tokens.values():
+            self.account.unsubscribe(token)
+        self._tokens.clear()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it takes messages."""
+        return bool(self._tokens)
+
+    def update(self, config: StreamConfig) -> None:
+        """Change the configuration, which has been checked; on disk first, then at once."""
+        meta = StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
+        if self.folder is not None:
+            self.folder.update(meta)
+        self.meta = meta
+        self.config = config
+        self._judge.config = config
+        self._configure()
+        self.ids.set_window(config.duplicate_window, self.turn.now_ns)
+        if limits_of(meta.config) != self.store.limits:
+            self.store.set_limits(limits_of(meta.config))
+            self.store.apply_limits(self.turn.now_ns)
+            self.turn.add_dirty(self.ingest)
+        if self._tokens:
+            self.activate()
+
+    def _configure(self) -> None:
+        config = self.config
+        self.ingest.configure(
+            acks=not config.no_ack,
+            is_plain=not config.sealed
+            and config.subject_transform is None
+            and config.republish is None
+            and config.mirror is None
+            and config.retention is not RetentionPolicy.INTEREST,
+            discards_new=config.discard is DiscardPolicy.NEW,
+            discards_new_per_subject=config.discard_new_per_subject,
+            message_bytes_max=config.max_msg_size if config.max_msg_size > 0 else -1,
+        )
+
+    def close(self) -> None:
+        """Take no more messages and make everything durable. Replies that wait are sent."""
+        self.deactivate()
+        if isinstance(self.store, FileStore):
+            try:
+                self.store.close()
+            except StoreError as error:
+                self.failed(error)
+                return
+        self._release(self.store.last_seq)
+
+    def delete(self) -> None:
+        """Take no more messages and remove all that was stored; no commit may be under way."""
+        self.deactivate()
+        if self.folder is not None:
+            for block in self.store.blocks:
+                block.close()
+            self.folder.delete()
+
+    # ---------------------------------------------------------------- publish
+
+    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """The slow path: called by `ingest` with a message that needs a closer look."""
+        message = Publish(subject, headers.clean(header), payload)
+        try:
+            verdict = self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
+        except errors.ApiError as error:
+            self.ingest.answer(reply, self.error_body(error))
+            return
+        if isinstance(verdict, Duplicate):
+            self.ingest.acknowledge(reply, verdict.seq, duplicate=True)
+        elif isinstance(verdict, Busy):
+            self.ingest.refuse(reply)
+        else:
+            self._accept(message, verdict, reply)
+
+    def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
+        if verdict.skip:
+            self.ingest.acknowledge(reply, self.ingest.skip(verdict.message_id))
+            return
+        seq = self.ingest.append(
+            message.subject, message.header, message.payload, verdict.message_id
+        )
+        if verdict.rollup == ROLLUP_ALL:
+            self.store.compact(seq)
+        elif verdict.rollup:
+            self.store.purge(message.subject, keep=1)
+        self.ingest.acknowledge(reply, seq)
+
+    def _is_wanted(self, subject: bytes) -> bool:
+        return self.interest is not None and self.interest.has_interest(subject)
+
+    def error_body(self, error: errors.ApiError) -> bytes:
+        """The reply to a publish that was refused."""
+        return b'{"error":%s,"stream":%s,"seq":0}' % (
+            encode(
+                ErrorDetail(code=error.code, err_code=error.err_code, description=error.description)
+            ),
+            encode(self.name),
+        )
+
+    # ---------------------------------------------------------------- turns
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """Whether an acknowledgement means that the message is synced."""
+        return (
+            self.context.syncs
+            and isinstance(self.store, FileStore)
+            and self.config.persist_mode is not PersistMode.ASYNC
+        )
+
+    @property
+    def visible_seq(self) -> int:
+        """Up to here consumers and readers may see messages."""
+        if self.waits_for_sync:
+            return cast(FileStore, self.store).synced_seq
+        return self.store.last_seq
+
+    def flush(self) -> None:
+        """The end of a turn in which something changed: send what need not wait.
+
+        A stream in files is then handed to the syncer, which writes it.
+        """
+        self._marks.append((self.store.last_seq, self.ingest.appended_bytes))
+        if isinstance(self.store, FileStore):
+            self._release(self.ingest.promised_seq, self._failure)
+        else:
+            self._release(self.store.last_seq)
+
+    def synced(self) -> None:
+        """The syncer has kept its promise for all that it was given: send the replies."""
+        self._release(self.visible_seq)
+
+    def resumed(self) -> None:
+        """There is room on the disk again."""
+        self._failure = None
+        self.context.log.notice(f"JetStream stream '{self.name}' takes messages again")
+
+    def _release(self, promised: int, failure: bytes | None = None) -> None:
+        while self._marks and self._marks[0][0] <= promised:
+            self.ingest.promised_bytes = self._marks.popleft()[1]
+        self.ingest.release(promised, failure)
+
+    def store_failed(self, error: StoreError, reply: bytes) -> None:
+        """A message could not be stored: its publisher is told. Called inside a delivery."""
+        self.ingest.answer(reply, self.error_body(errors.STREAM_STORE_FAILED(err=str(error))))
+
+    def failed(self, error: StoreError) -> None:
+        """Writing or syncing failed: everybody who still waits is told; reading goes on."""
+        if self._failure is None:
+            self.context.log.error(f"JetStream stream '{self.name}' failed: {error}")
+        self._failure = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
+        self._release(self.ingest.promised_seq, self._failure)
+
+    # ---------------------------------------------------------------- time
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has something to do (monotonic); 0: never."""
+        due_ns = self.ids.next_expiry_ns
+        if self.config.max_age > 0 and self.store.msgs:
+            oldest_ns = self.store.state.first_timestamp_ns + self.config.max_age
+            due_ns = min(due_ns, oldest_ns) if due_ns else oldest_ns
+        if not due_ns:
+            return 0
+        return self.turn.monotonic_ns + max(due_ns - self.turn.now_ns, 0)
+
+    def tick(self, now_ns: int) -> None:
+        """Forget what is too old; in steps, so that nobody waits for it."""
+        self.ids.forget_expired(now_ns)
+        if self._expire(now_ns):
+            self.turn.add_dirty(self.ingest)
+
+    def _expire(self, now_ns: int) -> int:
+        store = self.store
+        if store.msgs > EXPIRED_PER_STEP and self.config.max_age > 0:
+            later = store.next_message((), store.first_seq + EXPIRED_PER_STEP)
+            now_ns = min(now_ns, later.timestamp_ns + self.config.max_age)
+        return store.expire(now_ns)

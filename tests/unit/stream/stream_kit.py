@@ -1,0 +1,143 @@
+"""A stream on a router without sockets, with everything a test wants to turn itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tradewind.api.configs import stream_config_from_dict
+from tradewind.broker.broker import Broker
+from tradewind.broker.turn import Participant
+from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.syncer import SyncMode
+from tradewind.stream.ingest import Ingest
+from tradewind.stream.stream import Stream, StreamContext
+from tradewind.testing import InProcessServer
+from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.syncer import SteppedSyncer
+
+SECOND_NS = 1_000_000_000
+DEFAULTS = {"storage": "memory", "duplicate_window": 120 * SECOND_NS, "num_replicas": 1}
+
+
+class Engine:
+    """The smallest engine: streams, their syncer, and the end of a turn."""
+
+    def __init__(self, broker: Broker, syncer: SteppedSyncer) -> None:
+        self.broker = broker
+        self.syncer = syncer
+        self.auto_sync = True
+
+    def end_turn(self) -> None:
+        turn = self.broker.router.turn
+        for handler, *message in turn.take_deferred():
+            handler(*message)
+        dirty: list[Participant] = turn.take_dirty()
+        for ingest in dirty:
+            assert isinstance(ingest, Ingest)
+            stream = ingest.stream
+            stream.flush()
+            if stream.folder is not None and stream.store.failure is None:
+                self.syncer.mark_dirty(stream.store, turn.monotonic_ns)
+        self.syncer.end_turn(turn.monotonic_ns)
+        if self.auto_sync:
+            self.syncer.run_all()
+
+    def next_deadline_ns(self) -> None:
+        return None
+
+    def tick(self) -> None:
+        """Streams are ticked by the tests."""
+
+
+class StreamKit:
+    """A server, a client `peer` that has subscribed to `inbox.>`, and streams."""
+
+    def __init__(self, **context: Any) -> None:
+        self.server = InProcessServer()
+        self.clock = self.server.clock
+        self.router = self.server.broker.router
+        self.turn = self.router.turn
+        self.account = self.server.broker.accounts["$G"]
+        self.disk = SimulatedDisk()
+        self.syncer = SteppedSyncer(self.clock)
+        self.engine = Engine(self.server.broker, self.syncer)
+        self.server.broker.engine = self.engine
+        self.context = StreamContext(self.router, self.account, self.server.log, **context)
+        self.turn.now_ns = self.clock.wall_ns()
+        self.turn.monotonic_ns = self.clock.monotonic_ns()
+        self.peer = self.server.connect(
+            b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB inbox.> 1\r\n'
+        )
+        self.peer.take()
+
+    def folder(self, name: str) -> StreamFolder:
+        return StreamFolder(self.disk, "/disk", "$G", name)
+
+    def create(self, name: str = "S", **config: Any) -> Stream:
+        document = {"name": name, "subjects": [f"{name.lower()}.>"]} | DEFAULTS | config
+        typed = stream_config_from_dict(document)
+        stream = Stream.create(self.context, typed, self.clock.wall_ns(), self.folder(name))
+        return self._started(stream)
+
+    def reopen(self, name: str = "S") -> Stream:
+        stream, _ = Stream.open(self.context, self.folder(name), self.clock.wall_ns())
+        return self._started(stream)
+
+    def _started(self, stream: Stream) -> Stream:
+        if stream.folder is not None:
+            self.syncer.attach(
+                stream.store,  # type: ignore[arg-type]
+                on_synced=lambda _store, _round: stream.synced(),
+                on_failure=lambda _store, error: stream.failed(error),
+                on_resumed=lambda _store: stream.resumed(),
+                mode=SyncMode.ALWAYS if stream.waits_for_sync else SyncMode.INTERVAL,
+            )
+        stream.activate()
+        return stream
+
+    def publish(
+        self, subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "inbox.1"
+    ) -> bytes:
+        """Publish, with header lines separated by CRLF; gives the header and body of the reply."""
+        self.peer.send(frame(subject, payload, header, reply))
+        return self.reply()
+
+    def replies(self) -> list[bytes]:
+        """The header blocks and bodies of everything that has arrived."""
+        return [header + payload for _, header, payload in self.messages()]
+
+    def reply(self) -> bytes:
+        replies = self.replies()
+        assert len(replies) <= 1, replies
+        return replies[0] if replies else b""
+
+    def messages(self) -> list[tuple[str, bytes, bytes]]:
+        """Everything that has arrived as (subject, header, payload)."""
+        data = self.peer.take()
+        found = []
+        while data:
+            line, _, data = data.partition(b"\r\n")
+            words = line.split(b" ")
+            if line == b"PING":
+                continue
+            assert words[0] in (b"MSG", b"HMSG"), line
+            size = int(words[-1])
+            header_size = int(words[-2]) if words[0] == b"HMSG" else 0
+            body, data = data[:size], data[size + 2 :]
+            found.append((words[1].decode(), body[:header_size], body[header_size:]))
+        return found
+
+
+def frame(subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "inbox.1") -> bytes:
+    """A PUB or HPUB."""
+    head = f"{subject} {reply} ".encode() if reply else f"{subject} ".encode()
+    if not header:
+        return b"PUB %s%d\r\n%s\r\n" % (head, len(payload), payload)
+    block = header if header.startswith(b"NATS/") else b"NATS/1.0\r\n" + header + b"\r\n\r\n"
+    return b"HPUB %s%d %d\r\n%s%s\r\n" % (
+        head,
+        len(block),
+        len(block) + len(payload),
+        block,
+        payload,
+    )

@@ -1,0 +1,204 @@
+"""The fast path: what is published is stored and acknowledged, in the official bytes."""
+
+from __future__ import annotations
+
+import pytest
+from stream_kit import SECOND_NS, StreamKit, frame
+
+from tradewind.stream.message_ids import MessageIds
+
+
+@pytest.fixture(params=["memory", "file"])
+def storage(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_publish_is_stored_and_acknowledged(storage: str) -> None:
+    kit = StreamKit()
+    stream = kit.create(storage=storage)
+    assert kit.publish("s.1", b"hello") == b'{"stream":"S","seq":1}'
+    assert kit.publish("s.2", b"x", b"A: b") == b'{"stream":"S","seq":2}'
+    message = stream.store.get(2)
+    assert (message.subject, message.header, message.payload) == (
+        b"s.2",
+        b"NATS/1.0\r\nA: b\r\n\r\n",
+        b"x",
+    )
+    assert stream.visible_seq == 2
+
+
+def test_acknowledgement_names_the_domain() -> None:
+    kit = StreamKit(domain="hub")
+    kit.create()
+    assert kit.publish("s.1") == b'{"stream":"S","domain":"hub","seq":1}'
+    kit.publish("s.1", b"", b"Nats-Msg-Id: a")
+    assert (
+        kit.publish("s.1", b"", b"Nats-Msg-Id: a")
+        == b'{"stream":"S","domain":"hub","seq":2,"duplicate": true}'
+    )
+    assert b"domain" not in kit.publish("s.1", b"", b"Nats-Expected-Stream: X")
+
+
+def test_second_message_with_an_id_is_a_duplicate_until_the_window_has_passed(
+    storage: str,
+) -> None:
+    kit = StreamKit()
+    stream = kit.create(storage=storage, duplicate_window=10 * SECOND_NS)
+    assert kit.publish("s.1", b"", b"Nats-Msg-Id: a") == b'{"stream":"S","seq":1}'
+    kit.server.advance(9)
+    duplicate = b'{"stream":"S","seq":1,"duplicate": true}'
+    assert kit.publish("s.9", b"other", b"Nats-Msg-Id: a") == duplicate
+    assert stream.store.msgs == 1
+    kit.server.advance(1)
+    assert kit.publish("s.1", b"", b"Nats-Msg-Id: a") == b'{"stream":"S","seq":2}'
+    assert stream.ids.count == 1
+
+
+def test_ids_are_known_again_after_a_restart() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file", duplicate_window=10 * SECOND_NS)
+    kit.publish("s.1", b"", b"Nats-Msg-Id: old")
+    kit.server.advance(6)
+    kit.publish("s.1", b"", b"Nats-Msg-Id: plain")
+    kit.publish("s.1", b"", b"Nats-Expected-Stream: S\r\nNats-Msg-Id:  special")
+    before = stream.ids.items()
+    stream.close()
+    kit.server.advance(5)
+    kit.syncer.detach(stream.store)  # type: ignore[arg-type]
+    again = kit.reopen()
+    assert again.ids.items() == before[1:]
+    assert again.ingest.last_id == b"special"
+    assert kit.publish("s.1", b"", b"Nats-Msg-Id: old") == b'{"stream":"S","seq":4}'
+    assert b"duplicate" in kit.publish("s.1", b"", b"Nats-Msg-Id: plain")
+    assert b"duplicate" in kit.publish("s.1", b"", b"Nats-Msg-Id: special")
+
+
+def test_nothing_is_acknowledged_before_it_is_synced() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    assert kit.publish("s.1", b"a", b"Nats-Msg-Id: a") == b""
+    assert kit.publish("s.1", b"a", b"Nats-Msg-Id: a", reply="inbox.2") == b""
+    assert kit.publish("s.1", b"", b"Nats-Expected-Stream: X", reply="inbox.3") == b""
+    assert stream.visible_seq == 0
+    kit.syncer.run_all()
+    kit.server.settle()
+    assert stream.visible_seq == 1
+    assert [(subject, payload[:30]) for subject, _, payload in kit.messages()] == [
+        ("inbox.1", b'{"stream":"S","seq":1}'),
+        ("inbox.2", b'{"stream":"S","seq":1,"duplica'),
+        ("inbox.3", b'{"error":{"code":400,"err_code'),
+    ]
+
+
+def test_without_sync_a_publish_is_acknowledged_in_the_same_turn() -> None:
+    kit = StreamKit(syncs=False)
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    assert kit.publish("s.1") == b'{"stream":"S","seq":1}'
+    assert stream.visible_seq == 1
+    assert kit.create("A", storage="file", persist_mode="async").waits_for_sync is False
+
+
+def test_failed_sync_is_told_to_all_who_wait_and_reading_goes_on() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file")
+    kit.publish("s.1", b"kept")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"lost") + frame("s.1", b"lost", reply="inbox.2"))
+    kit.disk.fail("sync")
+    kit.syncer.run_all()
+    kit.server.settle()
+    replies = kit.replies()
+    assert len(replies) == 2
+    for reply in replies:
+        assert reply.startswith(b'{"error":{"code":503,"err_code":10077,"description":"')
+        assert reply.endswith(b'"},"stream":"S","seq":0}')
+    assert b"10077" in kit.publish("s.1", b"later")
+    assert stream.store.get(1).payload == b"kept"
+    assert stream.visible_seq == 1
+
+
+def test_no_ack_stream_says_nothing(storage: str) -> None:
+    kit = StreamKit()
+    stream = kit.create(storage=storage, no_ack=True)
+    assert kit.publish("s.1", b"x") == b""
+    assert kit.publish("s.1", b"x", b"Nats-Expected-Stream: X") == b""
+    assert stream.store.msgs == 1
+
+
+def test_publish_without_reply_is_stored(storage: str) -> None:
+    kit = StreamKit()
+    stream = kit.create(storage=storage)
+    assert kit.publish("s.1", b"x", reply="") == b""
+    assert stream.store.msgs == 1
+
+
+def test_timestamps_strictly_increase_even_if_the_clock_stands_still_or_goes_back() -> None:
+    kit = StreamKit()
+    stream = kit.create()
+    kit.peer.send(frame("s.1", b"x", reply="") * 3)
+    kit.turn.now_ns -= SECOND_NS
+    stream.ingest.submit(b"s.1", b"", b"", b"x")
+    times = [message.timestamp_ns for message in stream.store.messages()]
+    assert times == [times[0] + step for step in range(4)]
+
+
+def test_too_much_that_waits_is_refused_with_429() -> None:
+    kit = StreamKit(waiting_msgs_max=3)
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"x") * 5)
+    busy = (
+        b'NATS/1.0 429 Too Many Requests\r\n\r\n{"error":{"code":429,"err_code":10167,'
+        b'"description":"too many requests"},"stream":"S","seq":0}'
+    )
+    assert kit.replies() == [busy, busy]
+    kit.syncer.run_all()
+    kit.server.settle()
+    assert kit.replies() == [b'{"stream":"S","seq":%d}' % seq for seq in (1, 2, 3)]
+    kit.engine.auto_sync = True
+    assert kit.publish("s.1") == b'{"stream":"S","seq":4}'
+    assert stream.store.msgs == 4
+
+
+def test_bytes_that_wait_are_bounded_too() -> None:
+    kit = StreamKit(waiting_bytes_max=1000)
+    kit.create(storage="file")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"x" * 600) * 3)
+    assert len(kit.replies()) == 1
+    kit.syncer.run_all()
+    kit.server.settle()
+    assert len(kit.replies()) == 2
+    kit.engine.auto_sync = True
+    kit.peer.send(frame("s.1", b"x" * 600))
+    assert kit.replies() == [b'{"stream":"S","seq":3}']
+
+
+def test_ids_beyond_their_memory_are_refused_not_forgotten() -> None:
+    taken = 0
+    small = MessageIds(SECOND_NS, bytes_max=2000)
+    for number in range(100):
+        if small.can_take(b"id-%02d" % number):
+            small.remember(b"id-%02d" % number, number + 1, 1)
+            taken += 1
+    assert 10 < taken < 50
+    assert small.lookup(b"id-00", 2) == 1
+
+
+def test_reply_that_a_stream_listens_to_is_stored_there_later_in_the_turn() -> None:
+    kit = StreamKit()
+    kit.create()
+    audit = kit.create("AUDIT", subjects=["audit.>"])
+    kit.publish("s.1", b"x", reply="audit.s")
+    assert audit.store.get(1).payload == b'{"stream":"S","seq":1}'
+
+
+def test_stream_that_was_deactivated_takes_nothing() -> None:
+    kit = StreamKit()
+    stream = kit.create()
+    stream.deactivate()
+    assert kit.publish("s.1").startswith(b"NATS/1.0 503")
+    stream.activate()
+    assert kit.publish("s.1") == b'{"stream":"S","seq":1}'
