@@ -5,9 +5,9 @@
 Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
 disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
 opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
-the stores are opened again. The rules are in tests/nightly/store_verdict.py and store_damage.py,
-docs/STORE.md says what is known. Everything follows from the seeds: a failure is printed with
-all that is needed to see it again. Exits with 1 if there was one.
+the stores are opened again. The rules are in tests/faults/store_verdict.py and store_damage.py,
+docs/DURABILITY.md says what is promised. Everything follows from the seeds: a failure is printed
+with all that is needed to see it again. Exits with 1 if there was one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "nightly"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
 
 from store_damage import damage_seed
 from store_verdict import Count, Explorer

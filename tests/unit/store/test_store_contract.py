@@ -113,15 +113,24 @@ def test_longest_subject_is_stored_and_a_longer_one_refused(make: StoreMaker) ->
     longest = b"x" * 65535
     assert store.store(longest, b"", b"p", 1) == 1
     assert store.get(1).subject == longest
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="subject of 65536 bytes cannot be stored; 1 to 65535"):
         store.store(longest + b"x", b"", b"p", 2)
     assert store.state.last_seq == 1
 
 
 def test_empty_subject_is_refused(store: MessageStore) -> None:
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="subject of 0 bytes cannot be stored"):
         store.store(b"", b"", b"p", 1)
     assert store.state == StoreState(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_absurdly_small_blocks_are_made_larger(make: StoreMaker) -> None:
+    store = make(StoreLimits(bytes_max=300), block_bytes_max=1)
+    for size in (0, 100, 400, 0, 0, 90):
+        put(store, b"a", b"b", payload=b"x" * size)
+        store.purge(b"a")
+    assert store.state.last_seq == 12
+    assert len(store.blocks) <= 4
 
 
 def test_subject_with_many_tokens_is_found(store: MessageStore) -> None:

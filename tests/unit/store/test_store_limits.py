@@ -182,6 +182,20 @@ def refusal(store: MessageStore, *arguments: object, per_subject: bool = False) 
     return ""
 
 
+def test_stream_that_refuses_new_messages_never_removes_for_its_size(make: StoreMaker) -> None:
+    """As measured on the official server, also when a limit is lowered and at the next start."""
+    store = make(StoreLimits(msgs_max=10, bytes_max=10_000, subject_msgs_max=5, discard_new=True))
+    put(store, *[b"a", b"b"] * 6)
+    assert sequences(store) == list(range(3, 13))
+    store.set_limits(StoreLimits(msgs_max=5, bytes_max=100, subject_msgs_max=4, discard_new=True))
+    assert store.apply_limits(0) == 2
+    assert sequences(store) == list(range(5, 13))
+    store.set_limits(StoreLimits(age_max_ns=5, discard_new=True))
+    make.now_ns = 13
+    assert store.apply_limits(13) == 4
+    assert sequences(store) == [9, 10, 11, 12]
+
+
 def test_room_for_a_number_of_messages(make: StoreMaker) -> None:
     store = make(StoreLimits(msgs_max=2))
     put(store, b"a")

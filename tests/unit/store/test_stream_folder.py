@@ -272,7 +272,8 @@ def test_bad_names_are_refused(account: str, stream: str, text: str) -> None:
 def test_limits_come_from_the_configuration() -> None:
     config = {"max_msgs": 1, "max_bytes": 2, "max_age": 3, "max_msgs_per_subject": 4}
     assert limits_of(config) == StoreLimits(1, 2, 3, 4)
-    assert limits_of({"max_msgs": -1, "max_bytes": None}) == StoreLimits()
+    assert limits_of({"max_msgs": -1, "max_bytes": None, "discard": "old"}) == StoreLimits()
+    assert limits_of({"discard": "new"}) == StoreLimits(discard_new=True)
 
 
 def test_a_first_sequence_is_kept_over_a_restart() -> None:

@@ -134,3 +134,13 @@ def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("tradewind.store.recover.FileStore.forget", lambda self, seq: False)
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
+
+
+@pytest.mark.parametrize("story", ["then a trim by subject", "by what has gone before"])
+def test_store_that_does_not_say_what_limits_removed_is_caught(
+    monkeypatch: pytest.MonkeyPatch, story: str
+) -> None:
+    workload = next(w for w in SCRIPTED if w.name.endswith(story))
+    monkeypatch.setattr("tradewind.store.recover.FileStore.say_floor", lambda self: None)
+    failures = explored(workload, seeds=20, cut_share=0).failures
+    assert any("is back" in problem for failure in failures for problem in failure.problems)

@@ -98,6 +98,8 @@ class Ledger:
         same = [old for old in self.live.values() if old.subject == subject]
         if limits.subject_msgs_max > 0:
             self._remove_all(same[: -limits.subject_msgs_max], seq)
+        if limits.discard_new:
+            return seq
         while limits.msgs_max > 0 and len(self.live) > limits.msgs_max:
             self._remove_all([next(iter(self.live.values()))], seq)
         while limits.bytes_max > 0 and self.live_bytes > limits.bytes_max:
@@ -299,6 +301,7 @@ LIMITS = (
     StoreLimits(subject_msgs_max=1),
     StoreLimits(subject_msgs_max=2, msgs_max=6),
     StoreLimits(msgs_max=8, bytes_max=900, age_max_ns=60 * SECOND_NS, subject_msgs_max=3),
+    StoreLimits(msgs_max=4, bytes_max=600, subject_msgs_max=2, discard_new=True),
 )
 HEADER = b"NATS/1.0\r\nKey: value\r\n\r\n"
 
@@ -358,6 +361,15 @@ def store_step(payload: bytes = b"x" * 20, subject: bytes = b"a") -> Step:
     return "store", subject, b"", payload
 
 
+def committed_stores(*messages: tuple[bytes, int]) -> tuple[Step, ...]:
+    """Messages of these subjects and sizes, each promised before the next."""
+    return tuple(
+        step
+        for subject, size in messages
+        for step in (store_step(b"x" * size, subject), ("commit",))
+    )
+
+
 def scripted_workloads() -> Iterator[Workload]:
     """The stories that every store has to survive, each under the limit that makes it hard."""
     message, large = store_step(b"x" * 60), store_step(b"y" * 300)
@@ -391,6 +403,18 @@ def scripted_workloads() -> Iterator[Workload]:
         (*[message] * 6, commit, ("remove", 1.0, False), commit, message, commit),
         StoreLimits(msgs_max=3),
         250,
+    )
+    yield Workload(
+        "limit makes room, then a trim by subject",
+        committed_stores((b"a", 60), (b"c", 300), (b"b", 60), (b"c", 5)),
+        StoreLimits(bytes_max=500, subject_msgs_max=1),
+        5000,
+    )
+    yield Workload(
+        "limit makes room by what has gone before",
+        committed_stores((b"b", 10), (b"a", 380), (b"c", 10), (b"d", 20), (b"e", 200), (b"a", 5)),
+        StoreLimits(bytes_max=534, subject_msgs_max=1),
+        5000,
     )
     yield Workload(
         "compaction into the future",
