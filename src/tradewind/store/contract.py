@@ -6,7 +6,7 @@ pass one test suite.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,6 +35,8 @@ class StoreLimits:
     age_max_ns: int = 0
     subject_msgs_max: int = 0
     discard_new: bool = False
+    # Whether messages may have a time to live of their own (`allow_msg_ttl`).
+    message_ttl: bool = False
 
     @property
     def removes_for_others(self) -> bool:
@@ -93,8 +95,13 @@ class Store(Protocol):
     def state(self) -> StoreState:
         """The totals now."""
 
-    def store(self, subject: bytes, header: bytes, payload: bytes, timestamp_ns: int) -> int:
-        """Append a message and give its sequence."""
+    def store(
+        self, subject: bytes, header: bytes, payload: bytes, timestamp_ns: int, ttl_ns: int = 0
+    ) -> int:
+        """Append a message and give its sequence.
+
+        `ttl_ns` is what its Nats-TTL header says, 0 without one and negative for "never".
+        """
 
     def skip(self, through: int, timestamp_ns: int) -> None:
         """Use up all sequences up to `through` without messages."""
@@ -119,8 +126,21 @@ class Store(Protocol):
     def compact(self, seq: int) -> int:
         """Delete everything below `seq`; gives how many messages that were."""
 
-    def expire(self, now_ns: int) -> int:
-        """Delete what is older than the age limit; gives how many."""
+    def expire(
+        self,
+        now_ns: int,
+        *,
+        limit: int = 0,
+        expired: Callable[[StoredMessage], None] | None = None,
+    ) -> int:
+        """Delete what is older than the age limit or its own time to live; gives how many.
+
+        At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
+        change the store. A message whose time to live is "never" does not age.
+        """
+
+    def next_expiry_ns(self) -> int | None:
+        """When `expire` will have something to do, or earlier; None if never."""
 
     def subjects(
         self, pattern: bytes = b"", offset: int = 0, limit: int = 100_000

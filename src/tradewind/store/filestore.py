@@ -17,10 +17,10 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from tradewind.errors import StoreError
+from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.block import Block
 from tradewind.store.checkpoint import encode_checkpoint
 from tradewind.store.commit import Commit
@@ -30,11 +30,13 @@ from tradewind.store.layout import block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, open_files
+from tradewind.store.timing_wheel import TimingWheel
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
 
 INDEX_FILE = "index.db"
+TIMERS_FILE = "thw.db"
 Position = tuple[int, int]  # block number and offset
 
 
@@ -269,6 +271,9 @@ class FileStore(MessageStore):
             self.flush()
             for file in self._unsynced.values():
                 file.sync()
+            if self.limits.message_ttl:
+                timers = self.timers.encode(self.last_seq + 1)
+                self.disk.write_file_atomically(f"{self.folder}/{TIMERS_FILE}", timers)
             path = f"{self.folder}/{INDEX_FILE}"
             self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
@@ -306,6 +311,21 @@ class FileStore(MessageStore):
             self.block_opened()
             self.commit()
         self.drop_leading_blocks()
+
+    def recover_timers(self) -> None:
+        """Told by recovery: when messages with a time to live expire.
+
+        The file may be old, as its content stays true for the sequences that it covers, or missing
+        or damaged: then the headers of the messages tell.
+        """
+        if not self.limits.message_ttl:
+            return
+        path = f"{self.folder}/{TIMERS_FILE}"
+        found, stamp = TimingWheel(), 0
+        if self.disk.exists(path):
+            with suppress(CorruptRecord):
+                found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
+        self.adopt_timers(found, stamp)
 
     def set_lost(self, lost: LostMessages | None) -> None:
         """Told by recovery."""

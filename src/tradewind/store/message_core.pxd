@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.store.block cimport Block
 from tradewind.store.records cimport Record
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
+from tradewind.store.timing_wheel cimport TimingWheel
 
 cdef enum MarkKind:
     MARK_SYNCED = 1         # value: block number << 32 | offset; everything before that was synced
@@ -33,6 +34,9 @@ cdef class MessageCore:
     cdef int64_t age_max_ns
     cdef int64_t subject_msgs_max
     cdef bint discard_new                   # msgs_max and bytes_max refuse, they never remove
+    cdef bint message_ttl                   # messages with a time to live have a timer
+    cdef readonly TimingWheel timers        # of live messages only
+    cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
@@ -49,7 +53,8 @@ cdef class MessageCore:
     cdef int load_index(self, Block block) except -1
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,
-                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0
+                         const char* payload, uint32_t payload_size, int64_t timestamp,
+                         int64_t ttl_ns=*) except 0
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0

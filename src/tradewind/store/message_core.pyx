@@ -25,6 +25,7 @@ What limits removed stays away, although they write nothing while messages come 
 from libc.stdlib cimport free, malloc
 from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
 from tradewind.store.scan cimport load_block_index
+from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
@@ -66,6 +67,7 @@ cdef class MessageCore:
         self.name = name
         self.blocks = []
         self.index = SubjectIndex(seed)
+        self.timers = TimingWheel()
         self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max
         self.first_seq = 0
@@ -82,6 +84,7 @@ cdef class MessageCore:
         self.age_max_ns = limits.age_max_ns
         self.subject_msgs_max = limits.subject_msgs_max
         self.discard_new = limits.discard_new
+        self.message_ttl = limits.message_ttl
 
     # -------------------------------------------------------------- for subclasses
 
@@ -243,8 +246,12 @@ cdef class MessageCore:
 
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,
-                         const char* payload, uint32_t payload_size, int64_t timestamp) except 0:
-        """Store a message under the next sequence, then let the limits remove what is too much."""
+                         const char* payload, uint32_t payload_size, int64_t timestamp,
+                         int64_t ttl_ns=0) except 0:
+        """Store a message under the next sequence, then let the limits remove what is too much.
+
+        `ttl_ns` is what its Nats-TTL header says, which is where a restart finds it again.
+        """
         cdef uint64_t size = record_size(subject_size, header_size, payload_size)
         cdef uint64_t counted = self.stored_size(subject_size, header_size, payload_size)
         cdef uint64_t seq = self.last_seq + 1
@@ -259,6 +266,11 @@ cdef class MessageCore:
         entry = self.index.find_or_add(subject, subject_size)
         if entry == NULL:
             raise MemoryError
+        if ttl_ns > 0:
+            self.last.ttl_count += 1
+            if self.message_ttl and timers_add(
+                    &self.timers.table, seq, later(timestamp, ttl_ns)) != 0:
+                raise MemoryError
         write_record(target, &self.last.key, seq, timestamp, subject, subject_size,
                      header, header_size, payload, payload_size)
         self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
@@ -448,6 +460,8 @@ cdef class MessageCore:
                 if entry.total == 1:
                     # One is left: whichever end is known is both.
                     entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
+        if self.timers.table.count:
+            timers_forget(&self.timers.table, seq)
         block.drop(seq, size)
         self.msgs -= 1
         self.bytes -= size

@@ -8,9 +8,12 @@ from itertools import islice
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.store.block cimport Block
+from tradewind.store.expiry cimport (
+    adopt_timers, is_live, is_too_old, next_expiry, next_to_expire, start_timers)
 from tradewind.store.message_core cimport MARK_FLOOR, MessageCore
 from tradewind.store.records cimport Record
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.store.timing_wheel cimport TimingWheel
 
 from tradewind.store.audit import verify_store
 from tradewind.store.contract import (
@@ -23,10 +26,19 @@ cdef class MessageStore(MessageCore):
     """A stream's messages in memory; see FileStore for the one on disk."""
 
     def store(self, bytes subject not None, bytes header not None, bytes payload not None,
-              int64_t timestamp_ns):
-        """Append a message and give its sequence."""
+              int64_t timestamp_ns, int64_t ttl_ns=0):
+        """Append a message and give its sequence; `ttl_ns` is what its Nats-TTL header says."""
         return self.append(subject, <uint32_t>len(subject), header, <uint32_t>len(header), payload,
-                           <uint32_t>len(payload), timestamp_ns)
+                           <uint32_t>len(payload), timestamp_ns, ttl_ns)
+
+    def set_limits(self, limits):
+        """New limits; `apply_limits` removes what is too much under them."""
+        cdef bint had_ttl = self.message_ttl
+        MessageCore.set_limits(self, limits)
+        if self.message_ttl and not had_ttl:
+            start_timers(self, 0)
+        elif had_ttl and not self.message_ttl:
+            self.timers.clear()
 
     def check_room(self, bytes subject not None, uint64_t header_size, uint64_t payload_size,
                    bint per_subject=False):
@@ -186,6 +198,7 @@ cdef class MessageStore(MessageCore):
         fresh = self.open_block(self.last.number + 1)
         self.blocks = []
         self.index.reset()
+        self.timers.clear()
         self.msgs = 0
         self.bytes = 0
         self.first_seq = self.last_seq + 1
@@ -215,16 +228,39 @@ cdef class MessageStore(MessageCore):
             self.forget_message(self.first_seq, True)
         return before - self.msgs
 
-    def expire(self, int64_t now_ns):
-        """Delete what is older than the age limit; gives how many."""
-        cdef uint64_t before = self.msgs
-        if self.age_max_ns > 0 and not self.read_only:
-            while self.msgs and self.first_timestamp() + self.age_max_ns <= now_ns:
-                self.forget_message(self.first_seq, False)
-        return before - self.msgs
+    def expire(self, int64_t now_ns, *, uint64_t limit=0, expired=None):
+        """Delete what is older than the age limit or its own time to live; gives how many.
 
-    def apply_limits(self, int64_t now_ns):
-        """Bring the store under its limits; gives how many messages went.
+        At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
+        change the store.
+        """
+        cdef uint64_t count = 0
+        cdef uint64_t seq
+        if self.read_only:
+            return 0
+        while (limit == 0 or count < limit) and self.msgs:
+            seq = next_to_expire(self, now_ns)
+            if seq == 0:
+                break
+            message = None if expired is None else self.get(seq)
+            # What a time to live removes does not follow from the limits, nor does a gap.
+            self.forget_message(seq, seq != self.first_seq or not is_too_old(self, now_ns))
+            count += 1
+            if expired is not None:
+                expired(message)
+        return count
+
+    def next_expiry_ns(self):
+        """When `expire` will have something to do, or earlier; None if never."""
+        return None if self.read_only else next_expiry(self)
+
+    def adopt_timers(self, TimingWheel found not None, uint64_t stamp):
+        """Timers from before a restart, complete for all sequences below `stamp`."""
+        adopt_timers(self, found)
+        start_timers(self, stamp)
+
+    def apply_limits(self, int64_t now_ns, expired=None):
+        """Bring the store under its limits; gives how many messages went. `expired`: see `expire`.
 
         Subjects first, as while running: cutting the front first would take messages that fit.
         """
@@ -236,7 +272,7 @@ cdef class MessageStore(MessageCore):
                 if total > self.subject_msgs_max:
                     self._trim_subject(subject, self.subject_msgs_max)
         self.enforce_limits()
-        self.expire(now_ns)
+        self.expire(now_ns, expired=expired)
         return before - self.msgs
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
@@ -332,6 +368,11 @@ cdef class MessageStore(MessageCore):
     def verify(self):
         """Assert every invariant by counting again; for tests and tools."""
         verify_store(self)
+        assert all(self.is_live(seq) for seq, _ in self.timers.pending())
+
+    def is_live(self, uint64_t seq):
+        """Whether there is a message of this sequence; reads nothing."""
+        return is_live(self, seq)
 
     def load_all(self):
         """Have the index of every block in memory, whatever it costs; for `verify`."""

@@ -5,7 +5,7 @@ was parsed from.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 from tradewind.store.hash cimport HashKey, Part, hash_parts
 
 cdef enum:
@@ -100,6 +100,27 @@ cdef inline int parse_record(const char* data, size_t available, Record* record)
     record.payload = record.header + header_size
     record.payload_size = <uint32_t>(record.size - fixed - header_size)
     return RECORD_OK
+
+
+cdef inline const char* header_value(const Record* record, const char* name, size_t name_size,
+                                     size_t* value_size) noexcept nogil:
+    """The value of the first header line `name` (which ends with a colon); NULL if there is none.
+    """
+    cdef const char* at = record.header
+    cdef const char* end = record.header + record.header_size
+    cdef const char* value
+    while at + 2 + name_size <= end:
+        if at[0] == 13 and at[1] == 10 and memcmp(at + 2, name, name_size) == 0:
+            value = at + 2 + name_size
+            while value < end and value[0] == 32:
+                value += 1
+            at = value
+            while at < end and at[0] != 13:
+                at += 1
+            value_size[0] = at - value
+            return value
+        at += 1
+    return NULL
 
 
 cdef inline bint record_is_intact(const HashKey* key, const Record* record) noexcept nogil:

@@ -21,7 +21,7 @@ import msgspec
 from tradewind.errors import StoreError
 from tradewind.store.block import Block
 from tradewind.store.checkpoint import adopt_checkpoint, fits, known_time, read_checkpoint
-from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.contract import LostMessages, StoredMessage, StoreLimits
 from tradewind.store.filestore import FileStore, Position
 from tradewind.store.layout import block_file_name, block_numbers, is_encrypted
 from tradewind.store.message_core import (
@@ -83,12 +83,14 @@ class Recovery:
         folder: str,
         name: str,
         progress: Callable[[int, int], None] | None = None,
+        expired: Callable[[StoredMessage], None] | None = None,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._messages = f"{folder}/msgs"
         self._name = name
         self._progress = progress
+        self._expired = expired
         self.report = RecoveryReport(name)
         self._synced: Position | None = None
         self._index: StreamIndex | None = None
@@ -119,7 +121,8 @@ class Recovery:
         if self.report.lost:
             size = sum(entry.size for entry in self.report.damage)
             store.set_lost(LostMessages(tuple(self.report.lost), size))
-        store.apply_limits(now_ns)
+        store.recover_timers()
+        store.apply_limits(now_ns, self._expired)
         return store
 
     def _needs_tombstones(self, limits: StoreLimits, number: int) -> bool:
@@ -398,9 +401,13 @@ def open_store(
     *,
     now_ns: int,
     progress: Callable[[int, int], None] | None = None,
+    expired: Callable[[StoredMessage], None] | None = None,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
-    """Open the store of one stream below `folder` (the stream's own), making it if it is new."""
-    recovery = Recovery(disk, folder, name, progress)
+    """Open the store of one stream below `folder` (the stream's own), making it if it is new.
+
+    `expired` is told of messages that have expired since it was closed, see `Store.expire`.
+    """
+    recovery = Recovery(disk, folder, name, progress, expired)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     return store, recovery.report

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from tradewind.errors import CorruptRecord
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp
 from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
-    RECORD_MIN, RECORD_OK, Record, parse_record, record_is_intact)
+    RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
 from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.subject_index cimport SubjectEntry
 
@@ -118,13 +117,7 @@ cdef uint64_t whole_record_at(const char* data, uint64_t available,
 
 cdef bint has_header(const Record* record, const char* name, size_t size) noexcept nogil:
     """Whether a header line begins with `name` (which ends with a colon)."""
-    cdef const char* at = record.header
-    cdef const char* end = record.header + record.header_size
-    while at + size + 2 <= end:
-        if at[0] == 13 and at[1] == 10 and memcmp(at + 2, name, size) == 0:
-            return True
-        at += 1
-    return False
+    return header_value(record, name, size, &size) != NULL
 
 
 cdef int take_message(Block block, SubjectIndex index, const Record* record, uint64_t position,

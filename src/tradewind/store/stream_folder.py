@@ -101,6 +101,7 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
         age_max_ns=limit("max_age"),
         subject_msgs_max=limit("max_msgs_per_subject"),
         discard_new=config.get("discard") == "new",
+        message_ttl=bool(config.get("allow_msg_ttl")),
     )
 
 

@@ -1,6 +1,6 @@
 """The C side of message expiry."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 ctypedef struct Timer:
     uint64_t seq                # 0 in an unused place of the table
@@ -16,12 +16,20 @@ ctypedef struct TimerTable:
     uint64_t heap_size
     uint64_t heap_capacity
 
+cdef inline int64_t later(int64_t time_ns, int64_t duration_ns) noexcept nogil:
+    """The sum; what is too far away for 64 bits is as far as they go. A duration is not negative.
+    """
+    return time_ns + duration_ns if time_ns <= INT64_MAX - duration_ns else INT64_MAX
+
+
 cdef void timers_init(TimerTable* table) noexcept nogil
 cdef void timers_free(TimerTable* table) noexcept nogil
 # Adds, or changes the time of a sequence, which is not 0; -1 if there is no memory.
 cdef int timers_add(TimerTable* table, uint64_t seq, int64_t expires_ns) noexcept nogil
 # Whether the sequence was there with that time.
 cdef bint timers_remove(TimerTable* table, uint64_t seq, int64_t expires_ns) noexcept nogil
+# The same whatever its time.
+cdef bint timers_forget(TimerTable* table, uint64_t seq) noexcept nogil
 # The timer that ends first, which stays; false if there is none.
 cdef bint timers_peek(TimerTable* table, Timer* found) noexcept nogil
 # Takes the timer that ends first if it has ended at `now_ns`.

@@ -206,6 +206,16 @@ cdef bint timers_remove(TimerTable* table, uint64_t seq, int64_t expires_ns) noe
     place = find_place(table, seq)
     if table.places[place].seq != seq or table.places[place].expires_ns != expires_ns:
         return False
+    return timers_forget(table, seq)
+
+
+cdef bint timers_forget(TimerTable* table, uint64_t seq) noexcept nogil:
+    cdef uint64_t place
+    if table.count == 0:
+        return False
+    place = find_place(table, seq)
+    if table.places[place].seq != seq:
+        return False
     clear_place(table, place)
     if table.count == 0:
         timers_free(table)
@@ -322,6 +332,16 @@ cdef class TimingWheel:
         while len(expired) < limit and timers_pop(&self.table, now_ns, &timer):
             expired.append((timer.seq, timer.expires_ns))
         return expired
+
+    def pending(self) -> list:
+        """All timers as (seq, expires_ns), in no order."""
+        cdef uint64_t i
+        return [(self.table.places[i].seq, self.table.places[i].expires_ns)
+                for i in range(self.table.capacity) if self.table.places[i].seq != 0]
+
+    def clear(self) -> None:
+        """Stop all of them."""
+        timers_free(&self.table)
 
     @property
     def next_expiry(self) -> int | None:
