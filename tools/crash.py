@@ -32,6 +32,7 @@ WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
 DAMAGES_PER_SEED = 40
 FAILURES_SHOWN_MAX = 10
+PROGRESS_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -132,7 +133,8 @@ def run_until(
     seconds: float,
 ) -> Result:
     """Work on seed after seed until it is enough or the time is up; gives the sums."""
-    end = time.monotonic() + seconds
+    begin = said = time.monotonic()
+    end = begin + seconds
     total = Result(arguments.seed)
     with multiprocessing.Pool(arguments.processes) as pool:
         while not is_done(total) and time.monotonic() < end:
@@ -140,6 +142,12 @@ def run_until(
             for result in pool.imap_unordered(work, batch):
                 add(total, result)
             total.seed = batch.stop
+            if time.monotonic() > said + PROGRESS_SECONDS:
+                said = time.monotonic()
+                say(
+                    f"after {said - begin:.0f} s: seeds up to {total.seed - 1},"
+                    f" {total.distinct} distinct disks, {total.damages} damaged stores"
+                )
     return total
 
 

@@ -40,6 +40,7 @@ import shutil
 import stat
 import weakref
 from contextlib import suppress
+from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
@@ -118,6 +119,7 @@ def disk_error(path: str, operation: Operation, number: int | None, target: str 
     return DiskFault(path, operation, number or errno.EIO, target)
 
 
+@lru_cache(maxsize=1024)
 def path_within(root: str, path: str) -> str:
     """`path` in its plain form, or a `StoreError` if it leads out of `root`."""
     plain = os.path.normpath(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from posixpath import split
 
 from tradewind.store.disk import Operation, disk_error
@@ -39,20 +40,17 @@ class NameTree:
 
     # --- looking up ----------------------------------------------------------------------------
 
-    def _names(self, path: str) -> list[str]:
-        return [name for name in path[len(self._root) :].split("/") if name]
-
     def find(self, path: str) -> Node | None:
         """What is there, if anything."""
         node: Node | None = self.top
-        for name in self._names(path):
+        for name in _names(self._root, path):
             node = node.entries.get(name) if isinstance(node, FolderNode) else None
         return node
 
     def place(self, path: str, operation: Operation) -> tuple[FolderNode, str]:
         """The folder that holds (or would hold) the last name of a path; no name for the root."""
         folder = self.top
-        names = self._names(path)
+        names = _names(self._root, path)
         for name in names[:-1]:
             node = folder.entries.get(name)
             if not isinstance(node, FolderNode):
@@ -155,7 +153,7 @@ class NameTree:
     def settle_folder(self, path: str) -> FolderNode:
         """Make a folder under a durable name, with its parents."""
         folder = self.top
-        for name in self._names(path):
+        for name in _names(self._root, path):
             node = folder.entries.get(name)
             if not isinstance(node, FolderNode):
                 node = FolderNode()
@@ -180,6 +178,11 @@ class NameTree:
             else:
                 todo += [*node.entries.values(), *node.durable.values()]
         return sorted(steps)
+
+
+@lru_cache(maxsize=1024)
+def _names(root: str, path: str) -> tuple[str, ...]:
+    return tuple(name for name in path[len(root) :].split("/") if name)
 
 
 def _walk(folder: FolderNode, prefix: str = "") -> Iterator[tuple[str, Node]]:
