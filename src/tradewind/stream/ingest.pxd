@@ -42,5 +42,5 @@ cdef class Ingest(Participant):
     cdef int _leave(self, Message* message) except -1
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
                           uint32_t header_size, uint32_t total_size, Span* id,
-                          int64_t timestamp) except 0
+                          int64_t ttl_ns) except 0
     cdef int _remember_last(self, Span* id) except -1

@@ -170,18 +170,17 @@ cdef class Ingest(Participant):
 
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
                           uint32_t header_size, uint32_t total_size, Span* id,
-                          int64_t timestamp) except 0:
-        """Store under the next sequence and remember the id. A timestamp of 0 is now, but always
-        behind that of the message before.
+                          int64_t ttl_ns) except 0:
+        """Store under the next sequence, at a time behind that of the message before, and remember
+        the id. `ttl_ns` is what the header says.
         """
         cdef uint64_t size = self.store.stored_size(
             subject_size, header_size, total_size - header_size)
         cdef uint64_t seq
-        if timestamp == 0:
-            timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
+        cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
         self.turn.mark_dirty(self)
         seq = self.store.append(subject, subject_size, body, header_size, body + header_size,
-                                total_size - header_size, timestamp)
+                                total_size - header_size, timestamp, ttl_ns)
         self.appended_bytes += size
         self.credit_bytes -= <int64_t>size
         if id.size:
@@ -225,14 +224,14 @@ cdef class Ingest(Participant):
         self.publish(&message)
 
     def append(self, bytes subject not None, bytes header not None, bytes payload not None,
-               bytes message_id=b""):
+               bytes message_id=b"", int64_t ttl_ns=0):
         """Store a message that has passed all checks; gives its sequence."""
         cdef Span id
         cdef bytes body = header + payload
         id.start = message_id
         id.size = <uint32_t>len(message_id)
         return self._append(subject, <uint32_t>len(subject), body, <uint32_t>len(header),
-                            <uint32_t>len(body), &id, 0)
+                            <uint32_t>len(body), &id, ttl_ns)
 
     def skip(self, bytes message_id=b""):
         """Use up a sequence without a message; gives it."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
 from tradewind.store.contract import DiscardedError, NotFoundError, StoredMessage
-from tradewind.stream import headers
-from tradewind.stream.durations import parse_ttl
+from tradewind.store.message_ttl import parse_ttl_ns
+from tradewind.stream import headers, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Accept:
 
     message_id: bytes
     rollup: str = ""
-    ttl_seconds: int = 0
+    ttl_ns: int = 0
     skip: bool = False
 
 
@@ -90,8 +90,8 @@ class Judge:
         if not message.header:
             return self._admit(message, Accept(b""))
         self._check_features(message)
-        ttl_seconds = parse_ttl(headers.find_field(message.header, headers.TTL))
-        self._check_expectations(message, ttl_seconds)
+        ttl_ns = _time_to_live(message.header)
+        self._check_expectations(message, ttl_ns)
         self._check_origin(message)
         message_id = headers.find_field(message.header, headers.MESSAGE_ID)
         if message_id and (seq := self.ids.lookup(message_id, now_ns)):
@@ -102,7 +102,7 @@ class Judge:
         rollup = self._rollup(message)
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             return Busy()
-        return self._admit(message, Accept(message_id, rollup, ttl_seconds))
+        return self._admit(message, Accept(message_id, rollup, ttl_ns))
 
     def _check_features(self, message: Publish) -> None:
         """What this stream does not do, and headers that are too large."""
@@ -116,12 +116,12 @@ class Judge:
                 raise errors.MESSAGE_INCR_INVALID()
             raise errors.MESSAGE_INCR_DISABLED()
 
-    def _check_expectations(self, message: Publish, ttl_seconds: int) -> None:
+    def _check_expectations(self, message: Publish, ttl_ns: int) -> None:
         header = message.header
         expected_stream = headers.find_field(header, headers.EXPECTED_STREAM)
         if expected_stream and expected_stream != self.config.name.encode():
             raise errors.STREAM_NOT_MATCH()
-        if ttl_seconds and not self.config.allow_msg_ttl:
+        if ttl_ns and not self.config.allow_msg_ttl:
             raise errors.MESSAGE_TTL_DISABLED()
         expected = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
         subject = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
@@ -137,7 +137,7 @@ class Judge:
 
     def _last_sequence_of(self, subject: bytes) -> int:
         try:
-            return self.store.last_message(subject).seq
+            return reading.last_message(self.store, subject, self.store.last_seq).seq
         except NotFoundError:
             return 0
 
@@ -172,7 +172,7 @@ class Judge:
         """The limits, which are looked at last."""
         if (error := self.resources(self._counted_size(message))) is not None:
             raise error
-        if headers.find_field(message.header, headers.TTL) and not accept.ttl_seconds:
+        if headers.find_field(message.header, headers.TTL) and not accept.ttl_ns:
             raise errors.MESSAGE_TTL_INVALID()
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
             return Accept(accept.message_id, skip=True)
@@ -190,6 +190,14 @@ class Judge:
 def _limit(value: int) -> int:
     """-1 if there is none; 0 means so too."""
     return value if value > 0 else -1
+
+
+def _time_to_live(header: bytes) -> int:
+    """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
+    try:
+        return parse_ttl_ns(headers.find_field(header, headers.TTL))
+    except ValueError:
+        return 0
 
 
 def _is_number(text: bytes, value: int) -> bool:

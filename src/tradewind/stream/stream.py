@@ -12,6 +12,7 @@ cut could take back: `visible_seq`.
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -27,12 +28,15 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
+from tradewind.api.times import format_time
 from tradewind.errors import StoreError
+from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.filestore import FileStore
 from tradewind.store.messages import MessageStore
 from tradewind.store.meta import StreamMeta
 from tradewind.store.stream_folder import limits_of
-from tradewind.stream import headers
+from tradewind.stream import headers, reading
+from tradewind.stream.direct import DirectGet
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
@@ -40,6 +44,9 @@ from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
+    from tradewind.api.responses import StoredMessage
+    from tradewind.api.stream_types import StreamState
     from tradewind.broker.accounts import Account
     from tradewind.broker.contracts import BrokerLog
     from tradewind.broker.router import Router
@@ -48,7 +55,9 @@ if TYPE_CHECKING:
 
 WAITING_MSGS_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
+DIRECT_BYTES_MAX = 64 * 1024 * 1024
 EXPIRED_PER_STEP = 10_000
+IDS_LATE_NS = 1_000_000_000
 
 
 class Interest(Protocol):
@@ -78,6 +87,7 @@ class StreamContext:
     syncs: bool = True
     waiting_msgs_max: int = WAITING_MSGS_MAX
     waiting_bytes_max: int = WAITING_BYTES_MAX
+    direct_bytes_max: int = DIRECT_BYTES_MAX
     seed: int = 0
     resources: Callable[[int], errors.ApiError | None] = field(default=_no_limit)
 
@@ -116,10 +126,22 @@ class Stream:
             context.waiting_bytes_max,
         )
         self.ingest.stream = self
+        self.is_active = False
         self._tokens: dict[str, int] = {}
         # Last sequence and bytes ever appended, at the end of each turn not yet promised.
         self._marks: deque[tuple[int, int]] = deque()
         self._failure: bytes | None = None
+        self._random = random.Random(context.seed)  # noqa: S311 - spreads subjects, keeps no secret
+        self._transform: SubjectMapping | None = None
+        self._republish: SubjectMapping | None = None
+        self.direct = DirectGet(
+            self.name,
+            store,
+            context.account,
+            context.router,
+            lambda: self.visible_seq,
+            context.direct_bytes_max,
+        )
         self._judge = Judge(self.config, store, self.ids, context.resources, self._is_wanted)
         self._configure()
 
@@ -164,24 +186,27 @@ class Stream:
             self.ingest.load_ids(first or self.store.last_seq + 1)
 
     def activate(self) -> None:
-        """Take messages on all subjects of the configuration."""
+        """Take messages on all subjects of the configuration, and answer direct gets."""
         wanted = set(self.config.subjects)
         for subject in list(self._tokens):
             if subject not in wanted:
                 self.account.unsubscribe(self._tokens.pop(subject))
         for subject in wanted - set(self._tokens):
-            self._tokens[subject] = self.ingest.attach(subject.encode("utf-8", "surrogateescape"))
+            self._tokens[subject] = self.ingest.attach(reading.to_bytes(subject))
+        if self.config.allow_direct:
+            domain = self.context.domain
+            self.direct.activate(("$JS.API", f"$JS.{domain}.API") if domain else ("$JS.API",))
+        else:
+            self.direct.deactivate()
+        self.is_active = True
 
     def deactivate(self) -> None:
         """Take no more messages."""
+        self.is_active = False
+        self.direct.deactivate()
         for token in self._tokens.values():
             self.account.unsubscribe(token)
         self._tokens.clear()
-
-    @property
-    def is_active(self) -> bool:
-        """Whether it takes messages."""
-        return bool(self._tokens)
 
     def update(self, config: StreamConfig) -> None:
         """Change the configuration, which has been checked; on disk first, then at once."""
@@ -197,11 +222,16 @@ class Stream:
             self.store.set_limits(limits_of(meta.config))
             self.store.apply_limits(self.turn.now_ns)
             self.turn.add_dirty(self.ingest)
-        if self._tokens:
+        if self.is_active:
             self.activate()
 
     def _configure(self) -> None:
         config = self.config
+        self._transform = self._republish = None
+        if (mapping := config.subject_transform) is not None:
+            self._transform = self._mapping(mapping.src, mapping.dest)
+        if (republish := config.republish) is not None:
+            self._republish = self._mapping(republish.src, republish.dest)
         self.ingest.configure(
             acks=not config.no_ack,
             is_plain=not config.sealed
@@ -213,6 +243,9 @@ class Stream:
             discards_new_per_subject=config.discard_new_per_subject,
             message_bytes_max=config.max_msg_size if config.max_msg_size > 0 else -1,
         )
+
+    def _mapping(self, source: str, destination: str) -> SubjectMapping:
+        return compile_mapping(source or ">", destination, random_below=self._random.randrange)
 
     def close(self) -> None:
         """Take no more messages and make everything durable. Replies that wait are sent."""
@@ -229,14 +262,15 @@ class Stream:
         """Take no more messages and remove all that was stored; no commit may be under way."""
         self.deactivate()
         if self.folder is not None:
-            for block in self.store.blocks:
-                block.close()
+            cast(FileStore, self.store).abandon()
             self.folder.delete()
 
     # ---------------------------------------------------------------- publish
 
     def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """The slow path: called by `ingest` with a message that needs a closer look."""
+        if self._transform is not None:
+            subject = self._transform.apply_bytes(subject) or subject
         message = Publish(subject, headers.clean(header), payload)
         try:
             verdict = self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
@@ -254,14 +288,42 @@ class Stream:
         if verdict.skip:
             self.ingest.acknowledge(reply, self.ingest.skip(verdict.message_id))
             return
+        previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
-            message.subject, message.header, message.payload, verdict.message_id
+            message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
         )
         if verdict.rollup == ROLLUP_ALL:
             self.store.compact(seq)
         elif verdict.rollup:
             self.store.purge(message.subject, keep=1)
+        if self._republish is not None:
+            self._publish_again(message, seq, previous.last_seq if previous else 0)
         self.ingest.acknowledge(reply, seq)
+
+    def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
+        """A copy for whoever listens to the stream without a consumer."""
+        assert self._republish is not None
+        assert self.config.republish is not None
+        target = self._republish.apply_bytes(message.subject)
+        if target is None:
+            return
+        fields = (
+            b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n"
+            b"Nats-Time-Stamp: %s\r\nNats-Last-Sequence: %d\r\n"
+            % (
+                self.name.encode(),
+                message.subject,
+                seq,
+                format_time(self.store.last_timestamp).encode(),
+                last_seq,
+            )
+        )
+        payload = message.payload
+        if self.config.republish.headers_only:
+            fields += b"Nats-Msg-Size: %d\r\n" % len(payload)
+            payload = b""
+        header = headers.add_fields(message.header, fields)
+        self.ingest.send_copy(seq, target, b"", header, payload)
 
     def _is_wanted(self, subject: bytes) -> bool:
         return self.interest is not None and self.interest.has_interest(subject)
@@ -274,6 +336,60 @@ class Stream:
             ),
             encode(self.name),
         )
+
+    # ---------------------------------------------------------------- questions and changes
+
+    def state(self, request: StreamInfoRequest, consumer_count: int = 0) -> StreamState:
+        """What the stream holds, with the details that the request asks for."""
+        return reading.stream_state(self.store, request, consumer_count)
+
+    def subject_count(self, pattern: str) -> int:
+        """How many subjects match."""
+        return reading.subject_count(self.store, pattern)
+
+    def get(self, request: MsgGetRequest) -> StoredMessage:
+        """The message that a request names; ApiError."""
+        return reading.get_message(self.store, request, self.visible_seq)
+
+    def delete_message(self, seq: int, *, erase: bool = True) -> None:
+        """Remove one message; ApiError if that is not allowed or it is not there."""
+        if self.config.sealed:
+            raise errors.STREAM_SEALED()
+        if self.config.deny_delete:
+            raise errors.STREAM_MSG_DELETE_FAILED(err="message delete not permitted")
+        try:
+            found = self.store.remove(seq, erase=erase)
+        except StoreError as error:
+            raise errors.STREAM_MSG_DELETE_FAILED(err=str(error)) from None
+        if not found:
+            raise self._not_there(seq)
+        self.turn.add_dirty(self.ingest)
+
+    def _not_there(self, seq: int) -> errors.ApiError:
+        """The official server words it differently for files and memory."""
+        if self.folder is None:
+            return errors.SEQUENCE_NOT_FOUND(seq=seq)
+        behind = seq > self.store.last_seq
+        return errors.STREAM_MSG_DELETE_FAILED(
+            err="stream store EOF" if behind else "no message found"
+        )
+
+    def purge(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
+        """Remove messages, see `MessageStore.purge`; gives how many. ApiError if not allowed."""
+        if self.config.sealed:
+            raise errors.STREAM_SEALED()
+        if self.config.deny_purge:
+            raise errors.STREAM_PURGE_FAILED(err="stream purge not permitted")
+        if seq and keep:
+            raise errors.BAD_REQUEST()
+        if pattern and not reading.can_match(reading.to_bytes(pattern)):
+            return 0
+        try:
+            purged = self.store.purge(reading.to_bytes(pattern), below=seq, keep=keep)
+        except StoreError as error:
+            raise errors.STREAM_PURGE_FAILED(err=str(error)) from None
+        self.turn.add_dirty(self.ingest)
+        return purged
 
     # ---------------------------------------------------------------- turns
 
@@ -334,23 +450,19 @@ class Stream:
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do (monotonic); 0: never."""
-        due_ns = self.ids.next_expiry_ns
-        if self.config.max_age > 0 and self.store.msgs:
-            oldest_ns = self.store.state.first_timestamp_ns + self.config.max_age
-            due_ns = min(due_ns, oldest_ns) if due_ns else oldest_ns
-        if not due_ns:
-            return 0
-        return self.turn.monotonic_ns + max(due_ns - self.turn.now_ns, 0)
+        due_ns = [self.direct.next_deadline_ns] if self.direct.next_deadline_ns else []
+        # Late is soon enough for ids: their time is looked at whenever one is found.
+        ages_ns = [self.ids.next_expiry_ns + IDS_LATE_NS] if self.ids.count else []
+        if (expiry_ns := self.store.next_expiry_ns()) is not None:
+            ages_ns.append(expiry_ns)
+        if ages_ns:
+            due_ns.append(self.turn.monotonic_ns + max(min(ages_ns) - self.turn.now_ns, 0))
+        return min(due_ns, default=0)
 
     def tick(self, now_ns: int) -> None:
         """Forget what is too old; in steps, so that nobody waits for it."""
         self.ids.forget_expired(now_ns)
-        if self._expire(now_ns):
+        if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
+            self.direct.tick()
+        if self.store.expire(now_ns, limit=EXPIRED_PER_STEP):
             self.turn.add_dirty(self.ingest)
-
-    def _expire(self, now_ns: int) -> int:
-        store = self.store
-        if store.msgs > EXPIRED_PER_STEP and self.config.max_age > 0:
-            later = store.next_message((), store.first_seq + EXPIRED_PER_STEP)
-            now_ns = min(now_ns, later.timestamp_ns + self.config.max_age)
-        return store.expire(now_ns)

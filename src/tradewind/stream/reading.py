@@ -1,0 +1,161 @@
+"""Questions to a stream: its state, and single messages.
+
+Owns the meaning of STREAM.INFO's state and of the ways to name a message. Never changes anything,
+and sees messages only up to `visible`: what a power cut could take back is not there yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api import errors
+from tradewind.api.responses import StoredMessage as MessageDocument
+from tradewind.api.stream_types import LostMessages, StreamState
+from tradewind.api.times import ZERO_TIME, format_time, parse_time
+from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.subjects import is_valid_subject
+
+if TYPE_CHECKING:
+    from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
+    from tradewind.store.messages import MessageStore
+    from tradewind.store.subject_index import SubjectFilter
+
+SUBJECTS_PAGE: Final = 100_000
+DELETED_LISTED_MAX: Final = 1_000_000
+
+
+def to_bytes(subject: str) -> bytes:
+    """A subject of a request as it is on the wire."""
+    return subject.encode("utf-8", "surrogateescape")
+
+
+def to_text(subject: bytes) -> str:
+    """A subject as documents have it."""
+    return subject.decode("utf-8", "replace")
+
+
+def can_match(pattern: bytes) -> bool:
+    """Whether a pattern is well formed; in requests one that is not matches nothing."""
+    return is_valid_subject(pattern.decode("utf-8", "surrogateescape"))
+
+
+def _time(time_ns: int) -> str:
+    return format_time(time_ns) if time_ns else ZERO_TIME
+
+
+def stream_state(
+    store: MessageStore, request: StreamInfoRequest, consumer_count: int
+) -> StreamState:
+    """The state, with the subjects and deleted sequences that the request asks for."""
+    state = store.state
+    subjects: dict[bytes, int] = {}
+    if request.subjects_filter:
+        pattern = to_bytes(request.subjects_filter)
+        if can_match(pattern):
+            subjects = store.subjects(pattern, max(request.offset, 0), SUBJECTS_PAGE)
+    lost = state.lost
+    return StreamState(
+        messages=state.msgs,
+        bytes=state.bytes,
+        first_seq=state.first_seq,
+        first_ts=_time(state.first_timestamp_ns),
+        last_seq=state.last_seq,
+        last_ts=_time(state.last_timestamp_ns),
+        num_subjects=state.subjects,
+        subjects={to_text(subject): count for subject, count in subjects.items()},
+        num_deleted=state.deleted,
+        deleted=store.deleted_sequences(DELETED_LISTED_MAX) if request.deleted_details else [],
+        lost=LostMessages(msgs=list(lost.sequences), bytes=lost.bytes) if lost else None,
+        consumer_count=consumer_count,
+    )
+
+
+def subject_count(store: MessageStore, pattern: str) -> int:
+    """How many subjects match."""
+    if not can_match(to_bytes(pattern)):
+        return 0
+    return store.index.matching_total(store.filter((to_bytes(pattern),)))[0]
+
+
+def message_at(store: MessageStore, seq: int, visible: int) -> StoredMessage:
+    """The message of a sequence; NotFoundError."""
+    if seq > visible:
+        raise NotFoundError(f"stream {store.name!r} has no message {seq}")
+    return store.get(seq)
+
+
+def last_message(store: MessageStore, subject: bytes, visible: int) -> StoredMessage:
+    """The newest message whose subject matches; NotFoundError."""
+    if not visible or not can_match(subject):
+        raise NotFoundError(f"stream {store.name!r} has no message on {subject!r}")
+    return store.last_message(subject, visible)
+
+
+def filter_of(store: MessageStore, pattern: str) -> SubjectFilter:
+    """A filter for one pattern, all subjects if it is empty; NotFoundError if nothing can match."""
+    subject = to_bytes(pattern or ">")
+    if not can_match(subject):
+        raise NotFoundError(f"stream {store.name!r} has no message on {subject!r}")
+    return store.filter((subject,))
+
+
+def next_message(
+    store: MessageStore, chosen: SubjectFilter, seq: int, visible: int
+) -> StoredMessage:
+    """The first message from a sequence on that passes; NotFoundError."""
+    message = store.next_message(chosen, seq)
+    if message.seq > visible:
+        raise NotFoundError(f"stream {store.name!r} has no matching message from {seq} on")
+    return message
+
+
+def time_of(text: str) -> int:
+    """The time in a request, which has been checked when it was decoded."""
+    return parse_time(text)
+
+
+def find_message(store: MessageStore, request: MsgGetRequest, visible: int) -> StoredMessage:
+    """The one message that a request names; NotFoundError. The request has no conflicts."""
+    if request.start_time is not None:
+        seq = store.sequence_at(time_of(request.start_time))
+        return next_message(store, filter_of(store, request.next_by_subj), seq, visible)
+    if request.next_by_subj:
+        chosen = filter_of(store, request.next_by_subj)
+        return next_message(store, chosen, request.seq, visible)
+    if request.last_by_subj:
+        return last_message(store, to_bytes(request.last_by_subj), visible)
+    return message_at(store, request.seq, visible)
+
+
+def get_message(store: MessageStore, request: MsgGetRequest, visible: int) -> MessageDocument:
+    """STREAM.MSG.GET."""
+    names_none = (
+        not request.seq
+        and not request.last_by_subj
+        and not request.next_by_subj
+        and request.start_time is None
+    )
+    if names_none or request.batch or request.max_bytes or has_conflict(request):
+        raise errors.BAD_REQUEST()
+    try:
+        message = find_message(store, request, visible)
+    except NotFoundError:
+        raise errors.NO_MESSAGE_FOUND() from None
+    return MessageDocument(
+        subject=to_text(message.subject),
+        seq=message.seq,
+        hdrs=b"" if request.no_hdr else message.header,
+        data=message.payload,
+        time=format_time(message.timestamp_ns),
+    )
+
+
+def has_conflict(request: MsgGetRequest) -> bool:
+    """Whether a request names messages in two ways that exclude each other."""
+    by_time = request.start_time is not None
+    return bool(
+        (request.seq and request.last_by_subj)
+        or (request.seq and by_time)
+        or (by_time and request.last_by_subj)
+        or (request.last_by_subj and request.next_by_subj)
+    )
