@@ -51,7 +51,7 @@ _GO_NAMES: Final = {
     "ConsumerResetRequest": "JSApiConsumerResetRequest",
     "PeerRequest": "JSApiStreamRemovePeerRequest",
     "StepdownRequest": "JSApiLeaderStepdownRequest",
-    "NextRequest": "JSApiConsumerGetNextRequest",
+    "NextRequest": "",  # decoded through a pointer, which has no name
     "SubjectTransform": "SubjectTransformConfig",
     "ConsumerLimits": "StreamConsumerLimits",
     "LostMessages": "LostStreamData",

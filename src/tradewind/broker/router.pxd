@@ -29,6 +29,7 @@ cdef class Router:
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
                              Message* message) except? 0xFFFFFFFF
+    cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept

@@ -105,6 +105,29 @@ cdef class Router:
                 self._reap(account)
         return delivered
 
+    cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept:
+        """How much waits for the fullest plain receiver of a subject, or for the emptiest member of
+        a group.
+        """
+        cdef Match* match = account.sublist.match(route, route_size)
+        cdef size_t largest = 0, smallest, pending
+        cdef uint32_t index, member
+        cdef SessionState* owner
+        if match == NULL:
+            return 0
+        for index in range(match.plain.count):
+            owner = <SessionState*>match.plain.items[index].owner
+            if owner != NULL:
+                largest = max(largest, buffer_size(&owner.outbox) + owner.link_pending)
+        for index in range(match.groups.count):
+            smallest = <size_t>-1
+            for member in range(match.groups.items[index].members.count):
+                owner = <SessionState*>match.groups.items[index].members.items[member].owner
+                pending = 0 if owner == NULL else buffer_size(&owner.outbox) + owner.link_pending
+                smallest = min(smallest, pending)
+            largest = max(largest, smallest)
+        return largest
+
     cdef uint32_t _deliver_groups(self, Account account, Match* match,
                                   Message* message) except? 0xFFFFFFFF:
         """One member of each queue group, from a random one on; a member that cannot take it is

@@ -52,6 +52,13 @@ cdef class Cursor(StoreListener):
         self.skip_begin = self.skip_count
         self._recount()
 
+    def raise_to(self, uint64_t seq):
+        """Nothing is stored below `seq` any more: do not look there."""
+        if seq > self.next_seq:
+            self.next_seq = seq
+            if self.counted_to < seq - 1:
+                self.counted_to = seq - 1
+
     # -------------------------------------------------------------- what comes next
 
     cdef uint64_t peek(self, uint64_t visible_seq) except? 0:

@@ -1,0 +1,556 @@
+"""A consumer: its configuration, its times, and everything that does not happen per message.
+
+Owns when something has to happen (`next_deadline_ns`, `tick`), which pull requests are taken, what
+acks other than plain ones mean, pause, inactivity, heartbeats, information and the state to save.
+The messages themselves are sent by `Delivery`. It knows its stream by name and by its store only,
+never removes a message, and never publishes outside of `fill` and `tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tradewind.api.consumer_types import (
+    AckPolicy,
+    ConsumerConfig,
+    ConsumerInfo,
+    PriorityGroupState,
+    PriorityPolicy,
+    ReplayPolicy,
+    SequenceInfo,
+)
+from tradewind.api.times import ZERO_TIME_NS, format_time, parse_time
+from tradewind.broker.accounts import Account
+from tradewind.broker.router import Router
+from tradewind.consumer.cursor import Cursor
+from tradewind.consumer.delivery import Delivery
+from tradewind.consumer.pending import AckState
+from tradewind.consumer.pulls import Pulls
+from tradewind.consumer.removals import RemovalFanOut
+from tradewind.consumer.requests import (
+    RefusedRequestError,
+    check_pull,
+    decode_pull,
+    nak_delay_ns,
+)
+from tradewind.consumer.settled import Settled
+from tradewind.consumer.starts import ResetError, Start, check_reset, choose_start, filters_of
+from tradewind.store.consumer_file import ConsumerState
+from tradewind.store.messages import MessageStore
+
+INACTIVE_DEFAULT_NS: Final = 5_000_000_000
+# Added to a configured threshold, as the official server does (with some chance).
+INACTIVE_SLACK_NS: Final = 100_000_000
+# The official server counts the size of a message against the largest payload.
+BURST_BYTES_DEFAULT: Final = 1024 * 1024
+
+DELETED: Final = b"409 Consumer Deleted"
+SHUTDOWN: Final = b"409 Server Shutdown"
+REASON_DELETED: Final = "Unacknowledged message was deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerContext:
+    """What a consumer needs of its surroundings.
+
+    `advise(kind, fields)` publishes an advisory or metric, if anybody listens. `save(consumer)` is
+    called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
+    `settled` is None for a stream that keeps messages by limits only.
+    """
+
+    router: Router
+    account: Account
+    stream_name: str
+    store: MessageStore
+    removals: RemovalFanOut
+    advise: Callable[[str, dict[str, object]], None]
+    save: Callable[[Consumer], None]
+    inactive: Callable[[Consumer], None]
+    new_id: Callable[[], str]
+    settled: Settled | None = None
+    account_hash: str = ""
+    domain: str = ""
+    message_bytes_max: int = BURST_BYTES_DEFAULT
+
+
+class Consumer(Delivery):
+    """One consumer of one stream. `config` is complete and valid."""
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        name: str,
+        config: ConsumerConfig,
+        created_ns: int,
+        state: ConsumerState | None = None,
+    ) -> None:
+        self.context = context
+        self.name = name
+        self.config = config
+        self.created_ns = created_ns
+        store = context.store
+        fresh = state is None or state == ConsumerState()
+        start = choose_start(store, config) if fresh else Start(1)
+        acks = AckState(
+            config.ack_policy.value, *_ack_settings(config), start_seq=max(start.first_seq, 1)
+        )
+        cursor = Cursor(store, filters_of(config), start.next_seq, start.skip)
+        super().__init__(
+            context.router,
+            context.account,
+            cursor,
+            acks,
+            None if config.deliver_subject else _new_pulls(config),
+            f"$JS.ACK.{context.stream_name}.{name}.".encode(),
+            config.deliver_subject.encode(),
+            config.deliver_group.encode(),
+        )
+        self.settled = context.settled
+        self._pause_due_ns = 0
+        self._inactive_due_ns = 0
+        self._sample_credit = 0
+        self._pinned_ns = 0
+        if state is not None and not fresh:
+            acks.restore(state, self._offset_ns)
+            cursor.seek(state.delivered.stream_seq + 1)
+        self._apply(config)
+        self.heartbeat_ns = config.idle_heartbeat
+        self.heartbeat_due_ns = self.turn.monotonic_ns + config.idle_heartbeat
+        if config.flow_control:
+            self.set_flow_control()
+        if config.replay_policy == ReplayPolicy.ORIGINAL:
+            self.set_replay(store.last_seq)
+        self._attach()
+
+    def _attach(self) -> None:
+        names = f"{self.context.stream_name}.{self.name}"
+        acks = []
+        if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
+            place = f"{self.context.domain or '_'}.{self.context.account_hash or '*'}"
+            acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{place}.{names}.>"]
+        self.attach(
+            self.context.removals,
+            [subject.encode() for subject in acks],
+            f"$JS.API.CONSUMER.MSG.NEXT.{names}".encode(),
+            f"$JS.FC.{names}.*".encode() if self.config.flow_control else b"",
+        )
+        self.check_binding()
+
+    def _apply(self, config: ConsumerConfig) -> None:
+        """What may change in the life of a consumer."""
+        self.config = config
+        acknowledges = config.ack_policy != AckPolicy.NONE
+        self.max_ack_pending = max(config.max_ack_pending, 0) if acknowledges else 0
+        self.headers_only = config.headers_only
+        self._sample_percent = int(config.sample_freq.rstrip("%") or 0)
+        self.samples = self._sample_percent > 0
+        self.set_rate(config.rate_limit_bps // 8, self.context.message_bytes_max)
+        self.set_priorities(
+            config.priority_policy == PriorityPolicy.OVERFLOW,
+            config.priority_policy == PriorityPolicy.PINNED_CLIENT,
+        )
+        self._inactive_ns = _inactive_threshold_ns(config)
+        self._inactive_due_ns = 0
+        self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
+        self.paused = self._pause_until_ns > self.turn.now_ns
+        self._pause_due_ns = self._pause_until_ns - self._offset_ns if self.paused else 0
+
+    @property
+    def _offset_ns(self) -> int:
+        """What to add to monotonic time to make it wall time."""
+        return self.turn.now_ns - self.turn.monotonic_ns
+
+    # ------------------------------------------------------------------ a turn
+
+    def fill(self, visible_seq: int) -> bool:
+        """Send what there is; true if another turn is wanted at once."""
+        if self.closed:
+            return False
+        if self.has_gone:
+            self._take_removals()
+        if self.requests:
+            for reply, header, payload in self.take_requests():
+                self._take_request(reply, header, payload)
+        if not self.is_bound and self.pulls is None:
+            self.check_binding()
+        wants_more = self.deliver(visible_seq)
+        for seq, deliveries in self.acks.take_exceeded():
+            self._advise("max_deliver", stream_seq=seq, deliveries=deliveries)
+            self.touch(delivered=True)
+        if self.advisories:
+            for kind, fields in self.take_advisories():
+                self.context.advise(kind, fields)
+        return wants_more
+
+    def tick(self) -> None:
+        """Do what is due by the time of the turn; `fill` is to be called afterwards."""
+        now_ns = self.turn.monotonic_ns
+        if self.closed:
+            return
+        if self.acks.due_ns and self.acks.due_ns <= now_ns and self.acks.expire(now_ns):
+            self.touch(delivered=False)
+        if 0 < self._pause_due_ns <= now_ns:
+            self._pause_due_ns = 0
+            self.paused = False
+            self._advise("consumer_pause", paused=False, pause_until=self.config.pause_until)
+        if self.heartbeat_ns and self.heartbeat_due_ns <= now_ns:
+            self.heartbeat_due_ns = now_ns + self.heartbeat_ns
+            self._heartbeat()
+        if 0 < self.pin_due_ns <= now_ns:
+            self._unpin("timeout")
+        if 0 < self.save_due_ns <= now_ns:
+            self.save_now()
+        if self._inactive_ns and self._inactive_deadline_ns() <= now_ns:
+            self._check_inactive(now_ns)
+        self.turn.add_woken(self)
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has something to do, in monotonic time; 0: never."""
+        pulls = self.pulls
+        candidates = (
+            self.acks.due_ns,
+            pulls.due_ns if pulls is not None else 0,
+            self.heartbeat_due_ns if self.heartbeat_ns else 0,
+            self.pace_due,
+            self._pause_due_ns,
+            self.pin_due_ns,
+            self.save_due_ns,
+            self._inactive_deadline_ns() if self._inactive_ns else 0,
+        )
+        return min((max(due_ns, 1) for due_ns in candidates if due_ns), default=0)
+
+    def save_now(self) -> None:
+        """Have the state written if it has changed."""
+        if self.save_due_ns:
+            self.save_due_ns = 0
+            self.context.save(self)
+
+    def _heartbeat(self) -> None:
+        if not self.is_bound:
+            return
+        self.beat()
+        acks_by_flow = self.config.ack_policy == AckPolicy.FLOW_CONTROL
+        if acks_by_flow and self.acks.count and not self.flow_subject:
+            self.ask_flow()
+
+    def _advise(self, kind: str, **fields: object) -> None:
+        self.advisories.append(
+            (kind, {"stream": self.context.stream_name, "consumer": self.name, **fields})
+        )
+        self.turn.add_woken(self)
+
+    # ------------------------------------------------------------------ removals
+
+    def _take_removals(self) -> None:
+        """What left the stream is not pending any more."""
+        gone, purged = self.take_gone()
+        for seq in gone:
+            forgotten = self.acks.forget(seq)
+            if forgotten is not None and not purged:
+                consumer_seq, deliveries = forgotten
+                self._advise(
+                    "terminated",
+                    consumer_seq=consumer_seq,
+                    stream_seq=seq,
+                    deliveries=deliveries,
+                    reason=REASON_DELETED,
+                )
+        if purged:
+            self.cursor.raise_to(self.context.store.first_seq)
+            self.acks.purge(self.context.store.first_seq, self.cursor.next_seq)
+        self.touch(delivered=False)
+
+    def needs(self, seq: int, subject: bytes) -> bool:
+        """Whether a stored message is still wanted: for streams that keep messages by interest."""
+        return self.cursor.accepts(subject) and self.acks.needs(seq, self.cursor.limit_seq)
+
+    # ------------------------------------------------------------------ pull requests
+
+    def _take_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        """A request waits, or is refused with a status."""
+        if self.pulls is None:
+            self.send_status(reply, b"409 Consumer is push based")
+            return
+        try:
+            self._enter_request(reply, header, payload)
+        except RefusedRequestError as error:
+            self.send_status(reply, str(error).encode())
+
+    def _enter_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        request = decode_pull(header, payload)
+        check_pull(request, self.config)
+        now_ns = self.turn.monotonic_ns
+        self._check_pin(request.id)
+        pulls = self.pulls
+        assert pulls is not None
+        wanted = self.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
+        if request.no_wait:
+            self.active_ns = now_ns
+            left = self.cursor.num_pending + self.acks.queue_count
+            if left == 0 and request.expires <= 0:
+                raise RefusedRequestError("404 No Messages")
+            if 0 < left < wanted:
+                raise RefusedRequestError("408 Requests Pending")
+        entered = self.add_request(
+            reply,
+            request.batch,
+            request.max_bytes,
+            now_ns + request.expires if request.expires else 0,
+            max(request.idle_heartbeat, 0),
+            request.no_wait,
+            request.min_pending,
+            request.min_ack_pending,
+            request.priority,
+            request.id.encode(),
+        )
+        if not entered and request.idle_heartbeat <= 0:
+            raise RefusedRequestError("409 Exceeded MaxWaiting")
+
+    # ------------------------------------------------------------------ acknowledgements
+
+    def other_ack(
+        self, seq: int, consumer_seq: int, deliveries: int, payload: bytes, reply: bytes
+    ) -> bool:
+        """An ack that is more than a plain one; true if its sender gets an empty answer."""
+        if payload.startswith(b"+NXT"):
+            self.acknowledge(seq, consumer_seq, deliveries)
+            if reply:
+                self.requests.append((reply, b"", payload[4:]))
+                self.turn.add_woken(self)
+            return False
+        if payload.startswith(b"-NAK"):
+            self._nak(seq, consumer_seq, deliveries, payload[4:])
+        elif payload == b"+WPI":
+            if self.acks.progress(seq, self.turn.monotonic_ns):
+                self.touch(delivered=True)
+        elif payload.startswith(b"+TERM"):
+            answered = self.acknowledge(seq, consumer_seq, deliveries)
+            self._advise(
+                "terminated",
+                consumer_seq=consumer_seq,
+                stream_seq=seq,
+                deliveries=deliveries,
+                reason=payload[5:].strip().decode("utf-8", "replace"),
+            )
+            return answered
+        return True
+
+    def _nak(self, seq: int, consumer_seq: int, deliveries: int, argument: bytes) -> None:
+        delay_ns = nak_delay_ns(argument)
+        if not self.acks.nak(
+            seq, consumer_seq, -1 if delay_ns is None else delay_ns, self.turn.monotonic_ns
+        ):
+            return
+        self._advise("nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries)
+        self.touch(delivered=delay_ns is not None and delay_ns >= 0)
+
+    def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
+        """A pending message is being acknowledged: measure as many of these as configured."""
+        self._sample_credit += self._sample_percent
+        if self._sample_credit < 100:
+            return
+        self._sample_credit = max(self._sample_credit - 100, 0) if self._sample_percent < 100 else 0
+        delivered_ns = self.acks.pending()[seq].time_ns
+        self._advise(
+            "consumer_ack",
+            consumer_seq=consumer_seq,
+            stream_seq=seq,
+            ack_time=self.turn.monotonic_ns - delivered_ns,
+            deliveries=deliveries,
+        )
+
+    def flow_acknowledged(self, header: bytes) -> None:
+        """An answer to flow control says how far the receiver has come."""
+        if self.config.ack_policy != AckPolicy.FLOW_CONTROL:
+            return
+        seq = _header_number(header, b"Nats-Last-Stream")
+        if seq > 0:
+            self.acknowledge(seq, max(_header_number(header, b"Nats-Last-Consumer"), 0), 1)
+
+    # ------------------------------------------------------------------ pinned clients
+
+    def _check_pin(self, pin: str) -> None:
+        if self.pin_id and pin:
+            if pin.encode() != self.pin_id:
+                raise RefusedRequestError("423 Nats-Pin-Id mismatch")
+            self.pin_due_ns = self.turn.monotonic_ns + self.config.priority_timeout
+
+    def new_pin(self) -> bytes:
+        """A request without a pin gets one, and with it all messages from now on."""
+        pin = self.context.new_id()
+        self._pinned_ns = self.turn.now_ns
+        self.pin_due_ns = self.turn.monotonic_ns + self.config.priority_timeout
+        self._advise(
+            "consumer_group_pinned",
+            account=self.context.account.name,
+            group=self.config.priority_groups[0],
+            pinned_id=pin,
+        )
+        return pin.encode()
+
+    def _unpin(self, reason: str) -> None:
+        self.unpin()
+        self._pinned_ns = 0
+        self._advise(
+            "consumer_group_unpinned",
+            account=self.context.account.name,
+            group=self.config.priority_groups[0],
+            reason=reason,
+        )
+
+    def unpin_group(self) -> None:
+        """An administrator wants somebody else to be served."""
+        if self.pin_id:
+            self._unpin("admin")
+
+    # ------------------------------------------------------------------ life
+
+    def _inactive_deadline_ns(self) -> int:
+        if self.pulls is None and self.is_bound:
+            return 1 << 62
+        return max(self._inactive_due_ns, self.active_ns + self._inactive_ns)
+
+    def _check_inactive(self, now_ns: int) -> None:
+        """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
+        if self.pulls is None:
+            self.check_binding()
+            if self.is_bound:
+                return
+        else:
+            self.sweep()
+            if self.pulls.count:
+                self._inactive_due_ns = now_ns + self._inactive_ns
+                return
+            latest_ns = self.acks.latest_due_ns
+            if latest_ns and latest_ns + self._inactive_ns > now_ns:
+                self._inactive_due_ns = latest_ns + self._inactive_ns
+                return
+        self._inactive_due_ns = now_ns + self._inactive_ns
+        self.context.inactive(self)
+
+    def binding_changed(self) -> None:
+        """Somebody has come to the deliver subject, or everybody has left."""
+        if not self.is_bound:
+            self.active_ns = self.turn.monotonic_ns
+        self.turn.add_woken(self)
+
+    def update(self, config: ConsumerConfig) -> None:
+        """Another configuration, which is allowed and complete."""
+        old = self.config
+        if config.deliver_subject != old.deliver_subject:
+            self.acks.expire_all()
+        self._apply(config)
+        self.acks.configure(*_ack_settings(config))
+        self.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
+        self.check_binding()
+        if set(filters_of(config)) != set(filters_of(old)):
+            self.cursor.set_filter(filters_of(config))
+        if config.pause_until != old.pause_until:
+            self._advise("consumer_pause", paused=self.paused, pause_until=config.pause_until)
+        self.turn.add_woken(self)
+
+    def reset(self, seq: int = 0) -> int:
+        """Start over at a sequence, or behind the ack floor; ResetError if that is not allowed."""
+        if seq:
+            check_reset(self.context.store, self.config, seq)
+        seq = max(seq or self.acks.floor_stream + 1, 1)
+        self.acks.reset(seq)
+        self.cursor.seek(seq)
+        self.touch(delivered=False)
+        self.turn.add_woken(self)
+        return seq
+
+    def close(self, status: bytes = b"") -> None:
+        """The end: of the consumer (DELETED) or of the server; whoever waits is told."""
+        if not self.closed:
+            self.save_now()
+            if status:
+                self.end_requests(status)
+            self.detach(self.context.removals)
+
+    # ------------------------------------------------------------------ information
+
+    def state(self) -> ConsumerState:
+        """What o.dat has to say."""
+        return self.acks.export(self._offset_ns)
+
+    def info(self) -> ConsumerInfo:
+        """The answer to CONSUMER.INFO."""
+        acks = self.acks
+        self.sweep()
+        left_ns = self._pause_until_ns - self.turn.now_ns if self.paused else 0
+        return ConsumerInfo(
+            stream_name=self.context.stream_name,
+            name=self.name,
+            created=format_time(self.created_ns),
+            config=self.config,
+            delivered=SequenceInfo(
+                consumer_seq=acks.delivered_consumer,
+                stream_seq=acks.delivered_stream,
+                last_active=_time_or_none(self.last_delivered_ns),
+            ),
+            ack_floor=SequenceInfo(
+                consumer_seq=acks.floor_consumer,
+                stream_seq=acks.floor_stream,
+                last_active=_time_or_none(self.last_acked_ns),
+            ),
+            num_ack_pending=acks.count,
+            num_redelivered=0 if self.config.max_deliver == 1 else len(acks.redelivered),
+            num_waiting=self.pulls.count if self.pulls is not None else 0,
+            num_pending=self.cursor.num_pending,
+            push_bound=self.is_bound,
+            paused=left_ns > 0,
+            pause_remaining=max(left_ns, 0),
+            ts=format_time(self.turn.now_ns),
+            priority_groups=self._group_states(),
+        )
+
+    def _group_states(self) -> list[PriorityGroupState]:
+        if not self.config.priority_groups:
+            return []
+        return [
+            PriorityGroupState(
+                group=self.config.priority_groups[0],
+                pinned_client_id=self.pin_id.decode(),
+                pinned_ts=format_time(self._pinned_ns if self.pin_id else ZERO_TIME_NS),
+            )
+        ]
+
+
+def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:
+    """(ack wait, backoff, deliveries) for the ack state."""
+    waits = config.ack_policy in (AckPolicy.EXPLICIT, AckPolicy.ALL)
+    return (
+        config.ack_wait if waits else 0,
+        list(config.backoff) if waits else [],
+        max(config.max_deliver, 0),
+    )
+
+
+def _new_pulls(config: ConsumerConfig) -> Pulls:
+    prioritized = config.priority_policy == PriorityPolicy.PRIORITIZED
+    return Pulls(max(config.max_waiting, 1), prioritized)
+
+
+def _inactive_threshold_ns(config: ConsumerConfig) -> int:
+    """How long a consumer lives that nobody uses; 0: for ever."""
+    if config.inactive_threshold > 0:
+        return config.inactive_threshold + INACTIVE_SLACK_NS
+    return 0 if config.durable_name else INACTIVE_DEFAULT_NS
+
+
+def _time_or_none(time_ns: int) -> str | None:
+    return format_time(time_ns) if time_ns else None
+
+
+def _header_number(header: bytes, name: bytes) -> int:
+    """The number in a header line; -1 if there is none."""
+    _, found, rest = header.partition(b"\r\n" + name + b":")
+    text = rest.partition(b"\r\n")[0].strip()
+    return int(text) if found and text.isdigit() and len(text) < 19 else -1
+
+
+__all__ = ["DELETED", "SHUTDOWN", "Consumer", "ConsumerContext", "ResetError"]

@@ -1,0 +1,114 @@
+"""State of a delivery; the code and the explanation are in delivery.pyx."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport Message
+from tradewind.broker.turn cimport Participant, Turn
+from tradewind.consumer.cursor cimport Cursor
+from tradewind.consumer.pending cimport AckState
+from tradewind.consumer.pulls cimport PullRequest, Pulls
+from tradewind.consumer.removals cimport Follower, RemovalFanOut
+from tradewind.consumer.settled cimport Settled
+from tradewind.store.message_core cimport MessageCore
+from tradewind.store.records cimport Record
+from tradewind.wire.buffer cimport Buffer
+
+# Why a consumer sends nothing at the moment.
+cdef enum Wait:
+    WAIT_NOTHING = 0            # it was cut off and wants to go on
+    WAIT_MESSAGES = 1           # the end of the stream
+    WAIT_SYNC = 2               # ... of what is durable
+    WAIT_DEMAND = 3             # no request, or nobody at the deliver subject
+    WAIT_ACKS = 4               # max_ack_pending
+    WAIT_FLOW = 5               # an answer to flow control
+    WAIT_PACE = 6               # rate limit or replay; until pace_due_ns
+    WAIT_RECEIVER = 7           # the receiver reads too slowly; until pace_due_ns
+    WAIT_PAUSE = 8              # until it is over
+
+
+cdef class Delivery(Participant):
+    cdef readonly Turn turn
+    cdef Router router
+    cdef Account account
+    cdef MessageCore store
+    cdef readonly Cursor cursor
+    cdef readonly AckState acks
+    cdef readonly Pulls pulls               # None: it pushes
+    cdef Follower follower
+    cdef public Settled settled             # None: the stream keeps its messages by limits
+    cdef list tokens                        # of the attached subscriptions
+    cdef readonly list requests             # (reply, header, payload) that arrived in this turn
+    cdef readonly list advisories           # (kind, fields) still to be published
+    cdef bytes deliver_subject              # b"": it is pulled from
+    cdef bytes deliver_group
+    cdef char* reply                        # the ack subject of the message being sent
+    cdef uint32_t prefix_size
+    cdef Buffer body                        # of a message whose header is changed on the way
+    cdef Buffer outgoing                    # reply subjects of acks that a hook could not answer
+    cdef public uint32_t max_ack_pending    # 0: no limit
+    cdef public bint headers_only
+    cdef public bint samples                # acknowledgements are measured
+    cdef public bint paused
+    cdef readonly bint closed
+    cdef readonly bint is_bound             # somebody is at the deliver subject
+    cdef readonly uint32_t wait             # Wait
+    cdef readonly uint64_t visible_seq      # as of the last `deliver`
+    cdef readonly int64_t last_delivered_ns     # wall clock; 0: never
+    cdef readonly int64_t last_acked_ns
+    cdef public int64_t active_ns           # of the last request, ack or delivery
+    cdef public int64_t save_due_ns         # 0: nothing has changed since it was saved
+    cdef public int64_t heartbeat_ns
+    cdef public int64_t heartbeat_due_ns
+    cdef int64_t pace_due_ns
+    # What is being sent.
+    cdef uint64_t sending_seq
+    cdef uint64_t sending_deliveries
+    cdef bint sending_again
+    # Flow control, in bytes.
+    cdef bint flow_control
+    cdef int64_t window                     # 0: none
+    cdef int64_t window_pending
+    cdef int64_t window_asked               # what the answer to `flow_subject` takes off
+    cdef readonly bytes flow_subject        # b"": no question is open
+    cdef uint32_t flow_number
+    # Pace.
+    cdef double rate                        # bytes per second; 0: no limit
+    cdef double burst
+    cdef double allowance
+    cdef int64_t allowance_ns
+    cdef uint64_t replay_to                 # 0: at once
+    cdef int64_t replayed_timestamp
+    cdef int64_t replayed_ns
+    # Priority groups.
+    cdef bint overflow
+    cdef bint pins
+    cdef readonly bytes pin_id              # b"": nobody is pinned
+    cdef public int64_t pin_due_ns
+
+    cdef int _changed(self) except -1
+    cdef int _pick(self, Record* record) except -1
+    cdef size_t _prepare(self, Record* record, Message* message) except 0
+    cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
+    cdef bint _may_send(self)
+    cdef bint _is_early(self, Record* record, size_t size) noexcept
+    cdef int _send_push(self, Record* record, Message* message, size_t size) except -1
+    cdef int _send_pull(self, Record* record, Message* message, size_t size) except -1
+    cdef bint _receiver_is_full(self) noexcept
+    cdef int _answered(self, PullRequest* request, size_t size) except -1
+    cdef PullRequest* _next_request(self, size_t size) except? NULL
+    cdef int _admits(self, PullRequest* request) except -1
+    cdef int _commit(self, Record* record, size_t size) except -1
+    cdef int _flow(self, size_t size) except -1
+    cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1
+    cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
+                           uint32_t reply_size, const char* header,
+                           uint32_t header_size) except? 0xFFFFFFFF
+    cdef int _reply_later(self, const char* reply, uint32_t size) except -1
+    cdef int _send_outgoing(self) except -1
+    cdef int _ack(self, Message* message) except -1
+    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries) except -1
+    cdef int _sweep(self, bint at_end, bint check_interest) except -1
+    cdef int _flow_answer(self, Message* message) except -1
+    cdef int _request(self, Message* message) except -1
+    cdef bint _find_binding(self) noexcept

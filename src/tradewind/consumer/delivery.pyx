@@ -1,0 +1,764 @@
+"""The part of a consumer that runs once per message: choose it, encode it, send it, take its ack.
+
+Owns the position, the acknowledgements and the waiting requests of one consumer, and what its pace
+and flow control know. It reads messages where the store has them and has them encoded into the
+output of their receivers; no object is made per message. It never decides about time by itself:
+the times are those of the turn, and deadlines are left to the subclass, `Consumer`, which also
+handles what is rare: pull requests as JSON, acks other than plain ones, advisories, heartbeats.
+
+Hooks are called in the middle of somebody's delivery, so they only change state; whatever has to be
+sent is sent by `deliver`, at the end of the turn. A message is given out only when it has reached
+an output: whoever asked and is gone costs nothing.
+
+Of one turn a consumer takes a bounded part. When a receiver has much in its output already, the
+consumer waits until it has read: sending a whole stream never makes a client a slow consumer.
+"""
+
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
+from tradewind.consumer.pulls cimport set_pin
+from tradewind.consumer.replies cimport (
+    ACK_NUMBERS_MAX, AckSubject, read_ack_subject, write_ack_numbers)
+from tradewind.route.sublist cimport Match, Subscription
+from tradewind.wire.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
+
+cdef enum:
+    # What one consumer may send in one turn.
+    TURN_MESSAGES = 1000
+    TURN_BYTES = 262144
+    # A receiver with more than this in its output is given time to read.
+    RECEIVER_BYTES_MAX = 1048576
+    RECEIVER_PAUSE_NS = 1000000
+    # The window of flow control: it starts at a sixteenth and doubles with every answer.
+    WINDOW_BYTES_MAX = 33554432
+    REPLAY_DELAY_MIN_NS = 1000000
+    # A changed state is saved at most so often.
+    SAVE_INTERVAL_NS = 100000000
+
+cdef enum Admission:
+    ADMITTED_LATER = 0
+    ADMITTED = 1
+    PINNED_WRONG = 2
+
+WAITS = {
+    WAIT_NOTHING: "nothing", WAIT_MESSAGES: "messages", WAIT_SYNC: "sync", WAIT_DEMAND: "demand",
+    WAIT_ACKS: "acks", WAIT_FLOW: "flow", WAIT_PACE: "pace", WAIT_RECEIVER: "receiver",
+    WAIT_PAUSE: "pause"}
+
+cdef bytes HEADER_START = b"NATS/1.0\r\n"
+cdef bytes TIMEOUT = b"408 Request Timeout"
+cdef bytes NO_MESSAGES = b"404 No Messages"
+cdef bytes TOO_LARGE = b"409 Message Size Exceeds MaxBytes"
+cdef bytes BATCH_COMPLETED = b"409 Batch Completed"
+cdef bytes WRONG_PIN = b"423 Nats-Wrong-Pin-Id"
+cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+cdef bytes DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+cdef int on_ack(void* target, Message* message) except -1:
+    return (<Delivery>target)._ack(message)
+
+
+cdef int on_flow_answer(void* target, Message* message) except -1:
+    return (<Delivery>target)._flow_answer(message)
+
+
+cdef int on_request(void* target, Message* message) except -1:
+    return (<Delivery>target)._request(message)
+
+
+cdef class Delivery(Participant):
+    """The subclass has `other_ack`, `sampled`, `new_pin` and `flow_acknowledged`."""
+
+    def __cinit__(self):
+        self.tokens = []
+        self.requests = []
+        self.advisories = []
+        self.flow_subject = b""
+        self.pin_id = b""
+        buffer_init(&self.body)
+        buffer_init(&self.outgoing)
+
+    def __init__(self, Router router not None, Account account not None, Cursor cursor not None,
+                 AckState acks not None, Pulls pulls, bytes ack_prefix not None,
+                 bytes deliver_subject=b"", bytes deliver_group=b""):
+        self.router = router
+        self.turn = router.turn
+        self.account = account
+        self.store = cursor.store
+        self.cursor = cursor
+        self.acks = acks
+        self.pulls = pulls
+        self.deliver_subject = deliver_subject
+        self.deliver_group = deliver_group
+        self.follower = Follower(cursor, acks)
+        self.active_ns = self.turn.monotonic_ns
+        self.prefix_size = <uint32_t>len(ack_prefix)
+        self.reply = <char*>malloc(self.prefix_size + ACK_NUMBERS_MAX)
+        if self.reply == NULL:
+            raise MemoryError
+        memcpy(self.reply, <const char*>ack_prefix, self.prefix_size)
+
+    def __dealloc__(self):
+        free(self.reply)
+        buffer_free(&self.body)
+        buffer_free(&self.outgoing)
+
+    # -------------------------------------------------------------- set up and close
+
+    def attach(self, RemovalFanOut removals not None, ack_subjects, bytes request_subject,
+               bytes flow_subjects):
+        """Listen to acks, requests and answers to flow control, and to removals."""
+        for subject in ack_subjects:
+            self.tokens.append(self.account.attach(subject, on_ack, self))
+        self.tokens.append(self.account.attach(request_subject, on_request, self))
+        if flow_subjects:
+            self.tokens.append(self.account.attach(flow_subjects, on_flow_answer, self))
+        removals.followers.append(self.follower)
+
+    def detach(self, RemovalFanOut removals not None):
+        """Listen to nothing any more; nothing is sent from now on."""
+        for token in self.tokens:
+            self.account.unsubscribe(token)
+        self.tokens = []
+        if self.follower in removals.followers:
+            removals.followers.remove(self.follower)
+        self.closed = True
+
+    def set_flow_control(self):
+        """Ask the receiver to keep up."""
+        self.flow_control = True
+        self.window = WINDOW_BYTES_MAX // 16
+
+    def set_rate(self, double bytes_per_second, double burst_bytes):
+        """Send at most so much; 0 means no limit."""
+        self.rate = bytes_per_second
+        self.burst = self.allowance = burst_bytes
+        self.allowance_ns = self.turn.monotonic_ns
+
+    def set_replay(self, uint64_t through_seq):
+        """Keep the distances in time between the messages up to this one."""
+        self.replay_to = through_seq
+
+    def set_priorities(self, bint overflow, bint pins):
+        """Which rule of a priority group decides who is served."""
+        self.overflow = overflow
+        self.pins = pins
+
+    def set_deliver_subject(self, bytes subject not None, bytes group not None):
+        """Push to another subject from now on."""
+        self.deliver_subject = subject
+        self.deliver_group = group
+
+    cdef int _changed(self) except -1:
+        """The state differs from the saved one."""
+        if self.save_due_ns == 0:
+            self.save_due_ns = self.turn.monotonic_ns + SAVE_INTERVAL_NS
+            self.turn.wake(self)
+        return 0
+
+    # -------------------------------------------------------------- sending
+
+    def deliver(self, uint64_t visible_seq):
+        """Send what there is and may be sent, up to `visible_seq`; true if there may be more.
+
+        If not, `wait` says what it waits for.
+        """
+        cdef Record record
+        cdef Message message
+        cdef size_t size, total = 0
+        cdef uint32_t count = 0
+        self.visible_seq = visible_seq
+        self._send_outgoing()
+        if self.closed or self.wait == WAIT_RECEIVER and self._receiver_is_full():
+            return False
+        self.wait = WAIT_NOTHING
+        while count < TURN_MESSAGES and total < TURN_BYTES:
+            if not self._may_send() or not self._pick(&record):
+                break
+            size = self._prepare(&record, &message)
+            if self._is_early(&record, size):
+                self.wait = WAIT_PACE
+                break
+            if self.pulls is None:
+                if not self._send_push(&record, &message, size):
+                    break
+            elif not self._send_pull(&record, &message, size):
+                break
+            count += 1
+            total += size
+            if self.router.largest_pending > RECEIVER_BYTES_MAX:
+                self.wait = WAIT_RECEIVER
+                self.pace_due_ns = self.turn.monotonic_ns + RECEIVER_PAUSE_NS
+                break
+        if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.replay_to:
+            self.replay_to = 0
+        if self.pulls is not None and self.pulls.count and self.wait != WAIT_NOTHING:
+            self._sweep(self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE), False)
+        return self.wait == WAIT_NOTHING
+
+    cdef bint _receiver_is_full(self) noexcept:
+        cdef size_t pending = 0
+        if self.pulls is None:
+            pending = self.router.pending_at(
+                self.account, self.deliver_subject, <uint32_t>len(self.deliver_subject))
+        elif self.pulls.head != NULL:
+            pending = self.router.pending_at(
+                self.account, &self.pulls.head.reply[0], self.pulls.head.reply_size)
+        if pending <= RECEIVER_BYTES_MAX // 2:
+            return False
+        self.pace_due_ns = self.turn.monotonic_ns + RECEIVER_PAUSE_NS
+        return True
+
+    cdef bint _may_send(self):
+        """Whether anybody wants a message now."""
+        if self.paused:
+            self.wait = WAIT_PAUSE
+            return False
+        if self.pulls is not None:
+            if self.pulls.count == 0:
+                self.wait = WAIT_DEMAND
+                return False
+            return True
+        if not self.is_bound:
+            self.wait = WAIT_DEMAND
+            return False
+        if self.window and self.window_pending > self.window:
+            self.wait = WAIT_FLOW
+            return False
+        return True
+
+    cdef int _pick(self, Record* record) except -1:
+        """The message that is next: redeliveries first. 0 if there is none."""
+        cdef uint64_t seq
+        while self.acks.queue_count:
+            seq = self.acks.next_redelivery()
+            if seq == 0:
+                break
+            if self.store.read(seq, record) == 0:
+                self.sending_seq = seq
+                self.sending_again = True
+                self.sending_deliveries = self.acks.deliveries(seq) + 1
+                return 1
+            # Not in the stream, and nobody said so: it cannot be sent again.
+            self.acks.forget(seq)
+        if self.max_ack_pending and self.acks.count >= self.max_ack_pending:
+            self.wait = WAIT_ACKS
+            return 0
+        while True:
+            seq = self.cursor.peek(self.visible_seq)
+            if seq == 0:
+                self.wait = WAIT_SYNC if self.visible_seq < self.store.last_seq else WAIT_MESSAGES
+                return 0
+            if self.store.read(seq, record) == 0:
+                self.sending_seq = seq
+                self.sending_again = False
+                self.sending_deliveries = 1
+                return 1
+            self.cursor.advance(seq)
+
+    cdef size_t _prepare(self, Record* record, Message* message) except 0:
+        """Fill in a message with its ack subject; gives its size as clients count it."""
+        cdef uint64_t pending = self.cursor.pending()
+        message.origin = NULL
+        message.subject = record.subject
+        message.subject_size = record.subject_size
+        message.body = record.header        # the payload lies behind it
+        message.header_size = record.header_size
+        message.total_size = <size_t>record.header_size + record.payload_size
+        if self.headers_only:
+            self._set_body(message, b"Nats-Msg-Size: %d\r\n" % record.payload_size, False)
+        message.reply = self.reply
+        message.reply_size = self.prefix_size + write_ack_numbers(
+            self.reply + self.prefix_size, self.sending_deliveries, self.sending_seq,
+            self.acks.delivered_consumer + 1, record.timestamp,
+            pending - (0 if self.sending_again else 1))
+        return message.subject_size + message.reply_size + message.total_size
+
+    cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1:
+        """Add a line to the header; without payload only the header is left."""
+        cdef bytes header = message.body[:message.header_size]
+        cdef bytes payload = b""
+        if with_payload:
+            payload = message.body[message.header_size:message.total_size]
+        header = (header[:-2] if header else HEADER_START) + line + b"\r\n"
+        buffer_clear(&self.body)
+        if buffer_append(&self.body, header, len(header)) != 0 \
+                or buffer_append(&self.body, payload, len(payload)) != 0:
+            raise MemoryError
+        message.body = self.body.data
+        message.header_size = len(header)
+        message.total_size = len(header) + len(payload)
+        return 0
+
+    cdef bint _is_early(self, Record* record, size_t size) noexcept:
+        """Whether pace forbids to send this message yet; then `pace_due_ns` says when."""
+        cdef int64_t now_ns = self.turn.monotonic_ns
+        cdef int64_t due_ns
+        cdef double needed
+        if self.replay_to and self.replayed_timestamp:
+            due_ns = self.replayed_ns + (record.timestamp - self.replayed_timestamp)
+            if record.timestamp - self.replayed_timestamp > REPLAY_DELAY_MIN_NS and now_ns < due_ns:
+                self.pace_due_ns = due_ns
+                return True
+        if self.rate > 0:
+            self.allowance = min(
+                self.burst, self.allowance + (now_ns - self.allowance_ns) * self.rate / 1e9)
+            self.allowance_ns = now_ns
+            needed = min(<double>size, self.burst)
+            if self.allowance < needed:
+                self.pace_due_ns = (
+                    now_ns + <int64_t>((needed - self.allowance) / self.rate * 1e9) + 1)
+                return True
+        return False
+
+    cdef int _send_push(self, Record* record, Message* message, size_t size) except -1:
+        if self.router.publish_as(self.account, self.deliver_subject,
+                                  <uint32_t>len(self.deliver_subject), message) == 0:
+            self.is_bound = False
+            self.wait = WAIT_DEMAND
+            return 0
+        self._commit(record, size)
+        self.heartbeat_due_ns = self.turn.monotonic_ns + self.heartbeat_ns
+        if self.window:
+            self._flow(size)
+        return 1
+
+    cdef int _send_pull(self, Record* record, Message* message, size_t size) except -1:
+        """To the request whose turn it is; requests of receivers that are gone are dropped."""
+        cdef PullRequest* request
+        while True:
+            request = self._next_request(size)
+            if request == NULL:
+                self.wait = WAIT_DEMAND
+                return 0
+            if self.pins and self.pin_id:
+                self._set_body(message, b"Nats-Pin-Id: %s\r\n" % self.pin_id, True)
+            if self.router.publish_as(self.account, &request.reply[0], request.reply_size, message):
+                self._commit(record, size)
+                self._answered(request, size)
+                return 1
+            self.pulls.remove(request)
+
+    cdef int _commit(self, Record* record, size_t size) except -1:
+        """The message is on its way."""
+        cdef uint64_t seq = self.sending_seq
+        if not self.sending_again:
+            self.cursor.advance(seq)
+        self.acks.deliver(seq, self.turn.monotonic_ns)
+        self.last_delivered_ns = self.turn.now_ns
+        self.active_ns = self.turn.monotonic_ns
+        self.replayed_timestamp = record.timestamp
+        self.replayed_ns = self.turn.monotonic_ns
+        if self.rate > 0:
+            self.allowance -= size
+        self._changed()
+        if self.acks.rule == ACK_NONE and self.settled is not None:
+            self.settled.settle(self, seq)
+        return 0
+
+    # -------------------------------------------------------------- pull requests
+
+    cdef PullRequest* _next_request(self, size_t size) except? NULL:
+        """The first request that may have a message of this size; those that are over end here."""
+        cdef PullRequest* request = self.pulls.head
+        cdef PullRequest* following
+        cdef uint32_t left = self.pulls.count
+        cdef int verdict
+        while left:
+            left -= 1
+            following = request.next
+            if request.expires_ns and self.turn.monotonic_ns >= request.expires_ns:
+                self._end_request(request, TIMEOUT, True)
+                request = following
+                continue
+            verdict = self._admits(request)
+            if verdict == PINNED_WRONG:
+                self._end_request(request, WRONG_PIN, True)
+            elif verdict == ADMITTED_LATER:
+                self.pulls.to_tail(request)
+            elif request.bytes_left and size > <size_t>request.bytes_left:
+                self._end_request(request, TOO_LARGE, True)
+            else:
+                return request
+            request = following
+        return NULL
+
+    cdef int _admits(self, PullRequest* request) except -1:
+        """Whether the rule of its priority group lets a request have the next message."""
+        if self.pins:
+            if self.pin_id and request.pin_size == len(self.pin_id) \
+                    and memcmp(request.pin, <const char*>self.pin_id, request.pin_size) == 0:
+                return ADMITTED
+            if request.pin_size:
+                return PINNED_WRONG
+            if self.pin_id:
+                return ADMITTED_LATER
+            self.pin_id = (<object>self).new_pin()
+            set_pin(request, self.pin_id)
+        if self.overflow and (request.min_pending > 0 or request.min_ack_pending > 0) \
+                and not 0 < request.min_pending <= <int64_t>self.cursor.pending() \
+                and not 0 < request.min_ack_pending <= <int64_t>self.acks.count:
+            return ADMITTED_LATER
+        return ADMITTED
+
+    def unpin(self):
+        """Nobody is pinned any more; the next request without a pin will be."""
+        self.pin_id = b""
+        self.pin_due_ns = 0
+
+    cdef int _answered(self, PullRequest* request, size_t size) except -1:
+        """A request got a message."""
+        request.delivered += 1
+        request.batch -= 1
+        if request.bytes_left:
+            request.bytes_left -= size
+            if request.bytes_left == 0:
+                request.batch = 0
+        if request.batch <= 0:
+            if request.bytes_left > 0:
+                self._end_request(request, BATCH_COMPLETED, True)
+            else:
+                self.pulls.remove(request)
+            return 0
+        if request.heartbeat_ns:
+            request.heartbeat_due_ns = self.turn.monotonic_ns + request.heartbeat_ns
+        self.pulls.to_tail(request)
+        return 0
+
+    cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1:
+        """Tell a requester that it gets no more, and how much it did not get."""
+        cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
+        if counts:
+            header = (b"NATS/1.0 %s\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n"
+                      % (status, request.batch, request.bytes_left))
+        self._publish(&request.reply[0], request.reply_size, NULL, 0, header,
+                      <uint32_t>len(header))
+        self.pulls.remove(request)
+        return 0
+
+    cdef int _sweep(self, bint at_end, bint check_interest) except -1:
+        """End what is over and send heartbeats; at the end of the stream also what does not wait.
+        """
+        cdef PullRequest* request = self.pulls.head
+        cdef PullRequest* following
+        cdef int64_t now_ns = self.turn.monotonic_ns
+        if not check_interest and not (at_end and self.pulls.no_wait_count) \
+                and not 0 < self.pulls.due_ns <= now_ns:
+            return 0
+        self.pulls.due_ns = 0
+        while request != NULL:
+            following = request.next
+            if request.expires_ns and now_ns >= request.expires_ns:
+                self._end_request(request, TIMEOUT, True)
+            elif at_end and request.no_wait and (request.expires_ns == 0 or request.delivered > 0):
+                self._end_request(request, NO_MESSAGES, False)
+            elif check_interest and not self.account.sublist.matches_any(
+                    &request.reply[0], request.reply_size):
+                self.pulls.remove(request)
+            elif request.heartbeat_ns and now_ns >= request.heartbeat_due_ns \
+                    and not self._beat(request.reply[:request.reply_size]):
+                self.pulls.remove(request)
+            else:
+                if request.heartbeat_ns and now_ns >= request.heartbeat_due_ns:
+                    request.heartbeat_due_ns = now_ns + request.heartbeat_ns
+                self.pulls.plan(request)
+            request = following
+        return 0
+
+    def add_request(self, bytes reply not None, int64_t batch, int64_t bytes_max,
+                    int64_t expires_ns, int64_t heartbeat_ns, bint no_wait, int64_t min_pending=0,
+                    int64_t min_ack_pending=0, int priority=0, bytes pin=b""):
+        """A request waits from now on; false if too many do."""
+        cdef PullRequest* request
+        self.active_ns = self.turn.monotonic_ns
+        if self.pulls.count >= self.pulls.count_max:
+            return False
+        request = self.pulls.add(reply)
+        set_pin(request, pin)
+        request.batch = batch
+        request.bytes_left = max(bytes_max, <int64_t>0)
+        request.expires_ns = expires_ns
+        request.heartbeat_ns = heartbeat_ns
+        request.heartbeat_due_ns = self.turn.monotonic_ns + heartbeat_ns
+        request.no_wait = no_wait
+        request.min_pending = min_pending
+        request.min_ack_pending = min_ack_pending
+        request.priority = priority
+        self.pulls.enter(request)
+        return True
+
+    def sweep(self):
+        """End requests that are over, also those whose receivers are gone; gives how many messages
+        the others want.
+        """
+        cdef PullRequest* request
+        cdef int64_t wanted = 0
+        if self.pulls is None:
+            return 0
+        self._sweep(False, True)
+        request = self.pulls.head
+        while request != NULL:
+            wanted += request.batch
+            request = request.next
+        return wanted
+
+    def end_requests(self, bytes status not None):
+        """The consumer is going: tell everybody who waits."""
+        while self.pulls is not None and self.pulls.head != NULL:
+            self._end_request(self.pulls.head, status, False)
+
+    # -------------------------------------------------------------- flow control and heartbeats
+
+    cdef int _flow(self, size_t size) except -1:
+        """Count what was sent, and ask for an answer when half of the window is used."""
+        cdef bint asks
+        self.window_pending += size
+        asks = self.window_pending > self.window // 2 or (
+            self.acks.rule == ACK_ALL and self.max_ack_pending
+            and self.acks.count >= self.max_ack_pending)
+        if not self.flow_subject and asks:
+            self.ask_flow()
+        elif self.flow_subject and self.window_pending - self.window_asked >= self.window:
+            self.window_asked += size
+        return 0
+
+    def ask_flow(self):
+        """Send a flow control request."""
+        cdef uint32_t number = self.flow_number
+        cdef bytes token = b""
+        self.flow_number += 1
+        for _ in range(4):
+            token += DIGITS[number % 62:number % 62 + 1]
+            number //= 62
+        # Between the prefixes of acks and of flow control only one word differs.
+        self.flow_subject = b"$JS.FC." + self.reply[8:self.prefix_size] + token
+        self.window_asked = self.window_pending
+        self._publish(self.deliver_subject, <uint32_t>len(self.deliver_subject),
+                      self.flow_subject, <uint32_t>len(self.flow_subject), FLOW_REQUEST,
+                      <uint32_t>len(FLOW_REQUEST))
+
+    cdef int _flow_answer(self, Message* message) except -1:
+        cdef bytes expected = self.flow_subject
+        if len(expected) != message.subject_size \
+                or memcmp(<const char*>expected, message.subject, message.subject_size) != 0:
+            return 1
+        if self.window < WINDOW_BYTES_MAX:
+            self.window = min(self.window * 2, <int64_t>WINDOW_BYTES_MAX)
+        self.window_pending = max(self.window_pending - self.window_asked, <int64_t>0)
+        self.window_asked = 0
+        self.flow_subject = b""
+        self.active_ns = self.turn.monotonic_ns
+        self.turn.wake(self)
+        if message.header_size:
+            (<object>self).flow_acknowledged(message.body[:message.header_size])
+        return 1
+
+    def _beat(self, bytes subject not None):
+        """An idle heartbeat; gives the number of receivers."""
+        cdef uint64_t stream_seq = self.cursor.limit() - 1
+        cdef bytes header = (
+            b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n"
+            % (self.acks.delivered_consumer, stream_seq))
+        if self.flow_subject:
+            header += b"Nats-Consumer-Stalled: %s\r\n" % self.flow_subject
+        header += b"\r\n"
+        return self._publish(subject, <uint32_t>len(subject), NULL, 0, header,
+                             <uint32_t>len(header))
+
+    def beat(self):
+        """The idle heartbeat of a consumer that pushes."""
+        return self._beat(self.deliver_subject)
+
+    # -------------------------------------------------------------- acknowledgements
+
+    cdef int _ack(self, Message* message) except -1:
+        """A message on the ack subject."""
+        cdef AckSubject parsed
+        cdef const char* payload = message.body + message.header_size
+        cdef size_t size = message.total_size - message.header_size
+        cdef bint answer
+        if message.origin == NULL:
+            self.turn.defer(self.late_ack, message.subject[:message.subject_size],
+                            message.reply[:message.reply_size],
+                            message.body[:message.header_size], payload[:size])
+            return 1
+        self.active_ns = self.turn.monotonic_ns
+        if not read_ack_subject(message.subject, message.subject_size, &parsed) or parsed.seq == 0:
+            return 1
+        if size == 0 or size == 4 and memcmp(payload, b"+ACK", 4) == 0 \
+                or size == 3 and memcmp(payload, b"+OK", 3) == 0:
+            answer = self._acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
+        else:
+            answer = (<object>self).other_ack(
+                parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
+                message.reply[:message.reply_size])
+        if answer and message.reply_size:
+            self._reply_later(message.reply, message.reply_size)
+        return 1
+
+    def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
+                 bytes payload not None):
+        """An ack that the server sent to itself, after the delivery is over."""
+        cdef AckSubject parsed
+        if not self.closed \
+                and read_ack_subject(subject, <uint32_t>len(subject), &parsed) and parsed.seq:
+            if payload in (b"", b"+ACK", b"+OK"):
+                answer = self._acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
+            else:
+                answer = (<object>self).other_ack(
+                    parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply)
+            if answer and reply:
+                self._reply_later(reply, <uint32_t>len(reply))
+
+    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq,
+                          uint64_t deliveries) except -1:
+        """A message is done. 0 if it was never sent: that is not answered."""
+        cdef uint32_t index
+        cdef AckState acks = self.acks
+        if seq >= self.cursor.limit() and not self.flow_control:
+            return 0
+        if acks.rule == ACK_ALL \
+                and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
+            return 1
+        if self.samples and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
+            (<object>self).sampled(seq, consumer_seq, deliveries)
+        if self.max_ack_pending and acks.count >= self.max_ack_pending:
+            self.turn.wake(self)
+        acks.acknowledge(seq, consumer_seq)
+        self.last_acked_ns = self.turn.now_ns
+        self._changed()
+        if self.settled is not None:
+            self.settled.settle(self, seq)
+            for index in range(acks.released_count):
+                self.settled.settle(self, acks.released[index])
+        return 1
+
+    def acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries):
+        """The same for the subclass: whether it is answered."""
+        return self._acknowledge(seq, consumer_seq, deliveries) == 1
+
+    def touch(self, bint delivered):
+        """The state changed: by something that counts as delivered, or acknowledged."""
+        if delivered:
+            self.last_delivered_ns = self.turn.now_ns
+        self._changed()
+
+    cdef int _request(self, Message* message) except -1:
+        """A pull request: looked at when the turn ends."""
+        if message.reply_size:
+            self.requests.append((
+                message.reply[:message.reply_size], message.body[:message.header_size],
+                message.body[message.header_size:message.total_size]))
+            self.turn.wake(self)
+        return 1
+
+    def take_requests(self):
+        """What arrived since the last call."""
+        taken = self.requests
+        self.requests = []
+        return taken
+
+    def take_advisories(self):
+        """What is to be published: (kind, fields)."""
+        taken = self.advisories
+        self.advisories = []
+        return taken
+
+    def take_gone(self):
+        """(sequences that left the stream while they were needed, whether they were purged)."""
+        taken = self.follower.gone, bool(self.follower.purged)
+        self.follower.gone = []
+        self.follower.purged = False
+        return taken
+
+    @property
+    def has_gone(self):
+        """Whether `take_gone` has anything to give."""
+        return bool(self.follower.gone) or bool(self.follower.purged)
+
+    # -------------------------------------------------------------- output
+
+    cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
+                           uint32_t reply_size, const char* header,
+                           uint32_t header_size) except? 0xFFFFFFFF:
+        """A message without payload; gives the number of receivers."""
+        cdef Message message
+        message.origin = NULL
+        message.subject = subject
+        message.subject_size = subject_size
+        message.reply = reply
+        message.reply_size = reply_size
+        message.body = header
+        message.header_size = header_size
+        message.total_size = header_size
+        return self.router.publish(self.account, &message)
+
+    def send_status(self, bytes reply not None, bytes status not None):
+        """Refuse a pull request."""
+        cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
+        self._publish(reply, <uint32_t>len(reply), NULL, 0, header, <uint32_t>len(header))
+
+    cdef int _reply_later(self, const char* reply, uint32_t size) except -1:
+        """Answer an ack when the turn ends."""
+        if buffer_reserve(&self.outgoing, size + 4) != 0:
+            raise MemoryError
+        buffer_append(&self.outgoing, <const char*>&size, 4)
+        buffer_append(&self.outgoing, reply, size)
+        self.turn.wake(self)
+        return 0
+
+    cdef int _send_outgoing(self) except -1:
+        cdef uint32_t size = 0
+        while self.outgoing.begin < self.outgoing.end:
+            memcpy(&size, self.outgoing.data + self.outgoing.begin, 4)
+            self.outgoing.begin += 4
+            self._publish(self.outgoing.data + self.outgoing.begin, size, NULL, 0, NULL, 0)
+            self.outgoing.begin += size
+        buffer_clear(&self.outgoing)
+        return 0
+
+    # -------------------------------------------------------------- interest
+
+    cdef bint _find_binding(self) noexcept:
+        """Whether somebody subscribes to exactly the deliver subject, in its group."""
+        cdef bytes subject = self.deliver_subject
+        cdef bytes group = self.deliver_group
+        cdef Match* match = self.account.sublist.match(subject, <uint32_t>len(subject))
+        cdef Subscription* found
+        cdef uint32_t index, member
+        if match == NULL:
+            return False
+        if not group:
+            for index in range(match.plain.count):
+                found = match.plain.items[index]
+                if found.subject_size == len(subject) \
+                        and memcmp(found.subject, <const char*>subject, len(subject)) == 0:
+                    return True
+            return False
+        for index in range(match.groups.count):
+            for member in range(match.groups.items[index].members.count):
+                found = match.groups.items[index].members.items[member]
+                if found.queue_size == len(group) and found.subject_size == len(subject) \
+                        and memcmp(found.queue, <const char*>group, len(group)) == 0 \
+                        and memcmp(found.subject, <const char*>subject, len(subject)) == 0:
+                    return True
+        return False
+
+    def check_binding(self):
+        """Look anew whether somebody is there to push to; true if that has changed."""
+        was_bound = self.is_bound
+        self.is_bound = self.pulls is None and not self.closed and self._find_binding()
+        return was_bound != self.is_bound
+
+    @property
+    def waits_for(self):
+        """Why it sends nothing at the moment, in a word."""
+        return WAITS[self.wait]
+
+    @property
+    def pace_due(self):
+        """When pace or a slow receiver let it go on; 0: it does not wait for them."""
+        return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER) else 0

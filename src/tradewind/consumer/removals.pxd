@@ -1,0 +1,16 @@
+"""Who follows what leaves a stream; the code is in removals.pyx."""
+
+from tradewind.consumer.cursor cimport Cursor
+from tradewind.consumer.pending cimport AckState
+from tradewind.store.message_core cimport StoreListener
+
+
+cdef class Follower(StoreListener):
+    cdef Cursor cursor
+    cdef AckState acks
+    cdef list gone              # sequences that left the stream while pending or redelivered
+    cdef bint purged            # ... and that is all there is to say about it
+
+
+cdef class RemovalFanOut(StoreListener):
+    cdef list followers

@@ -1,0 +1,52 @@
+"""What leaves a stream, as its consumers see it.
+
+Owns the list of consumers that follow a store. It is called in the middle of a removal, so it only
+counts and takes notes; each consumer looks at its notes when the turn ends.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef class Follower(StoreListener):
+    """Keeps the position of one consumer right, and notes what it has to be told."""
+
+    def __init__(self, Cursor cursor not None, AckState acks not None):
+        self.cursor = cursor
+        self.acks = acks
+
+    def __cinit__(self):
+        self.gone = []
+
+    cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
+        self.cursor.message_removed(seq, subject_id)
+        if seq < self.cursor.limit() \
+                and (self.acks.is_pending(seq) or seq in self.acks.redelivered):
+            self.gone.append(seq)
+        return 0
+
+    cdef int all_removed(self) except -1:
+        self.cursor.all_removed()
+        self.purged = True
+        return 0
+
+
+cdef class RemovalFanOut(StoreListener):
+    """The listener of a store: tells all consumers of the stream."""
+
+    def __cinit__(self):
+        self.followers = []
+
+    cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
+        for follower in self.followers:
+            (<Follower>follower).message_removed(seq, subject_id)
+        return 0
+
+    cdef int all_removed(self) except -1:
+        for follower in self.followers:
+            (<Follower>follower).all_removed()
+        return 0
+
+    def purged(self):
+        """What was removed just now was purged: consumers forget it without a word."""
+        for follower in self.followers:
+            (<Follower>follower).purged = True

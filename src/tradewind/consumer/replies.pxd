@@ -1,0 +1,84 @@
+"""The ack subject: written for every delivery, taken apart for every acknowledgement.
+
+    $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>
+    $JS.ACK.<domain>.<account hash>.<stream>.<consumer>. the same five [.<more>]
+
+Owns no memory. The first form has nine tokens, the second eleven or more.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.wire.buffer cimport write_decimal
+
+cdef enum:
+    ACK_TOKENS = 9
+    ACK_TOKENS_LONG = 11
+    ACK_NUMBERS_MAX = 105           # five numbers of 20 digits, four dots, rounded up
+
+ctypedef struct AckSubject:
+    uint64_t deliveries
+    uint64_t seq
+    uint64_t consumer_seq
+
+
+cdef inline uint32_t write_ack_numbers(char* target, uint64_t deliveries, uint64_t seq,
+                                       uint64_t consumer_seq, int64_t timestamp,
+                                       uint64_t pending) noexcept nogil:
+    """What comes behind the prefix that ends with a dot; gives its size."""
+    cdef char* at = target
+    at += write_decimal(at, deliveries)
+    at[0] = 46
+    at += 1
+    at += write_decimal(at, seq)
+    at[0] = 46
+    at += 1
+    at += write_decimal(at, consumer_seq)
+    at[0] = 46
+    at += 1
+    if timestamp < 0:
+        at[0] = 45
+        at += 1
+        at += write_decimal(at, <uint64_t>-timestamp)
+    else:
+        at += write_decimal(at, <uint64_t>timestamp)
+    at[0] = 46
+    at += 1
+    at += write_decimal(at, pending)
+    return <uint32_t>(at - target)
+
+
+cdef inline const char* read_number(const char* at, const char* end,
+                                    uint64_t* number) noexcept nogil:
+    """A decimal number up to the next dot; gives where it ends, or NULL."""
+    cdef const char* start = at
+    number[0] = 0
+    while at < end and at[0] != 46:
+        if at[0] < 48 or at[0] > 57 or at - start >= 19:
+            return NULL
+        number[0] = number[0] * 10 + <uint64_t>(at[0] - 48)
+        at += 1
+    return NULL if at == start else at
+
+
+cdef inline bint read_ack_subject(const char* subject, uint32_t size,
+                                  AckSubject* parsed) noexcept nogil:
+    """The numbers of an ack subject; false if it is none."""
+    cdef const char* at = subject
+    cdef const char* end = subject + size
+    cdef uint32_t tokens = 1, passed
+    while at < end:
+        tokens += at[0] == 46
+        at += 1
+    if tokens != ACK_TOKENS and tokens < ACK_TOKENS_LONG:
+        return False
+    passed = 4 if tokens == ACK_TOKENS else 6
+    at = subject
+    while passed:
+        passed -= at[0] == 46
+        at += 1
+    at = read_number(at, end, &parsed.deliveries)
+    if at == NULL or at == end:
+        return False
+    at = read_number(at + 1, end, &parsed.seq)
+    if at == NULL or at == end:
+        return False
+    return read_number(at + 1, end, &parsed.consumer_seq) != NULL

@@ -1,0 +1,75 @@
+"""Where a new consumer starts: the six deliver policies, and the rules for a reset.
+
+Owns the choice only; it reads the totals of a store and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
+from tradewind.api.times import parse_time
+from tradewind.store.messages import MessageStore
+
+
+class Start(NamedTuple):
+    """`skip` are single messages that come first; `next_seq` is where it goes on then."""
+
+    next_seq: int
+    skip: tuple[int, ...] = ()
+
+    @property
+    def first_seq(self) -> int:
+        """Nothing below this is delivered."""
+        return self.skip[0] if self.skip else self.next_seq
+
+
+def filters_of(config: ConsumerConfig) -> tuple[bytes, ...]:
+    """The patterns of a consumer; none means everything."""
+    patterns = [config.filter_subject] if config.filter_subject else config.filter_subjects
+    return tuple(pattern.encode() for pattern in patterns if pattern)
+
+
+def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
+    """The position of a consumer that never delivered anything."""
+    first_seq, last_seq = store.first_seq, store.last_seq
+    if config.opt_start_seq:
+        return Start(max(config.opt_start_seq, first_seq))
+    if first_seq == 0:
+        return Start(1)
+    patterns = filters_of(config)
+    seq = last_seq + 1
+    match config.deliver_policy:
+        case DeliverPolicy.ALL:
+            seq = first_seq
+        case DeliverPolicy.LAST:
+            seq = max(store.last_sequences(patterns), default=0) if patterns else last_seq
+        case DeliverPolicy.LAST_PER_SUBJECT:
+            if store.limits.subject_msgs_max == 1:
+                seq = first_seq
+            elif skip := store.last_sequences(patterns):
+                return Start(last_seq + 1, tuple(skip))
+        case DeliverPolicy.BY_START_TIME:
+            seq = store.sequence_at(parse_time(config.opt_start_time or ""))
+        case _:
+            pass
+    return Start(min(max(seq, first_seq), last_seq + 1))
+
+
+class ResetError(ValueError):
+    """A reset that the deliver policy does not allow; the text is the official one."""
+
+
+def check_reset(store: MessageStore, config: ConsumerConfig, seq: int) -> None:
+    """Whether a consumer may be reset to a sequence that somebody named."""
+    match config.deliver_policy:
+        case DeliverPolicy.ALL:
+            return
+        case DeliverPolicy.BY_START_SEQUENCE:
+            if seq < config.opt_start_seq:
+                raise ResetError("below start seq")
+        case DeliverPolicy.BY_START_TIME:
+            if seq < store.sequence_at(parse_time(config.opt_start_time or "")):
+                raise ResetError("below start time")
+        case _:
+            raise ResetError("not allowed")
