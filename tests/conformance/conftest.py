@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from helpers_js import ApiClient
 
 from harness import Connect, RawClient, ServerProcess, StartServer
 
 _subject_numbers = itertools.count(1)
+# The servers that tests with `js_server` run on.
+JETSTREAM_KINDS = ["official"]
 
 
 @pytest.fixture(params=["official", "tradewind"])
@@ -61,6 +64,28 @@ def server(shared_kind: str) -> Iterator[ServerProcess]:
         yield process.wait_ready()
     finally:
         process.stop()
+
+
+@pytest.fixture(scope="module", params=JETSTREAM_KINDS)
+def js_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    """One server with JetStream for all tests of a module; a test removes the streams it made."""
+    folder = tmp_path_factory.mktemp("jetstream")
+    flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder)]
+    process = ServerProcess(str(request.param), flags)
+    try:
+        yield process.wait_ready()
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def js(js_server: ServerProcess) -> Iterator[ApiClient]:
+    """A client of the JetStream API. When the test is over no stream is left."""
+    with ApiClient(js_server) as client:
+        yield client
+        client.delete_streams()
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from tradewind.api.times import go_duration
 from tradewind.monitor import certificates
 from tradewind.monitor.documents import Connection, Connz, SubscriptionDetail
-from tradewind.monitor.formats import go_duration, present, rounded_rtt_ns, timestamp, uptime
+from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
 from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.views import (

@@ -18,8 +18,6 @@ from msgspec import UNSET, UnsetType
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
-MINUTE_NS = 60 * SECOND_NS
-HOUR_NS = 60 * MINUTE_NS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER = msgspec.json.Encoder()
@@ -34,31 +32,6 @@ def present(value: _T) -> _T | UnsetType:
 def number(value: float) -> float | int:
     """A whole float as an int, so that it is written `2` and not `2.0`."""
     return int(value) if value == int(value) else value
-
-
-def _trimmed(whole: int, fraction: int, digits: int) -> str:
-    """`whole.fraction` with `digits` fractional digits, without trailing zeros."""
-    text = f"{fraction:0{digits}d}".rstrip("0")
-    return f"{whole}.{text}" if text else str(whole)
-
-
-def go_duration(duration_ns: int) -> str:
-    """A duration as Go prints it: `0s`, `845µs`, `5.40354ms`, `1m2.5s`, `26h0m1s`."""
-    if duration_ns == 0:
-        return "0s"
-    sign, left = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
-    if left < MICROSECOND_NS:
-        return f"{sign}{left}ns"
-    if left < MILLISECOND_NS:
-        return f"{sign}{_trimmed(left // MICROSECOND_NS, left % MICROSECOND_NS, 3)}µs"
-    if left < SECOND_NS:
-        return f"{sign}{_trimmed(left // MILLISECOND_NS, left % MILLISECOND_NS, 6)}ms"
-    hours, left = divmod(left, HOUR_NS)
-    minutes, left = divmod(left, MINUTE_NS)
-    seconds = _trimmed(left // SECOND_NS, left % SECOND_NS, 9)
-    if hours:
-        return f"{sign}{hours}h{minutes}m{seconds}s"
-    return f"{sign}{minutes}m{seconds}s" if minutes else f"{sign}{seconds}s"
 
 
 def uptime(duration_ns: int) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from js_cases import BodyCase, body_cases
 from tradewind.api import go_json
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, Call, parse_subject
@@ -26,35 +25,26 @@ from tradewind.api.request_types import (
 from tradewind.api.requests import decode_lenient, decode_request
 from tradewind.api.stream_types import RetentionPolicy
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "cases/requests.jsonl").read_text().splitlines()
-]
 # Errors that the decoding of a body can find.
 FOUND_BY_DECODING = (10003, 10025, 10038)
 # The official server finds these after decoding, in the values.
 OF_VALUES = {
-    ("STREAM.PURGE.S", '{"seq":1,"keep":1}'),
-    ("STREAM.MSG.GET.S", '{"seq":1,"batch":2}'),
-    ("CONSUMER.UNPIN.S.c", '{"x":1}'),
+    ("STREAM.PURGE.S", b'{"seq":1,"keep":1}'),
+    ("STREAM.MSG.GET.S", b'{"seq":1,"batch":2}'),
+    ("CONSUMER.UNPIN.S.c", b'{"x":1}'),
 }
 
 
-def body_of(case: dict[str, Any]) -> bytes:
-    return bytes.fromhex(case["body_hex"]) if "body_hex" in case else case["body"].encode()
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['subject']}-{body_of(case)!r}")
-def test_a_body_is_taken_or_refused_as_by_the_official_server(case: dict[str, Any]) -> None:
-    call = parse_subject(PREFIX + case["subject"])
+@pytest.mark.parametrize("case", body_cases(), ids=str)
+def test_a_body_is_taken_or_refused_as_by_the_official_server(case: BodyCase) -> None:
+    call = parse_subject(PREFIX + case.subject)
     assert call is not None
-    expected = case["error"]
-    if not expected or expected[1] not in FOUND_BY_DECODING:
-        call.endpoint.decode(body_of(case))
-    elif (case["subject"], case.get("body")) not in OF_VALUES:
+    if not case.error or case.error[1] not in FOUND_BY_DECODING:
+        call.endpoint.decode(case.body)
+    elif (case.subject, case.body) not in OF_VALUES:
         with pytest.raises(ApiError) as refusal:
-            call.endpoint.decode(body_of(case))
-        assert list(refusal.value.as_dict().values()) == expected
+            call.endpoint.decode(case.body)
+        assert list(refusal.value.as_dict().values()) == case.error
 
 
 def test_a_request_has_the_values_of_its_body() -> None:

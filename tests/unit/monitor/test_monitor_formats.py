@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tradewind.api.times import go_duration
 from tradewind.monitor.documents import SubscriptionDetail
 from tradewind.monitor.formats import (
     compact_json,
-    go_duration,
     indented_json,
     number,
     rounded_rtt_ns,

@@ -1,0 +1,86 @@
+"""Limits that a server or an account sets to streams and consumers, and the check of reservations.
+
+Owns the arithmetic: a stream with `max_bytes` reserves them. Never counts what is in use; the
+caller knows that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tradewind.api.errors import (
+    MAXIMUM_STREAMS_LIMIT,
+    MEMORY_RESOURCES_EXCEEDED,
+    STORAGE_RESOURCES_EXCEEDED,
+)
+from tradewind.api.responses import AccountLimits
+from tradewind.api.stream_types import StorageType, StreamConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """What the server allows every account; 0 means no limit, for bytes -1 does."""
+
+    duplicate_window_ns: int = 0
+    max_ack_pending: int = 0
+    max_request_batch: int = 0
+    memory_bytes_max: int = -1
+    storage_bytes_max: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What other streams have reserved: those of the account, and those of the whole server."""
+
+    streams: int = 0
+    account_memory_bytes: int = 0
+    account_storage_bytes: int = 0
+    server_memory_bytes: int = 0
+    server_storage_bytes: int = 0
+
+
+def check_resources(
+    config: StreamConfig, reserved: Reserved, account: AccountLimits, server: ServerLimits
+) -> None:
+    """ApiError unless a new stream with this checked configuration fits."""
+    if 0 < account.max_streams <= reserved.streams:
+        raise MAXIMUM_STREAMS_LIMIT()
+    # A stream without a limit needs room for something at least.
+    _check_bytes(
+        config, config.max_bytes if config.max_bytes >= 0 else 1, reserved, account, server
+    )
+
+
+def check_resources_of_update(
+    old: StreamConfig,
+    new: StreamConfig,
+    reserved: Reserved,
+    account: AccountLimits,
+    server: ServerLimits,
+) -> None:
+    """ApiError unless a stream can grow; `reserved` is without it. Shrinking is always allowed."""
+    if max(new.max_bytes, 0) > max(old.max_bytes, 0):
+        _check_bytes(new, new.max_bytes, reserved, account, server)
+
+
+def _check_bytes(
+    config: StreamConfig,
+    bytes_added: int,
+    reserved: Reserved,
+    account: AccountLimits,
+    server: ServerLimits,
+) -> None:
+    if config.storage is StorageType.MEMORY:
+        kind = MEMORY_RESOURCES_EXCEEDED
+        bounds = (
+            (account.max_memory, reserved.account_memory_bytes),
+            (server.memory_bytes_max, reserved.server_memory_bytes),
+        )
+    else:
+        kind = STORAGE_RESOURCES_EXCEEDED
+        bounds = (
+            (account.max_storage, reserved.account_storage_bytes),
+            (server.storage_bytes_max, reserved.server_storage_bytes),
+        )
+    if any(0 <= limit < already + bytes_added for limit, already in bounds):
+        raise kind()

@@ -1,0 +1,75 @@
+"""The metadata that servers keep about versions, and the features that need one.
+
+Owns the keys that begin with `_nats.`: which level of the API an asset requires is stored with it,
+the version and level of the server are added to answers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, PriorityPolicy
+from tradewind.api.responses import API_LEVEL
+from tradewind.api.stream_types import PersistMode, StreamConfig
+
+REQUIRED_LEVEL_KEY: Final = "_nats.req.level"
+SERVER_LEVEL_KEY: Final = "_nats.level"
+SERVER_VERSION_KEY: Final = "_nats.ver"
+# Whether an identical configuration was asked for does not depend on these.
+VERSION_KEYS: Final = (REQUIRED_LEVEL_KEY, SERVER_LEVEL_KEY, SERVER_VERSION_KEY)
+
+
+def stream_level(config: StreamConfig) -> int:
+    """The level of the API that a server needs for this stream."""
+    level = 0
+    if config.allow_msg_ttl or config.subject_delete_marker_ttl > 0:
+        level = 1
+    if (
+        config.allow_msg_counter
+        or config.allow_atomic
+        or config.allow_msg_schedules
+        or config.persist_mode is PersistMode.ASYNC
+    ):
+        level = 2
+    if config.allow_batched:
+        level = 4
+    return level
+
+
+def consumer_level(config: ConsumerConfig) -> int:
+    """The level of the API that a server needs for this consumer.
+
+    It is that of the request: a setting counts even if the server then corrects it.
+    """
+    level = 0
+    if (
+        config.pause_until is not None
+        or config.priority_policy is not PriorityPolicy.NONE
+        or config.priority_groups
+        or config.priority_timeout
+    ):
+        level = 1
+    if config.ack_policy is AckPolicy.FLOW_CONTROL:
+        level = 4
+    return level
+
+
+def stored_metadata(metadata: Mapping[str, str], level: int) -> dict[str, str]:
+    """What is kept: without what answers add, and with the required level."""
+    return {**user_metadata(metadata), REQUIRED_LEVEL_KEY: str(level)}
+
+
+def answered_metadata(metadata: Mapping[str, str], version: str) -> dict[str, str]:
+    """What an answer about one asset shows."""
+    return {**metadata, SERVER_VERSION_KEY: version, SERVER_LEVEL_KEY: str(API_LEVEL)}
+
+
+def user_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Without what servers write."""
+    return {key: value for key, value in metadata.items() if key not in VERSION_KEYS}
+
+
+def is_supported_level(text: str) -> bool:
+    """Whether the header Nats-Required-Api-Level asks for no more than there is."""
+    return text.isascii() and text.isdigit() and len(text) <= 9 and int(text) <= API_LEVEL

@@ -1,0 +1,53 @@
+"""A client that speaks the JetStream API byte by byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness import RawClient, ServerProcess
+
+INBOX = "answers"
+PREFIX = "$JS.API."
+
+
+class ApiClient:
+    """Sends requests and waits for their answers, one at a time."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.kind = server.kind
+        self.raw = RawClient(server.port).connect(no_responders=True)
+        self.raw.send(f"SUB {INBOX} 1\r\n")
+
+    def __enter__(self) -> ApiClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.raw.close()
+
+    def ask(self, subject: str, body: bytes | dict[str, Any] = b"") -> bytes:
+        """The bytes of the answer to a request below $JS.API."""
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        self.raw.send(f"PUB {PREFIX}{subject} {INBOX} {len(data)}\r\n".encode() + data + b"\r\n")
+        return self.raw.read_message()[2]
+
+    def request(self, subject: str, body: bytes | dict[str, Any] = b"") -> dict[str, Any]:
+        """The answer as a document."""
+        answer: dict[str, Any] = json.loads(self.ask(subject, body))
+        return answer
+
+    def error(self, subject: str, body: bytes | dict[str, Any] = b"") -> list[Any] | None:
+        """Code, err_code and description of a refusal, None if there was none."""
+        error = self.request(subject, body).get("error")
+        return [error["code"], error["err_code"], error["description"]] if error else None
+
+    def done(self, subject: str, body: bytes | dict[str, Any] = b"") -> dict[str, Any]:
+        """The answer to a request that must not be refused."""
+        answer = self.request(subject, body)
+        assert "error" not in answer, answer["error"]
+        return answer
+
+    def delete_streams(self) -> None:
+        """Remove all streams of the account."""
+        for name in self.request("STREAM.NAMES")["streams"] or []:
+            self.done(f"STREAM.DELETE.{name}")

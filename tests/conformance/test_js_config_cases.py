@@ -1,0 +1,103 @@
+"""Which configurations are taken, what is filled in, and what the others are told.
+
+The cases are in tests/cases; see tests/js_cases.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers_js import ApiClient
+
+from js_cases import BodyCase, ConfigCase, body_cases, config_cases
+from tradewind.api.configs import consumer_config_from_dict, stream_config_from_dict
+from tradewind.api.consumer_rules import check_supported as check_consumer_supported
+from tradewind.api.errors import ApiError
+from tradewind.api.stream_rules import check_supported as check_stream_supported
+
+
+def missing_feature(subject: str, config: dict[str, Any]) -> list[Any] | None:
+    """What our server says to a valid configuration that it cannot carry out yet."""
+    try:
+        if subject.startswith("STREAM"):
+            check_stream_supported(stream_config_from_dict(config))
+        else:
+            check_consumer_supported(consumer_config_from_dict(config))
+    except ApiError as error:
+        return list(error.as_dict().values())
+    return None
+
+
+def without_version(config: dict[str, Any]) -> dict[str, Any]:
+    metadata = {key: value for key, value in config["metadata"].items() if key != "_nats.ver"}
+    return {**config, "metadata": metadata}
+
+
+@pytest.mark.parametrize("case", config_cases(), ids=str)
+def test_configuration(js: ApiClient, case: ConfigCase) -> None:
+    is_ours = js.kind == "tradewind"
+    for subject, body in case.setup:
+        if is_ours and missing_feature(subject, body.get("config", body)):
+            pytest.skip("needs a feature that is refused by name")
+        js.done(subject, body)
+    expected = case.error
+    if is_ours and case.config:
+        expected = missing_feature(case.subject, case.config)
+    answer = js.request(case.subject, case.body)
+    if expected:
+        assert list(answer["error"].values()) == expected
+    else:
+        assert case.config
+        assert without_version(answer["config"]) == without_version(case.config)
+
+
+@pytest.mark.parametrize("case", body_cases(), ids=str)
+def test_body(js: ApiClient, case: BodyCase) -> None:
+    js.done("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"]})
+    expected = case.error
+    answer = js.request(case.subject, case.body)
+    if expected:
+        assert list(answer["error"].values()) == expected
+    else:
+        assert "error" not in answer, answer["error"]
+
+
+def test_texts_are_bounded_in_bytes(js: ApiClient) -> None:
+    js.done("STREAM.CREATE.S", {"name": "S", "description": "x" * 4096})
+    assert js.error("STREAM.UPDATE.S", {"name": "S", "description": "é" * 2049}) == [
+        500,
+        10052,
+        "stream description is too long, maximum allowed is 4096",
+    ]
+    # 16 bytes are taken by the level that the server stores.
+    js.done("STREAM.UPDATE.S", {"name": "S", "metadata": {"a": "x" * (131072 - 17)}})
+    assert js.error("STREAM.UPDATE.S", {"name": "S", "metadata": {"a": "x" * (131072 - 16)}}) == [
+        500,
+        10052,
+        "stream metadata exceeds maximum size of 131072 bytes",
+    ]
+    long_description = {"stream_name": "S", "config": {"description": "x" * 4097}}
+    assert js.error("CONSUMER.CREATE.S", long_description) == [
+        400,
+        10107,
+        "consumer description is too long, maximum allowed is 4096",
+    ]
+    long_metadata = {"stream_name": "S", "config": {"metadata": {"a": "x" * 131072}}}
+    assert js.error("CONSUMER.CREATE.S", long_metadata) == [
+        400,
+        10135,
+        "consumer metadata exceeds maximum size of 128KB",
+    ]
+
+
+def test_a_deliver_subject_in_use_cannot_be_changed(js: ApiClient) -> None:
+    js.done("STREAM.CREATE.S", {"name": "S"})
+    config = {"durable_name": "c", "deliver_subject": "out"}
+    js.done("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    js.raw.send("SUB out 2\r\n")
+    changed = {"stream_name": "S", "config": {**config, "deliver_subject": "other"}}
+    refusal = [400, 10013, "consumer name already in use"]
+    assert js.error("CONSUMER.CREATE.S.c", changed) == refusal
+    js.raw.send("UNSUB 2\r\n")
+    assert js.error("CONSUMER.CREATE.S.c", changed) is None
