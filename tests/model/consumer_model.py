@@ -84,6 +84,7 @@ class AckModel:
             if self.max_deliver and self.deliveries(seq) >= self.max_deliver:
                 self._give_up(seq)
             else:
+                self.pending[seq].time_ns = now_ns
                 self.queue.append(seq)
 
     def next_redelivery(self) -> int:

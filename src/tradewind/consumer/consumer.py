@@ -36,7 +36,14 @@ from tradewind.consumer.requests import (
     nak_delay_ns,
 )
 from tradewind.consumer.settled import Settled
-from tradewind.consumer.starts import ResetError, Start, check_reset, choose_start, filters_of
+from tradewind.consumer.starts import (
+    ResetError,
+    Start,
+    check_reset,
+    choose_start,
+    filters_of,
+    reconcile,
+)
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.messages import MessageStore
 
@@ -91,8 +98,7 @@ class Consumer(Delivery):
         self.config = config
         self.created_ns = created_ns
         store = context.store
-        fresh = state is None or state == ConsumerState()
-        start = choose_start(store, config) if fresh else Start(1)
+        start = choose_start(store, config) if state is None else Start(1)
         acks = AckState(
             config.ack_policy.value, *_ack_settings(config), start_seq=max(start.first_seq, 1)
         )
@@ -110,11 +116,11 @@ class Consumer(Delivery):
         self.settled = context.settled
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
+        self._looked_ns = 0
         self._sample_credit = 0
         self._pinned_ns = 0
-        if state is not None and not fresh:
-            acks.restore(state, self._offset_ns)
-            cursor.seek(state.delivered.stream_seq + 1)
+        if state is not None:
+            self._restore(state)
         self._apply(config)
         self.heartbeat_ns = config.idle_heartbeat
         self.heartbeat_due_ns = self.turn.monotonic_ns + config.idle_heartbeat
@@ -123,6 +129,16 @@ class Consumer(Delivery):
         if config.replay_policy == ReplayPolicy.ORIGINAL:
             self.set_replay(store.last_seq)
         self._attach()
+
+    def _restore(self, state: ConsumerState) -> None:
+        """Go on where the saved state says, as far as the stream still has it."""
+        store = self.context.store
+        state = reconcile(state, store.last_seq)
+        self.acks.restore(state, self._offset_ns)
+        self.cursor.seek(state.delivered.stream_seq + 1)
+        for seq in (*state.pending, *state.redelivered):
+            if seq < store.first_seq:
+                self.acks.forget(seq)
 
     def _attach(self) -> None:
         names = f"{self.context.stream_name}.{self.name}"
@@ -411,10 +427,13 @@ class Consumer(Delivery):
     def _inactive_deadline_ns(self) -> int:
         if self.pulls is None and self.is_bound:
             return 1 << 62
-        return max(self._inactive_due_ns, self.active_ns + self._inactive_ns)
+        due_ns = self.active_ns + self._inactive_ns
+        # What was found at the last look counts until it is used again.
+        return max(due_ns, self._inactive_due_ns) if self.active_ns <= self._looked_ns else due_ns
 
     def _check_inactive(self, now_ns: int) -> None:
         """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
+        self._looked_ns = now_ns
         if self.pulls is None:
             self.check_binding()
             if self.is_bound:

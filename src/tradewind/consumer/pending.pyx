@@ -268,6 +268,7 @@ cdef class AckState:
             if self.max_deliver and self.deliveries(seq) >= self.max_deliver:
                 self._drop_exceeded(<uint32_t>index)
             else:
+                self.entries[index].time_ns = now_ns
                 self._enqueue(&self.entries[index])
         return len(expired)
 
@@ -493,12 +494,13 @@ cdef class AckState:
 
     @property
     def latest_due_ns(self):
-        """When the last of the pending messages is due or was delivered; 0 if none is pending."""
+        """When the wait for the last of the pending messages is over; 0 if none is pending."""
         cdef uint32_t index
         cdef int64_t latest = 0
         for index in range(self.begin, self.end):
             if self.entries[index].live:
-                latest = max(latest, self.entries[index].due_ns, self.entries[index].time_ns)
+                latest = max(latest, self.entries[index].time_ns
+                             + self._wait_ns(self.entries[index].seq))
         return latest
 
     def pending(self):

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
+from tradewind.store.consumer_file import ConsumerState, SequencePair
 from tradewind.store.messages import MessageStore
 
 
@@ -54,6 +55,20 @@ def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
         case _:
             pass
     return Start(min(max(seq, first_seq), last_seq + 1))
+
+
+def reconcile(state: ConsumerState, last_seq: int) -> ConsumerState:
+    """A saved state without what the stream has lost: messages above its last sequence."""
+    if not state.delivered.consumer_seq or state.delivered.stream_seq <= last_seq:
+        return state
+    if state.ack_floor.stream_seq > last_seq:
+        delivered = SequencePair(state.delivered.consumer_seq, last_seq)
+        return ConsumerState(delivered, delivered)
+    pending = {seq: entry for seq, entry in state.pending.items() if seq <= last_seq}
+    redelivered = {seq: count for seq, count in state.redelivered.items() if seq <= last_seq}
+    highest = max(pending, default=state.ack_floor.stream_seq)
+    delivered = SequencePair(state.delivered.consumer_seq, highest)
+    return ConsumerState(delivered, state.ack_floor, pending, redelivered)
 
 
 class ResetError(ValueError):
