@@ -121,9 +121,45 @@ def DELETES(ours: Ours) -> None:  # noqa: N802
 
 @stream(**SMALL_BLOCKS)
 def ERASED(ours: Ours) -> None:  # noqa: N802
+    """In files, in the file of the last block, and before it was written."""
     ours.many(MANY, 900)
+    ours.store.commit()
     for seq in (1, 2, 3, 40, MANY - 1, MANY):
         assert ours.store.remove(seq, erase=True)
+    ours.many(4)
+    assert ours.store.remove(MANY + 3, erase=True)
+
+
+@stream(compression="s2", **SMALL_BLOCKS)
+def ERASED_COMPRESSED(ours: Ours) -> None:  # noqa: N802
+    ours.many(MANY, 900)
+    ours.store.commit()
+    for seq in (1, 2, 3, 40, 77, MANY - 1, MANY):
+        assert ours.store.remove(seq, erase=True)
+
+
+@stream(**SMALL_BLOCKS)
+def COMPACTED(ours: Ours) -> None:  # noqa: N802
+    """A few messages keep blocks alive that are dead otherwise, some of them full of tombstones."""
+    for _ in range(3):
+        ours.many(MANY, 900)
+        ours.store.commit()
+        for seq in range(ours.store.last_seq - MANY + 1, ours.store.last_seq):
+            if seq % 61 and seq != 1:
+                assert ours.store.remove(seq)
+        ours.store.commit()
+    assert sum(block.size for block in ours.store.blocks) < 80_000
+
+
+@stream(compression="s2", retention="workqueue", **SMALL_BLOCKS)
+def COMPACTED_COMPRESSED(ours: Ours) -> None:  # noqa: N802
+    ours.many(MANY * 2, 900)
+    ours.store.commit()
+    for seq in range(MANY * 2, ours.store.first_seq + 5, -1):
+        if seq % 37:
+            assert ours.store.remove(seq, erase=seq % 2 == 0)
+        if seq % 50 == 0:
+            ours.store.commit()
 
 
 @stream(**SMALL_BLOCKS)

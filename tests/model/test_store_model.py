@@ -57,6 +57,9 @@ layouts = st.fixed_dictionaries(
         "index_bytes_max": st.sampled_from((1, 2000, 1 << 20)),
     }
 )
+file_layouts = st.fixed_dictionaries(
+    {"compresses": st.booleans(), "compact_bytes_min": st.sampled_from((60, 200, 8192))}
+)
 
 
 def outcome(question: Callable[[], object]) -> object:
@@ -76,9 +79,12 @@ class StoreMachine(RuleBasedStateMachine):
     def make(self, limits: StoreLimits, layout: dict[str, Any]) -> MessageStore:
         return MessageStore("S", limits, **layout)
 
-    @initialize(limits=limits, layout=layouts)
-    def start(self, limits: StoreLimits, layout: dict[str, Any]) -> None:
+    @initialize(limits=limits, layout=layouts, file_layout=file_layouts)
+    def start(
+        self, limits: StoreLimits, layout: dict[str, Any], file_layout: dict[str, Any]
+    ) -> None:
         self.layout = layout
+        self.file_layout = file_layout
         self.model = ModelStore(limits, self.size)
         self.store = self.make(limits, layout)
         self.now_ns = 1000
@@ -258,7 +264,10 @@ class FileStoreMachine(StoreMachine):
         return self.open(limits, layout)
 
     def open(self, limits: StoreLimits, layout: dict[str, Any]) -> FileStore:
-        store, report = open_store(self.disk, "/disk/S", "S", limits, now_ns=self.time(), **layout)
+        settings = {**layout, **self.file_layout}
+        store, report = open_store(
+            self.disk, "/disk/S", "S", limits, now_ns=self.time(), **settings
+        )
         assert report.is_clean
         return store
 
@@ -305,13 +314,13 @@ class FileStoreMachine(StoreMachine):
         self.disk = self.disk.crash_losing_unsynced()
         self.reopen()
 
-    @rule(layout=layouts)
-    def close_and_reopen(self, layout: dict[str, Any]) -> None:
+    @rule(layout=layouts, file_layout=file_layouts)
+    def close_and_reopen(self, layout: dict[str, Any], file_layout: dict[str, Any]) -> None:
         if self.under_way is not None:
             self.finish_commit()
         self.store.close()
         assert self.disk.open_files == 0
-        self.layout = layout
+        self.layout, self.file_layout = layout, file_layout
         self.reopen()
 
     @rule()

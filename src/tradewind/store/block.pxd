@@ -33,15 +33,26 @@ cdef class Block:
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes
     cdef RecordIndex records
     cdef uint64_t lowest
+    # The messages in the file, dead ones too: none is below file_lowest or in `gone`. After opening
+    # by index.db they are not counted until the index is loaded.
+    cdef readonly uint64_t file_records
+    cdef bint file_records_known
+    cdef readonly uint64_t file_lowest
+    cdef SequenceSet gone                   # None: nothing was compacted away; never changed
+    cdef public bint queued                 # known to be worth a compaction
     cdef readonly uint64_t used             # tick of the last use, for eviction
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
     cdef bint is_loaded(self) noexcept nogil
+    cdef bint has_dead_records(self) noexcept nogil
+    cdef uint64_t dead_records(self) noexcept nogil
+    cdef bint is_sparse(self, uint64_t dead_before) noexcept nogil
     cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1
     cdef const char* plain_bytes(self) except NULL
     cdef int reset_index(self) except -1
+    cdef int adopt_counts(self, uint64_t messages, uint64_t lowest, uint64_t tombstones) except -1
     cdef uint64_t indexed_to(self) noexcept nogil
     cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
                            uint32_t subject_id) except -1

@@ -7,7 +7,7 @@ to keep, and it does no I/O but through its DiskFile.
 Invariants - a sequence s is live iff first_seq <= s <= last_seq, s is not in `deleted`, and (when
 loaded) its offset is not NO_RECORD; live_msgs and live_bytes are the count and the sum of record
 sizes of those;
-- records never move: an offset stays valid until the block is rewritten as a whole;
+- records never move: an offset stays valid until the block is compacted, which forgets the index;
 - pointers given out by `read` are valid until the next append, flush or eviction.
 
 The index costs 8 bytes a message. It is built when the block is written or scanned and may be
@@ -15,14 +15,16 @@ dropped under memory pressure; `scan` builds it again from the bytes, without th
 were verified when the store was opened.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 from tradewind.store.hash cimport Key
 from tradewind.store.record_index cimport (
     NO_RECORD, records_find, records_free, records_from, records_init, records_last, records_memory,
     records_push, records_seq, records_shrink, records_start)
-from tradewind.store.records cimport RECORD_MIN, RECORD_OK, parse_record, write_record
+from tradewind.store.records cimport (
+    RECORD_MIN, RECORD_OK, erase_record, parse_record, write_record)
 from tradewind.store.sequence_tree cimport (
-    sequences_count, sequences_delete, sequences_insert, sequences_insert_range)
+    sequences_count, sequences_delete, sequences_insert, sequences_insert_range, sequences_last)
 from tradewind.wire.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
@@ -49,6 +51,7 @@ cdef class Block:
         self.number = number
         self.file = file
         self.verified = True
+        self.file_records_known = True
         self.deleted = SequenceSet()
 
     def __dealloc__(self):
@@ -65,10 +68,10 @@ cdef class Block:
         self.mapped_data = NULL
         self.mapped_size = 0
         self.mapped = self.file.map()
-        if s2.is_compressed(bytes(self.mapped[:COMPRESSED_HEAD])):
+        self.compressed = s2.is_compressed(bytes(self.mapped[:COMPRESSED_HEAD]))
+        if self.compressed:
             # Damaged parts come back as zeros: only the records in them are lost.
             self.mapped, _ = s2.salvage_block(bytes(self.mapped))
-            self.compressed = True
         view = self.mapped
         if view.shape[0]:
             self.mapped_data = <const char*>&view[0]
@@ -159,6 +162,102 @@ cdef class Block:
         """What lies behind an offset; for recovery."""
         return self.plain_bytes()[offset:self.size] if offset < self.size else b""
 
+    def plain_view(self, uint64_t start=0):
+        """What is in the file from an offset on, uncompressed; stays valid whatever happens to the
+        block.
+        """
+        if self.written > self.mapped_size:
+            self._map()
+        return memoryview(self.mapped)[start:self.written]
+
+    def erase_in_tail(self, uint64_t seq, uint32_t offset):
+        """Erase a record that is not in the file yet; false if it is."""
+        cdef uint32_t size
+        cdef char* target
+        if offset < self.written:
+            return False
+        target = self.tail.data + self.tail.begin + (offset - self.written)
+        memcpy(&size, target, 4)
+        if erase_record(target, &self.key, size & 0x7FFFFFFF, seq) != 0:
+            raise MemoryError
+        return True
+
+    def live_offsets(self):
+        """Where the live messages are, ascending, as 4 bytes each; the block must be loaded."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry, count = 0
+        cdef bytes result = PyBytes_FromStringAndSize(NULL, records.count * sizeof(uint32_t))
+        cdef uint32_t* offsets = <uint32_t*>PyBytes_AS_STRING(result)
+        for entry in range(records.count):
+            if records.offsets[entry] != NO_RECORD:
+                offsets[count] = records.offsets[entry]
+                count += 1
+        return result[:count * sizeof(uint32_t)]
+
+    def adopt_compacted(self, uint64_t size, uint64_t tombstones):
+        """The file was replaced by a compacted copy of `size` plain bytes."""
+        self.unmap()
+        records_free(&self.records)
+        self.size = self.written = size
+        self.tombstones = tombstones
+        self.queued = False
+
+    def last_live(self):
+        """Sequence and time of the last live message; the block must be loaded. Zeros: none."""
+        cdef RecordIndex* records = &self.records
+        cdef uint32_t entry = records.count
+        cdef int64_t timestamp
+        while entry:
+            entry -= 1
+            if records.offsets[entry] != NO_RECORD:
+                memcpy(&timestamp, self._at(records.offsets[entry], RECORD_MIN) + 12, 8)
+                return records_seq(records, entry), timestamp
+        return 0, 0
+
+    def settle_compacted(self, uint64_t messages, uint64_t lowest, SequenceSet gone not None,
+                         uint64_t last_seq, int64_t last_timestamp):
+        """The copy is the only one that a power failure can leave: `gone` have no records.
+
+        It ends with `last_seq`, and so does the block, as if it were read anew: what follows is a
+        gap between blocks.
+        """
+        cdef uint64_t deleted
+        self.file_records = messages
+        self.file_lowest = lowest
+        self.gone = gone
+        if messages == 0:
+            return
+        self.last_timestamp = last_timestamp
+        if self.live_msgs:
+            while sequences_last(&self.deleted.tree, &deleted) and deleted > last_seq:
+                sequences_delete(&self.deleted.tree, deleted)
+        else:
+            self.first_seq = last_seq + 1
+        self.last_seq = last_seq
+
+    cdef bint has_dead_records(self) noexcept nogil:
+        return not self.file_records_known or self.file_records > self.live_msgs
+
+    cdef uint64_t dead_records(self) noexcept nogil:
+        """How many there are at most."""
+        if not self.file_records_known:
+            return self.size // RECORD_MIN
+        return self.file_records - min(self.file_records, self.live_msgs)
+
+    def is_mostly_dead(self, uint64_t dead_before):
+        """Whether a compaction is worth it; older files hold at most `dead_before` dead records."""
+        return self.is_sparse(dead_before)
+
+    @property
+    def dead_records_max(self):
+        """How many dead records the file may hold."""
+        return self.dead_records()
+
+    cdef bint is_sparse(self, uint64_t dead_before) noexcept nogil:
+        """Whether most of it is dead; of its tombstones at most `dead_before` are needed."""
+        return 2 * (self.live_bytes + RECORD_MIN * (min(self.tombstones, dead_before) + 1)) \
+            < self.size
+
     def mark_bytes(self, uint64_t sequence_and_flags, int64_t timestamp):
         """A tombstone, skip or mark of this block as bytes."""
         cdef char record[RECORD_MIN]
@@ -218,10 +317,13 @@ cdef class Block:
             self.first_timestamp = timestamp
         elif seq > self.last_seq + 1:
             self._delete_range(self.last_seq + 1, seq - 1)
+        if self.file_records == 0:
+            self.file_lowest = seq
         self.last_seq = seq
         self.last_timestamp = timestamp
         self.live_msgs += 1
         self.live_bytes += size
+        self.file_records += 1
         return 0
 
     def adopt_file(self):
@@ -243,6 +345,7 @@ cdef class Block:
     def adopt_unverified(self):
         """What is in the file has not been looked at yet."""
         self.verified = False
+        self.file_records_known = False
 
     def adopt_totals(self, uint64_t first_seq, int64_t first_timestamp, uint64_t last_seq,
                      int64_t last_timestamp, uint64_t live_bytes, SequenceSet deleted not None):
@@ -254,6 +357,15 @@ cdef class Block:
         self.live_bytes = live_bytes
         self.deleted = deleted
         self.live_msgs = last_seq + 1 - first_seq - sequences_count(&deleted.tree)
+
+    cdef int adopt_counts(self, uint64_t messages, uint64_t lowest, uint64_t tombstones) except -1:
+        """What a walk over the records has counted."""
+        if not self.file_records_known:
+            self.file_records = messages
+            self.file_lowest = lowest
+            self.file_records_known = True
+            self.tombstones = tombstones
+        return 0
 
     # -------------------------------------------------------------- appending
 

@@ -15,11 +15,12 @@ from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
+    from tradewind.store.rewrite import Rewrite
 
 
 @dataclass(slots=True)
 class Commit:
-    """One sync of one stream: data first, then the names that lead to it."""
+    """One sync of one stream: data first, then the names that lead to it, then what can wait."""
 
     disk: Disk
     last_seq: int
@@ -27,6 +28,7 @@ class Commit:
     marked: tuple[int, int] = (0, 0)  # what the marks in these bytes say is synced
     files: list[DiskFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    rewrites: list[Rewrite] = field(default_factory=list)
     error: StoreError | None = None
 
     def run(self) -> None:
@@ -36,5 +38,7 @@ class Commit:
                 file.sync()
             for folder in self.folders:
                 self.disk.sync_directory(folder)
+            for rewrite in self.rewrites:
+                rewrite.run()
         except StoreError as error:
             self.error = error

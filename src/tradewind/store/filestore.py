@@ -30,10 +30,11 @@ from tradewind.store.layout import block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, open_files
+from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.timing_wheel import TimingWheel
 
 if TYPE_CHECKING:
-    from tradewind.store.disk import Disk
+    from tradewind.store.disk import Disk, DiskFile
 
 INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
@@ -56,9 +57,13 @@ class FileStore(MessageStore):
         folder: str,
         name: str,
         limits: StoreLimits | None = None,
+        *,
+        compresses: bool = False,
+        compact_bytes_min: int = COMPACT_BYTES_MIN,
         **settings: Any,
     ) -> None:
         super().__init__(name, limits, **settings)
+        self.rewriter = Rewriter(self, compresses=compresses, compact_bytes_min=compact_bytes_min)
         self.keeps_tombstones = True
         self.disk = disk
         self.files = open_files(disk)
@@ -75,6 +80,7 @@ class FileStore(MessageStore):
         # Block number and offset: up to there everything is synced, and up to there a mark says so.
         self._synced_position = (0, 0)
         self._marked_position = (0, 0)
+        self._durable_mark = (0, 0)  # up to there a mark that is on disk says so
         # Where the last block ended when there was nothing to commit.
         self._clean: Position = (0, 0)
         self._committing: Commit | None = None
@@ -104,6 +110,16 @@ class FileStore(MessageStore):
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
         self._write(block)
+        self.rewriter.sealed(block)
+
+    def block_sparse(self, block: Block) -> None:
+        """It is compacted by one of the next commits."""
+        self.rewriter.sparse(block)
+
+    def erase_record(self, block: Block, seq: int, offset: int) -> None:
+        """At once if it is not in the file yet, else with the next commit."""
+        if not block.erase_in_tail(seq, offset):
+            self.rewriter.erase(block, seq)
 
     def block_opened(self) -> None:
         """Every block begins with how far all before it is synced: that tells ours from others."""
@@ -112,10 +128,13 @@ class FileStore(MessageStore):
 
     def block_dropped(self, block: Block) -> None:
         """Nothing in it is live: its file goes when that is known on disk."""
+        self.rewriter.dropped(block)
         self._trash.append(((self.last.number, self.last.size), [block]))
 
     def blocks_purged(self, blocks: list[Block]) -> None:
         """All of them go together."""
+        for block in blocks:
+            self.rewriter.dropped(block)
         self._trash.append(((self.last.number, self.last.size), blocks))
 
     def _write(self, block: Block) -> None:
@@ -142,6 +161,7 @@ class FileStore(MessageStore):
             self._unsynced
             or self._names_changed
             or self._trash
+            or self.rewriter.has_work
             or (self.last is not None and (self.last.number, self.last.size) != self._clean)
         )
 
@@ -152,8 +172,8 @@ class FileStore(MessageStore):
 
     @property
     def wants_commit(self) -> bool:
-        """Whether blocks wait to be removed: they take room until two commits have passed."""
-        return bool(self._trash)
+        """Whether blocks wait to be removed, which takes two commits, or to be rewritten."""
+        return bool(self._trash) or self.rewriter.has_work
 
     def flush(self) -> None:
         """Write what was appended, one write per block; StoreError makes the store read-only."""
@@ -165,6 +185,7 @@ class FileStore(MessageStore):
         """All that was appended, for a worker; None if there is nothing or one is under way."""
         if self._committing is not None or not self.is_dirty:
             return None
+        self.rewriter.prepare(self._durable_mark[0])
         self.say_floor()
         self.flush()
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
@@ -174,6 +195,8 @@ class FileStore(MessageStore):
         for file in self._pinned:
             file.pin()
         commit.files = list(self._pinned)
+        trash = [block for _, blocks in self._trash for block in blocks]
+        commit.rewrites = self.rewriter.begin(self._durable_mark[0], trash)
         if self._names_changed:
             commit.folders.append(self.folder)
         self._unsynced = {}
@@ -193,10 +216,14 @@ class FileStore(MessageStore):
         self._pinned = []
         if commit.error is not None:
             # Also a full disk: after a failed sync nobody knows what has arrived.
+            self.rewriter.failed()
             with self._changing():
                 raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
+        self._durable_mark = max(self._durable_mark, commit.marked)
+        with self._changing():
+            self.rewriter.finish()
         if self._trash and commit.marked >= self._trash[0][0]:
             self._remove_blocks(self._trash.pop(0)[1])
         self._mark_synced()
@@ -208,6 +235,19 @@ class FileStore(MessageStore):
                 block.close()
                 self.disk.remove(block.path)
                 self._names_changed = True
+                self.rewriter.removed(block)
+
+    def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
+        """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
+        self._forget_index_file()
+        self.disk.rename(copy_path, block.path)
+        self._names_changed = True
+        self._unsynced.pop(block.path, None)
+        if copy is None:
+            block.file.close()
+        else:
+            block.file.adopt(copy)
+            self._unsynced[block.path] = block.file
 
     def _mark_synced(self) -> None:
         """Let the next bytes say how far the ones before are known to be on disk.
@@ -221,7 +261,7 @@ class FileStore(MessageStore):
         number, offset = self._synced_position
         self.mark(MARK_SYNCED_KIND, number << 32 | offset)
         self._marked_position = self._synced_position
-        if nothing_else and not self._trash:
+        if nothing_else and not self.wants_commit:
             self._clean = (self.last.number, self.last.size)
 
     def mark_idle(self) -> None:
@@ -266,6 +306,7 @@ class FileStore(MessageStore):
         """
         if self.failure is None:
             self.mark_limit_floor()
+            self.rewriter.closing()
             self.commit()
             # The mark of that commit is all that is left; nothing follows it.
             self.flush()
@@ -305,7 +346,7 @@ class FileStore(MessageStore):
             self.disk.sync_directory(self.folder)
         self.synced_seq = self.last_seq
         self._synced_position = (self.last.number, self.last.written)
-        self._marked_position = marked
+        self._marked_position = self._durable_mark = marked
         self._clean = (self.last.number, self.last.size)
         if self.last.size == 0 and sync:
             self.block_opened()

@@ -104,6 +104,9 @@ cdef class MessageCore:
     def blocks_purged(self, list blocks not None):
         """The same for all of them at once."""
 
+    def block_sparse(self, Block block not None):
+        """Most of a sealed block is dead; told once."""
+
     def check_writable(self):
         """Raise if the store takes no changes; memory always does."""
 
@@ -171,10 +174,14 @@ cdef class MessageCore:
             return 0
         load_block_index(block, self.index)
         self.loads_since_check += 1
-        if self.loads_since_check >= EVICTION_CHECK_LOADS:
+        if self.loads_since_check >= EVICTION_CHECK_LOADS or block.compressed:
             self.loads_since_check = 0
             self.evict(block)
         return 0
+
+    def load(self, Block block not None):
+        """The same for the subclass."""
+        self.load_index(block)
 
     def evict(self, Block kept=None):
         """Release the least recently used block indexes until they fit into `index_bytes_max`."""
@@ -471,6 +478,9 @@ cdef class MessageCore:
             self.limit_floor = seq + 1
         if block.live_msgs == 0:
             self.drop_if_empty(block)
+        elif self.keeps_tombstones and not block.queued and block is not self.last \
+                and block.is_sparse(block.tombstones):
+            self.block_sparse(block)
         if seq == self.first_seq:
             self.advance_first()
         return 0
@@ -553,6 +563,15 @@ cdef class MessageCore:
         self.blocks.remove(block)
         self.block_dropped(block)
         return 0
+
+    def drop_block(self, Block block not None):
+        """The same for the subclass."""
+        self.drop(block)
+
+    def repeat_last(self):
+        """Let the last block tell how far the sequences have come, whatever was said before."""
+        self.said_last_seq = 0
+        self.say_last()
 
     cdef int drop_if_empty(self, Block block) except -1:
         """Drop a sealed block without live messages, unless an older one needs its tombstones."""

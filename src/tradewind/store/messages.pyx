@@ -148,16 +148,21 @@ cdef class MessageStore(MessageCore):
     def remove(self, uint64_t seq, *, erase=False):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
         cdef Block block = self.block_of(seq)
+        cdef uint32_t offset = 0
         if self.read_only:
             self.check_writable()
+        if erase and block is not None:
+            self.load_index(block)
+            offset = block._offset_of(seq)
         if self.forget_message(seq, True) != 0:
             return False
-        if erase and block is not None:
-            self.erase_record(block, seq)
+        if erase:
+            self.erase_record(block, seq, offset)
         return True
 
-    def erase_record(self, Block block not None, uint64_t seq):
-        """Overwrite a deleted record; in memory nothing reads it any more."""
+    def erase_record(self, Block block not None, uint64_t seq, uint32_t offset):
+        """Overwrite a deleted record that was at an offset of its block."""
+        block.erase_in_tail(seq, offset)
 
     def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
         """Delete what matches, below a sequence, or all but the newest `keep`; gives how many."""

@@ -5,6 +5,7 @@ was parsed from.
 """
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 from tradewind.store.hash cimport HashKey, Part, hash_parts
 
@@ -162,3 +163,32 @@ cdef inline void write_record(char* target, const HashKey* key, uint64_t sequenc
     at += payload_size
     checksum = record_hash(key, &record)
     memcpy(at, &checksum, 8)
+
+
+cdef inline int erase_record(char* target, const HashKey* key, uint32_t size,
+                             uint64_t seq) noexcept nogil:
+    """Overwrite a record by one of the same size that only says that the sequence is used.
+
+    The filling looks like chance and has nothing to do with what was there; -1 without memory. The
+    time stays, as in the tombstone: the official server takes the time of its last record for that
+    of the stream.
+    """
+    cdef uint32_t noise_size = size - RECORD_MIN, done = 0, part
+    cdef uint64_t state = seq, value
+    cdef int64_t timestamp
+    cdef char* noise = <char*>malloc(noise_size + 1)
+    if noise == NULL:
+        return -1
+    while done < noise_size:
+        state += 0x9E3779B97F4A7C15ull
+        value = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9ull
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EBull
+        value ^= value >> 31
+        part = min(noise_size - done, <uint32_t>8)
+        memcpy(noise + done, &value, part)
+        done += part
+    memcpy(&timestamp, target + 12, 8)
+    write_record(target, key, seq | (<uint64_t>1 << 63), timestamp, NULL, 0, NULL, 0, noise,
+                 noise_size)
+    free(noise)
+    return 0

@@ -23,7 +23,12 @@ from tradewind.store.block import Block
 from tradewind.store.checkpoint import adopt_checkpoint, fits, known_time, read_checkpoint
 from tradewind.store.contract import LostMessages, StoredMessage, StoreLimits
 from tradewind.store.filestore import FileStore, Position
-from tradewind.store.layout import block_file_name, block_numbers, is_encrypted
+from tradewind.store.layout import (
+    TEMPORARY_SUFFIX,
+    block_file_name,
+    block_numbers,
+    is_encrypted,
+)
 from tradewind.store.message_core import (
     MARK_FLOOR_KIND,
     MARK_PREVIOUS_KIND,
@@ -104,6 +109,11 @@ class Recovery:
             raise StoreError(
                 f"stream {self._name!r} is encrypted; this server cannot read encrypted streams"
             )
+        for name in names:
+            # A copy that was cut off; it may hold what was to be erased.
+            block_name = name.removesuffix(TEMPORARY_SUFFIX)
+            if block_name != name and block_name in names and block_numbers([block_name]):
+                self._disk.remove(f"{self._messages}/{name}")
         store = FileStore(self._disk, self._messages, self._name, limits, **settings)
         numbers = block_numbers(names)
         self._index = index = read_checkpoint(self._disk, self._messages, self._name)
@@ -142,6 +152,7 @@ class Recovery:
         listed = {block.number: block for block in index.blocks}
         for block in list(store.blocks):
             entry = listed.get(block.number)
+            store.load(block)
             for seq in block.live_sequences():
                 if entry is None or seq < entry.first_seq or seq in entry.deleted:
                     store.remove(seq)
@@ -244,7 +255,9 @@ class Recovery:
                 number, size = value >> 32, value & 0xFFFFFFFF
                 if kind == MARK_PREVIOUS_KIND and number >= synced[0]:
                     actual = sizes.get(number, 0)
-                    if actual < size:
+                    # So much of it was synced, with its name: somebody else has made it shorter.
+                    is_foreign = number == synced[0] and actual < synced[1]
+                    if actual < size and not is_foreign:
                         holes.append((number, actual))
         return min(holes, default=None)
 

@@ -62,6 +62,7 @@ cdef int load_block_index(Block block, SubjectIndex index) except -1:
     cdef Record record
     cdef SubjectEntry* entry
     cdef int status
+    cdef uint64_t messages = 0, lowest = 0, tombstones = 0
     if block.size == 0:
         return 0
     data = block.plain_bytes()
@@ -78,7 +79,13 @@ cdef int load_block_index(Block block, SubjectIndex index) except -1:
             entry = index.find(record.subject, record.subject_size)
             if entry != NULL:
                 block._push(record.seq, <uint32_t>position, entry.id)
+        if record.tombstone:
+            tombstones += record.seq != 0
+        elif not record.erased:
+            lowest = record.seq if lowest == 0 else min(lowest, record.seq)
+            messages += 1
         position += record.size
+    block.adopt_counts(messages, lowest, tombstones)
     block.verified = True
     return 0
 

@@ -205,6 +205,7 @@ class StreamFolder:
             self.disk, self.path, find_meta(self.disk, self.path, stream_key_text(self.stream))
         )
         settings.setdefault("block_bytes_max", block_bytes_max(meta.config, max_payload_bytes))
+        settings.setdefault("compresses", meta.config.get("compression") == "s2")
         store, report = open_store(
             self.disk,
             self.path,

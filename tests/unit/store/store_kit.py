@@ -13,9 +13,10 @@ from tradewind.store.messages import MessageStore
 from tradewind.store.recover import open_store
 from tradewind.testing.disk import SimulatedDisk
 
-KINDS = ("memory", "file", "file-small-blocks", "simulated")
+KINDS = ("memory", "file", "file-small-blocks", "simulated", "simulated-rewriting")
 # Every few messages fill a block, and only the blocks in use stay in memory.
 SMALL: dict[str, Any] = {"block_bytes_max": 300, "index_bytes_max": 1}
+REWRITING: dict[str, Any] = {**SMALL, "compresses": True, "compact_bytes_min": 60}
 COMPARED_MSGS_MAX = 1000
 
 
@@ -40,7 +41,8 @@ class StoreMaker:
     def __init__(self, kind: str, folder: Path) -> None:
         self.is_file = kind != "memory"
         self.size: Size = record_bytes if self.is_file else memory_bytes
-        self._settings = SMALL if kind in ("file-small-blocks", "simulated") else {}
+        small = SMALL if kind in ("file-small-blocks", "simulated") else {}
+        self._settings = REWRITING if kind == "simulated-rewriting" else small
         # Of the next start: age is counted again then, as it leaves no trace on the disk.
         self.now_ns = 0
         self._kind = kind
@@ -52,7 +54,7 @@ class StoreMaker:
         settings = {**self._settings, **settings}
         if not self.is_file:
             return MessageStore("S", limits, **settings)
-        disk: Disk = SimulatedDisk() if self._kind == "simulated" else self._os_disk()
+        disk: Disk = SimulatedDisk() if self._kind.startswith("simulated") else self._os_disk()
         disk.make_directory(f"{disk.root}/S")
         store, report = open_store(disk, f"{disk.root}/S", "S", limits, now_ns=0, **settings)
         assert report.is_clean
