@@ -43,6 +43,35 @@ class BodyCase:
         return f"{self.subject}-{self.body!r}"[:80]
 
 
+@dataclass(frozen=True)
+class MappingCase:
+    """A subject mapping, and what becomes of a subject, or why it is refused."""
+
+    source: str
+    destination: str
+    subject: str
+    # None if the source does not match the subject.
+    result: str | None
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.destination}"[:80]
+
+
+def mapping_cases() -> list[MappingCase]:
+    rows = [json.loads(line) for line in (FOLDER / "mappings.jsonl").read_text().splitlines()]
+    return [
+        MappingCase(
+            row["source"],
+            row["destination"],
+            row.get("subject", ""),
+            row.get("result"),
+            row.get("error", ""),
+        )
+        for row in rows
+    ]
+
+
 def config_cases() -> list[ConfigCase]:
     """The lines hold only what differs from the defaults, which come first; null is left out."""
     rows = [json.loads(line) for line in (FOLDER / "configs.jsonl").read_text().splitlines()]

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers_js import ApiClient
+from helpers_js import JETSTREAM_KINDS, ApiClient
 
 from harness import Connect, RawClient, ServerProcess, StartServer
 
 _subject_numbers = itertools.count(1)
-# The servers that tests with `js_server` run on.
-JETSTREAM_KINDS = ["official"]
 
 
 @pytest.fixture(params=["official", "tradewind"])

@@ -7,6 +7,8 @@ from typing import Any
 
 from harness import RawClient, ServerProcess
 
+# The servers that tests of JetStream run on.
+JETSTREAM_KINDS = ["official"]
 INBOX = "answers"
 PREFIX = "$JS.API."
 
@@ -14,9 +16,9 @@ PREFIX = "$JS.API."
 class ApiClient:
     """Sends requests and waits for their answers, one at a time."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: ServerProcess, **login: str) -> None:
         self.kind = server.kind
-        self.raw = RawClient(server.port).connect(no_responders=True)
+        self.raw = RawClient(server.port).connect(no_responders=True, **login)
         self.raw.send(f"SUB {INBOX} 1\r\n")
 
     def __enter__(self) -> ApiClient:

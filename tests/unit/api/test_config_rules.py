@@ -125,6 +125,19 @@ def test_a_configuration_is_taken_or_refused_as_by_the_official_server(case: Con
     assert json.loads(encode(shown)) == case.config
 
 
+@pytest.mark.usefixtures("everything_supported")
+@pytest.mark.parametrize(
+    "case", [case for case in config_cases() if case.config and not case.setup], ids=str
+)
+def test_a_checked_configuration_stays_as_it_is(case: ConfigCase) -> None:
+    engine = Engine()
+    config = engine.run(case.subject, case.body)
+    assert isinstance(config, StreamConfig)
+    assert engine.create_stream(config) == config
+    assert Engine().create_stream(config) == config
+    assert engine.update_stream(config, pedantic=False) == config
+
+
 @pytest.mark.parametrize("name", stream_rules.UNSUPPORTED_FIELDS)
 def test_what_is_not_supported_is_refused_by_name(name: str) -> None:
     values = {"mirror": {"name": "M"}, "sources": [{"name": "M"}]}

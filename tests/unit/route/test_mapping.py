@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from js_cases import MappingCase, mapping_cases
 from tradewind.route.mapping import (
     MappingError,
     SubjectMapping,
@@ -16,34 +14,27 @@ from tradewind.route.mapping import (
     compile_mapping,
 )
 
-CASES_FOLDER = Path(__file__).parents[2] / "cases"
-CASES = [json.loads(line) for line in (CASES_FOLDER / "mappings.jsonl").read_text().splitlines()]
-APPLIED = [case for case in CASES if "result" in case]
-REFUSED = [case for case in CASES if "error" in case]
-
-
-def name(case: dict[str, str]) -> str:
-    return f"{case['source']}->{case['destination']}"
+APPLIED = [case for case in mapping_cases() if not case.error]
+REFUSED = [case for case in mapping_cases() if case.error]
 
 
 def mapping(source: str, destination: str) -> SubjectMapping:
     return compile_mapping(source, destination, random_below=lambda _below: 0)
 
 
-@pytest.mark.parametrize("case", APPLIED, ids=name)
-def test_a_subject_becomes_what_the_official_server_makes_of_it(case: dict[str, str]) -> None:
-    check_mapping(case["source"], case["destination"])
-    made = mapping(case["source"], case["destination"])
-    assert made.apply(case["subject"]) == case["result"]
+@pytest.mark.parametrize("case", APPLIED, ids=str)
+def test_a_subject_becomes_what_the_official_server_makes_of_it(case: MappingCase) -> None:
+    check_mapping(case.source, case.destination)
+    assert mapping(case.source, case.destination).apply(case.subject) == case.result
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=name)
+@pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_a_wrong_mapping_is_refused_with_the_text_of_the_official_server(
-    case: dict[str, str],
+    case: MappingCase,
 ) -> None:
     with pytest.raises(MappingError) as refusal:
-        check_mapping(case["source"], case["destination"])
-    assert str(refusal.value) == case["error"]
+        check_mapping(case.source, case.destination)
+    assert str(refusal.value) == case.error
 
 
 def test_bytes_that_are_no_text_go_through() -> None:

@@ -1,0 +1,189 @@
+"""Limits that accounts and the server set to streams and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers_js import JETSTREAM_KINDS, ApiClient
+
+from harness import ServerProcess
+
+CONFIG = """
+accounts {
+  BOUNDED {
+    users: [ {user: bounded, password: hush} ]
+    jetstream { max_mem: 1000, max_file: 2000, max_streams: 2, max_consumers: 2,
+                max_ack_pending: 10, max_bytes_required: true,
+                mem_max_stream_bytes: 500, disk_max_stream_bytes: 1500 }
+  }
+  NO_MEMORY {
+    users: [ {user: no_memory, password: hush} ]
+    jetstream { max_mem: 0, max_file: 2000 }
+  }
+  OPEN {
+    users: [ {user: open, password: hush} ]
+    jetstream: enabled
+  }
+  WITHOUT { users: [ {user: without, password: hush} ] }
+}
+jetstream {
+  store_dir: "STORE"
+  max_memory_store: 10000
+  max_file_store: 5000
+  limits { max_ack_pending: 20, max_request_batch: 7, duplicate_window: "1s" }
+}
+"""
+REQUIRED = [400, 10113, "account requires a stream config to have max bytes set"]
+TOO_LARGE = [400, 10122, "stream max bytes exceeds account limit max stream bytes"]
+NO_STORAGE = [500, 10047, "insufficient storage resources available"]
+NO_MEMORY = [500, 10028, "insufficient memory resources available"]
+TOO_MANY = [400, 10027, "maximum number of streams reached"]
+OVERLAP = [400, 10065, "subjects overlap with an existing stream"]
+
+
+@pytest.fixture(scope="module", params=JETSTREAM_KINDS)
+def limited(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("limited")
+    config = folder / "server.conf"
+    config.write_text(CONFIG.replace("STORE", str(folder)))
+    flags = ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)]
+    process = ServerProcess(str(request.param), flags)
+    try:
+        yield process.wait_ready()
+    finally:
+        process.stop()
+
+
+def login(server: ServerProcess, user: str) -> ApiClient:
+    return ApiClient(server, **{"user": user, "pass": "hush"})
+
+
+@pytest.fixture
+def bounded(limited: ServerProcess) -> Iterator[ApiClient]:
+    with login(limited, "bounded") as client:
+        yield client
+        client.delete_streams()
+
+
+def create(client: ApiClient, name: str, **config: Any) -> list[Any] | None:
+    return client.error(f"STREAM.CREATE.{name}", {"name": name, **config})
+
+
+def update(client: ApiClient, name: str, **config: Any) -> list[Any] | None:
+    return client.error(f"STREAM.UPDATE.{name}", {"name": name, **config})
+
+
+def consumer(client: ApiClient, name: str, **config: Any) -> list[Any] | None:
+    body = {"stream_name": "S", "config": {"durable_name": name, **config}}
+    return client.error(f"CONSUMER.CREATE.S.{name}", body)
+
+
+def test_max_bytes_can_be_required_and_bounded(bounded: ApiClient) -> None:
+    assert create(bounded, "S") == REQUIRED
+    assert create(bounded, "S", max_bytes=1501) == TOO_LARGE
+    assert create(bounded, "S", max_bytes=501, storage="memory") == TOO_LARGE
+    assert create(bounded, "S", max_bytes=1500) is None
+    assert update(bounded, "S") == REQUIRED
+    assert update(bounded, "S", max_bytes=1501) == TOO_LARGE
+
+
+def test_reservations_of_an_account_are_bounded(bounded: ApiClient) -> None:
+    assert create(bounded, "S", max_bytes=1000) is None
+    assert create(bounded, "T", max_bytes=1001) == NO_STORAGE
+    assert create(bounded, "T", max_bytes=1001, subjects=["S"]) == NO_STORAGE
+    assert create(bounded, "T", max_bytes=100, subjects=["S"]) == OVERLAP
+    assert create(bounded, "T", max_bytes=600) is None
+    assert update(bounded, "S", max_bytes=1401) == NO_STORAGE
+    assert update(bounded, "S", max_bytes=1400) is None
+    assert update(bounded, "S", max_bytes=10) is None
+    assert create(bounded, "U", max_bytes=10) == TOO_MANY
+    assert create(bounded, "U", max_bytes=10, subjects=["S"]) == TOO_MANY
+
+
+def test_an_account_without_memory_stores_on_disk_only(limited: ServerProcess) -> None:
+    with login(limited, "no_memory") as client:
+        assert create(client, "S", storage="memory") == NO_MEMORY
+        assert create(client, "S", max_bytes=2001) == NO_STORAGE
+        assert create(client, "S", max_bytes=2000) is None
+        client.delete_streams()
+
+
+def test_the_server_is_bounded_for_all_accounts(limited: ServerProcess) -> None:
+    with login(limited, "no_memory") as other, login(limited, "open") as client:
+        assert create(other, "S", max_bytes=2000) is None
+        assert create(client, "S", max_bytes=3001) == NO_STORAGE
+        assert create(client, "S", max_bytes=3000) is None
+        assert create(client, "T", storage="memory", max_bytes=9000) is None
+        assert create(client, "U", storage="memory", max_bytes=1001) == NO_MEMORY
+        for used in (other, client):
+            used.delete_streams()
+
+
+def test_the_window_of_duplicates_is_bounded(limited: ServerProcess) -> None:
+    with login(limited, "open") as client:
+        assert create(client, "S", duplicate_window=2 * 10**9) == [
+            500,
+            10052,
+            "duplicates window can not be larger then server limit of 1s",
+        ]
+        assert create(client, "S", pedantic=True) == [
+            400,
+            10157,
+            "pedantic mode: duplicate window limits are higher than current limits",
+        ]
+        answer = client.done("STREAM.CREATE.S", {"name": "S"})
+        assert answer["config"]["duplicate_window"] == 10**9
+        client.delete_streams()
+
+
+def test_consumers_are_bounded(bounded: ApiClient) -> None:
+    assert create(bounded, "S", max_bytes=10) is None
+    explicit = {"ack_policy": "explicit"}
+    excess = "consumer max ack pending exceeds system limit of"
+    assert consumer(bounded, "c", **explicit, max_ack_pending=21) == [400, 10121, f"{excess} 20"]
+    assert consumer(bounded, "c", **explicit, max_ack_pending=11) == [400, 10121, f"{excess} 10"]
+    assert consumer(bounded, "c", max_batch=8) == [
+        400,
+        10125,
+        "consumer max request batch exceeds server limit of 7",
+    ]
+    body = {"stream_name": "S", "pedantic": True, "config": {"durable_name": "c"}}
+    assert bounded.error("CONSUMER.CREATE.S.c", body) == [
+        400,
+        10157,
+        "pedantic mode: max_request_batch must be set if it's JetStream limits are set",
+    ]
+    assert consumer(bounded, "c", **explicit) is None
+    config = bounded.done("CONSUMER.INFO.S.c")["config"]
+    assert (config["max_ack_pending"], config["max_batch"]) == (10, 7)
+    assert consumer(bounded, "d") is None
+    assert consumer(bounded, "e", filter_subject="a..b") == [500, 10052, "invalid subject"]
+    assert consumer(bounded, "e") == [400, 10026, "maximum consumers limit reached"]
+    assert consumer(bounded, "d", description="changed") is None
+
+
+def test_an_account_without_jetstream_is_told_so(limited: ServerProcess) -> None:
+    with login(limited, "without") as client:
+        refusal = [503, 10039, "JetStream not enabled for account"]
+        for subject in ("INFO", "STREAM.NAMES", "STREAM.INFO.S", "CONSUMER.INFO.S.c"):
+            assert client.error(subject) == refusal
+
+
+def test_limits_are_shown(bounded: ApiClient) -> None:
+    assert create(bounded, "S", max_bytes=1000) is None
+    info = bounded.done("INFO")
+    assert (info["streams"], info["reserved_storage"]) == (1, 1000)
+    assert info["limits"] == {
+        "max_memory": 1000,
+        "max_storage": 2000,
+        "max_streams": 2,
+        "max_consumers": 2,
+        "max_ack_pending": 10,
+        "memory_max_stream_bytes": 500,
+        "storage_max_stream_bytes": 1500,
+        "max_bytes_required": True,
+    }
