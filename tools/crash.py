@@ -30,6 +30,7 @@ from store_workloads import Step, Workload, random_workload, scripted_workloads
 
 WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
+SECOND_LIFE_SHARE = 5  # every fifth runs in a store that has lost power before
 DAMAGES_PER_SEED = 40
 FAILURES_SHOWN_MAX = 10
 PROGRESS_SECONDS = 60.0
@@ -53,13 +54,19 @@ def workload_of(seed: int) -> Workload:
     scripted = list(scripted_workloads())
     if seed % SCRIPTED_SHARE == 0:
         return scripted[seed // SCRIPTED_SHARE % len(scripted)]
-    return random_workload(seed, WORKLOAD_LENGTHS[seed % len(WORKLOAD_LENGTHS)])
+    length = WORKLOAD_LENGTHS[seed % len(WORKLOAD_LENGTHS)]
+    return random_workload(seed, length, changes_limits=seed % 2 == 1)
 
 
 def explored(workload: Workload, seed: int) -> Count:
     """All power failures of one workload; what stops the workload itself counts as a failure."""
     count = Count()
-    explorer = Explorer(workload, seeds=12, cut_share=10, count=count)
+    explorer = Explorer(workload, seeds=6, cut_share=20, count=count)
+    if seed % SECOND_LIFE_SHARE == 1:
+        before = random_workload(seed + 1, WORKLOAD_LENGTHS[0])
+        before = replace(before, limits=workload.limits, block_bytes_max=workload.block_bytes_max)
+        explorer.run_after_crash(before, seed)
+        return count
     explorer.run(
         seed,
         sync_persists_names=seed % 3 == 0,
@@ -138,7 +145,7 @@ def run_until(
     total = Result(arguments.seed)
     with multiprocessing.Pool(arguments.processes) as pool:
         while not is_done(total) and time.monotonic() < end:
-            batch = range(total.seed, total.seed + 4 * arguments.processes)
+            batch = range(total.seed, total.seed + 16 * arguments.processes)
             for result in pool.imap_unordered(work, batch):
                 add(total, result)
             total.seed = batch.stop

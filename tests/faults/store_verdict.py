@@ -7,10 +7,14 @@ over all I/O steps with many outcomes of a power failure at each. Equal disks ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import islice
+from random import Random
 
 from store_workloads import (
+    FOLDER,
     Ledger,
     Run,
     WatchedDisk,
@@ -25,6 +29,7 @@ from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 Content = dict[int, StoredMessage]
 PROBE = b"probe.subject"
+DELETED_LISTED_MAX = 1000
 
 
 @dataclass(slots=True)
@@ -37,9 +42,9 @@ class Outcome:
     recoveries_cut: int = 0
 
 
-def digest_of(disk: SimulatedDisk, now_ns: int = 0) -> bytes:
-    """Equal for equal disks at equal times."""
-    key = blake2b(str(now_ns).encode(), digest_size=16)
+def digest_of(disk: SimulatedDisk, circumstances: str = "") -> bytes:
+    """Equal for equal disks under equal circumstances."""
+    key = blake2b(circumstances.encode(), digest_size=16)
     for path, content in sorted(disk.snapshot_tree().items()):
         key.update(f"{path} {-1 if content is None else len(content)} ".encode())
         key.update(content or b"")
@@ -71,9 +76,10 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
         ),
     }
     if messages:
-        missing = [s for s in range(first_seq, state.last_seq + 1) if s not in messages]
-        facts["deleted"] = (state.deleted, len(missing))
-        facts["deleted sequences"] = (store.deleted_sequences(len(missing) + 1), missing)
+        facts["deleted"] = (state.deleted, state.last_seq + 1 - first_seq - len(messages))
+        missing = (s for s in range(first_seq, state.last_seq + 1) if s not in messages)
+        listed = list(islice(missing, DELETED_LISTED_MAX))
+        facts["deleted sequences"] = (store.deleted_sequences(DELETED_LISTED_MAX), listed)
     problems += [f"{k}: says {said}, is {is_}" for k, (said, is_) in facts.items() if said != is_]
     if max(messages, default=0) > state.last_seq:
         problems.append(f"last_seq {state.last_seq} is below message {max(messages)}")
@@ -244,7 +250,28 @@ class Explorer:
         disk.short_write_bytes = short_write_bytes
         run = Run(self._workload, disk)
         disk.on_step = lambda: self._crash_here(disk, run.ledger, seed)
-        run.run()
+        run.start()
+        self._finish(run, disk, seed)
+
+    def run_after_crash(self, before: Workload, seed: int) -> None:
+        """The same in a store that has lost power somewhere in `before`."""
+        rehearsal = WatchedDisk(seed)
+        Run(before, rehearsal).run()
+        first = WatchedDisk(seed)
+        first.stop_at = Random(seed).randint(1, rehearsal.steps)
+        run = Run(before, first)
+        with suppress(PowerLoss):
+            run.run()
+        disk = WatchedDisk(seed)
+        disk.tree = first.crash(seed).tree
+        disk.make_directory(FOLDER, sync=True)
+        again = Run(self._workload, disk)
+        again.start_after_crash(run.ledger)
+        disk.on_step = lambda: self._crash_here(disk, again.ledger, seed)
+        self._finish(again, disk, seed)
+
+    def _finish(self, run: Run, disk: WatchedDisk, seed: int) -> None:
+        run.go_on()
         disk.on_step = None
         self._crash_here(disk, run.ledger, seed)
         run.compare()
@@ -271,12 +298,13 @@ class Explorer:
             yield f"seed {number}", disk.crash(number)
 
     def _outcome(self, disk: SimulatedDisk, ledger: Ledger) -> Outcome:
-        digest = digest_of(disk, ledger.now_ns if self._workload.limits.age_max_ns else 0)
+        workload = replace(self._workload, limits=ledger.limits)
+        digest = digest_of(disk, repr((ledger.limits, ledger.limits.age_max_ns and ledger.now_ns)))
         outcome = self._outcomes.get(digest)
         if outcome is None:
             self.count.distinct += 1
             deep = self._cut_share > 0 and digest[0] % self._cut_share == 0
-            outcome = examine(disk, self._workload, ledger.now_ns, deep=deep)
+            outcome = examine(disk, workload, ledger.now_ns, deep=deep)
             self.count.recoveries_cut += outcome.recoveries_cut
             self._outcomes[digest] = outcome
         return outcome

@@ -12,7 +12,7 @@ inside a file: what is checked is what a user of the store can see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -94,17 +94,30 @@ class Ledger:
         seq = self.last_seq = self.last_seq + 1
         message = StoredMessage(seq, self.now_ns, subject, header, payload)
         self.messages[seq] = self.live[seq] = message
-        limits = self.limits
-        same = [old for old in self.live.values() if old.subject == subject]
-        if limits.subject_msgs_max > 0:
-            self._remove_all(same[: -limits.subject_msgs_max], seq)
-        if limits.discard_new:
-            return seq
-        while limits.msgs_max > 0 and len(self.live) > limits.msgs_max:
-            self._remove_all([next(iter(self.live.values()))], seq)
-        while limits.bytes_max > 0 and self.live_bytes > limits.bytes_max:
-            self._remove_all([next(iter(self.live.values()))], seq)
+        self._trim(subject, seq)
+        self._cut_front(seq)
         return seq
+
+    def _trim(self, subject: bytes, cause: int) -> None:
+        same = [old for old in self.live.values() if old.subject == subject]
+        if self.limits.subject_msgs_max > 0:
+            self._remove_all(same[: -self.limits.subject_msgs_max], cause)
+
+    def _cut_front(self, cause: int) -> None:
+        limits = self.limits
+        if limits.discard_new:
+            return
+        while limits.msgs_max > 0 and len(self.live) > limits.msgs_max:
+            self._remove_all([next(iter(self.live.values()))], cause)
+        while limits.bytes_max > 0 and self.live_bytes > limits.bytes_max:
+            self._remove_all([next(iter(self.live.values()))], cause)
+
+    def apply_limits(self) -> None:
+        """What a change of the limits does to the messages that are there."""
+        for subject in {message.subject for message in self.live.values()}:
+            self._trim(subject, 0)
+        self._cut_front(0)
+        self.expire()
 
     @property
     def live_bytes(self) -> int:
@@ -158,6 +171,14 @@ class Ledger:
         """The store says that there is nothing left to do."""
         self.promise(self.last_seq, len(self.gone))
 
+    def after_crash(self, found: dict[int, StoredMessage], last_seq: int) -> Ledger:
+        """A new ledger for the store that came back: what it shows is all there ever will be."""
+        messages = {seq: message for seq, message in self.messages.items() if seq <= last_seq}
+        ledger = Ledger(self.limits, self.now_ns, last_seq, messages=messages, live=dict(found))
+        ledger.gone = {seq: Removal(0) for seq in messages if seq not in found}
+        ledger.promise_all()
+        return ledger
+
 
 class WatchedDisk(SimulatedDisk):
     """Calls `on_step` in front of every step: there the power may fail."""
@@ -184,12 +205,24 @@ class Run:
     def start(self) -> None:
         """Open the store, which may be new."""
         self.disk.make_directory(FOLDER, sync=True)
-        self.store, report = open_workload(self.disk, self.workload, self.ledger.now_ns)
+        workload = replace(self.workload, limits=self.ledger.limits)
+        self.store, report = open_workload(self.disk, workload, self.ledger.now_ns)
         assert report.is_clean, report
+
+    def start_after_crash(self, before: Ledger) -> None:
+        """Open a store that has lost power while `before` was kept."""
+        self.store, report = open_workload(self.disk, self.workload, before.now_ns)
+        assert not report.lost, report
+        found = {message.seq: message for message in self.store.messages()}
+        self.ledger = before.after_crash(found, self.store.last_seq)
 
     def run(self) -> None:
         """All of it, to the end."""
         self.start()
+        self.go_on()
+
+    def go_on(self) -> None:
+        """The steps, once the store is open."""
         for step in self.workload.steps:
             self.do(step)
 
@@ -231,6 +264,15 @@ class Run:
         self.ledger.now_ns += later_ns
         self.ledger.expire()
         self.store.expire(self.ledger.now_ns)
+
+    def do_limits(self, limits: StoreLimits) -> None:
+        """In the order that a change needs: the store, the configuration, the messages."""
+        self.store.set_limits(limits)
+        self.do_commit()
+        self.ledger.limits = limits
+        self.ledger.apply_limits()
+        self.store.apply_limits(self.ledger.now_ns)
+        self.compare()
 
     def do_begin(self) -> None:
         """Hand over to the worker what there is; other operations may follow meanwhile."""
@@ -306,8 +348,11 @@ LIMITS = (
 HEADER = b"NATS/1.0\r\nKey: value\r\n\r\n"
 
 
-def random_workload(seed: int, length: int = 40) -> Workload:
-    """Any operations in any order; the same seed gives the same workload."""
+def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False) -> Workload:
+    """Any operations in any order; the same seed gives the same workload.
+
+    With `changes_limits` the limits to open the store with are those of the ledger.
+    """
     random = Random(seed)
     limits = random.choice(LIMITS)
     block_bytes_max = random.choice((250, 400, 700, 1500, 5000))
@@ -326,6 +371,8 @@ def random_workload(seed: int, length: int = 40) -> Workload:
         lambda _: [("finish",)],
         lambda _: [("reopen",)],
     ]
+    if changes_limits:
+        makers += [lambda r: [("limits", r.choice(LIMITS))]] * 3
     steps: list[Step] = []
     while len(steps) < length:
         steps += random.choice(makers)(random)

@@ -6,6 +6,8 @@ stays away, nothing is invented and nothing is reported as lost.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from store_verdict import Count, Explorer, content_of, examine, judge
 
@@ -41,6 +43,24 @@ def test_every_power_failure_of_a_random_workload_is_survived(seed: int) -> None
     count = explored(random_workload(seed), seeds=3, seed=seed)
     assert not count.failures, count.failures[:3]
     assert count.states > 50
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_power_failures_around_a_change_of_the_limits_are_survived(seed: int) -> None:
+    workload = random_workload(seed, changes_limits=True)
+    assert any(name == "limits" for name, *_ in workload.steps)
+    count = explored(workload, seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
+
+
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_store_that_survived_a_power_failure_survives_the_next(seed: int) -> None:
+    before = random_workload(seed)
+    after = random_workload(seed + 1000, length=20)
+    after = replace(after, limits=before.limits, block_bytes_max=before.block_bytes_max)
+    count = Count()
+    Explorer(after, seeds=3, cut_share=6, count=count).run_after_crash(before, seed)
+    assert not count.failures, count.failures[:3]
 
 
 @scripted
