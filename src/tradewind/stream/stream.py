@@ -366,13 +366,12 @@ class Stream:
         self.turn.add_dirty(self.ingest)
 
     def _not_there(self, seq: int) -> errors.ApiError:
-        """The official server words it differently for files and memory."""
-        if self.folder is None:
-            return errors.SEQUENCE_NOT_FOUND(seq=seq)
-        behind = seq > self.store.last_seq
-        return errors.STREAM_MSG_DELETE_FAILED(
-            err="stream store EOF" if behind else "no message found"
-        )
+        """The official server words it differently for files, outside of what they hold."""
+        if self.folder is not None and seq > self.store.last_seq:
+            return errors.STREAM_MSG_DELETE_FAILED(err="stream store EOF")
+        if self.folder is not None and seq < self.store.first_seq:
+            return errors.STREAM_MSG_DELETE_FAILED(err="no message found")
+        return errors.SEQUENCE_NOT_FOUND(seq=seq)
 
     def purge(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
         """Remove messages, see `MessageStore.purge`; gives how many. ApiError if not allowed."""

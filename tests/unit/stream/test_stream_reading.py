@@ -276,7 +276,9 @@ def test_deleting_what_is_not_there_is_worded_as_the_official_server_does() -> N
     _, stream = six_messages()
     assert error_of(stream.delete_message, 9) == (10043, "sequence 9 not found")
     _, stream = six_messages(storage="file")
-    assert error_of(stream.delete_message, 2) == (10057, "no message found")
+    assert error_of(stream.delete_message, 2) == (10043, "sequence 2 not found")
+    stream.purge(seq=3)
+    assert error_of(stream.delete_message, 1) == (10057, "no message found")
     assert error_of(stream.delete_message, 9) == (10057, "stream store EOF")
 
 
