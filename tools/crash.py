@@ -1,12 +1,14 @@
 """Crash stores on a simulated disk and damage their files, for as long as one likes.
 
-    python tools/crash.py [--states 100000] [--damages 20000] [--seconds 900] [--seed 0]
+    python tools/crash.py [--states 100000] [--damages 20000] [--kills 200] [--seconds 900]
+                          [--seed 0]
 
 Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
 disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
 opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
-the stores are opened again. The rules are in tests/faults/store_verdict.py and store_damage.py,
-docs/DURABILITY.md says what is promised. Everything follows from the seeds: a failure is printed
+the stores are opened again. Last, real processes are killed while they write. The rules are in
+store_verdict.py, store_damage.py and store_process_kit.py of tests/faults, docs/DURABILITY.md says
+what is promised. Everything but the moment of a kill follows from the seeds: a failure is printed
 with all that is needed to see it again. Exits with 1 if there was one.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "night
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
 
 from store_damage import damage_seed
+from store_process_kit import Cycles
 from store_verdict import Count, Explorer
 
 from store_workloads import Step, Workload, random_workload, scripted_workloads
@@ -32,6 +36,7 @@ WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
 SECOND_LIFE_SHARE = 5  # every fifth runs in a store that has lost power before
 DAMAGES_PER_SEED = 40
+KILLS_PER_SEED = 10
 FAILURES_SHOWN_MAX = 10
 PROGRESS_SECONDS = 60.0
 
@@ -46,6 +51,7 @@ class Result:
     steps: int = 0
     recoveries_cut: int = 0
     damages: int = 0
+    kills: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -133,6 +139,20 @@ def damages_of(seed: int) -> Result:
     return Result(seed, damages=DAMAGES_PER_SEED, failures=failures)
 
 
+def kills_of(seed: int) -> Result:
+    """One folder with several processes that are killed one after the other."""
+    result = Result(seed)
+    with tempfile.TemporaryDirectory(prefix="tradewind-kill-") as folder:
+        cycles = Cycles(Path(folder), seed)
+        while result.kills < KILLS_PER_SEED and not result.failures:
+            problems = cycles.run_one()
+            result.kills += 1
+            if problems:
+                where = f"seed {seed}, generation {cycles.generation}"
+                result.failures.append(f"{where}: {problems[:FAILURES_SHOWN_MAX]}")
+    return result
+
+
 def run_until(
     work: Callable[[int], Result],
     is_done: Callable[[Result], bool],
@@ -166,7 +186,7 @@ def say(text: str) -> None:
 
 def add(total: Result, result: Result) -> None:
     """Sum up, and print what is wrong as soon as it is known."""
-    for name in ("states", "distinct", "steps", "recoveries_cut", "damages"):
+    for name in ("states", "distinct", "steps", "recoveries_cut", "damages", "kills"):
         setattr(total, name, getattr(total, name) + getattr(result, name))
     for text in result.failures:
         if len(total.failures) < FAILURES_SHOWN_MAX:
@@ -179,14 +199,26 @@ def parsed_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--states", type=int, default=100_000, help="distinct crashed disks")
     parser.add_argument("--damages", type=int, default=20_000, help="damaged stores")
+    parser.add_argument("--kills", type=int, default=200, help="processes killed while they write")
     parser.add_argument("--seconds", type=float, default=900.0, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     return parser.parse_args()
 
 
+def run_kills(arguments: argparse.Namespace, seconds: float) -> Result:
+    """The part with real processes."""
+    begin = time.monotonic()
+    total = run_until(kills_of, lambda total: total.kills >= arguments.kills, arguments, seconds)
+    say(
+        f"kills: {total.kills} processes, seeds {arguments.seed}..{total.seed - 1},"
+        f" {time.monotonic() - begin:.0f} s, {len(total.failures)} failures"
+    )
+    return total
+
+
 def main() -> int:
-    """Run both parts and say what was done."""
+    """Run all parts and say what was done."""
     arguments = parsed_arguments()
     begin = time.monotonic()
     crashes = run_until(
@@ -209,9 +241,12 @@ def main() -> int:
         f"damages: {damages.damages} stores, seeds {arguments.seed}..{damages.seed - 1},"
         f" {time.monotonic() - middle:.0f} s, {len(damages.failures)} failures"
     )
-    if crashes.distinct < arguments.states or damages.damages < arguments.damages:
+    kills = run_kills(arguments, arguments.seconds - (time.monotonic() - begin))
+    done = (crashes.distinct, damages.damages, kills.kills)
+    wanted = (arguments.states, arguments.damages, arguments.kills)
+    if any(count < enough for count, enough in zip(done, wanted, strict=True)):
         say("the time was up before all was done")
-    return 1 if crashes.failures or damages.failures else 0
+    return 1 if crashes.failures or damages.failures or kills.failures else 0
 
 
 if __name__ == "__main__":

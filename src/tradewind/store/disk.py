@@ -112,7 +112,8 @@ class FolderInUse(StoreError):  # noqa: N818 - it names the state of the folder
 
 def disk_error(path: str, operation: Operation, number: int | None, target: str = "") -> DiskError:
     """The error for an errno, EIO if there is none; `target` is where a rename was to lead."""
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    # EFBIG is a limit of the process (RLIMIT_FSIZE) or of the file system: a quota too.
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return DiskFull(path, operation, number, target)
     if number == errno.ENOENT:
         return MissingFile(path, operation, number, target)
