@@ -38,6 +38,17 @@ def find_field(header: bytes, name: bytes) -> bytes:
     return header[start : end if end >= 0 else len(header)].lstrip(b" ")
 
 
+def special_fields(header: bytes) -> dict[bytes, bytes]:
+    """The fields whose names begin with "Nats-" as `find_field` gives them, in one pass."""
+    fields: dict[bytes, bytes] = {}
+    for line in header.split(b"\r\n")[1:]:
+        if line.startswith(b"Nats-"):
+            name, colon, value = line.partition(b":")
+            if colon and name not in fields:
+                fields[name] = value.lstrip(b" ")
+    return fields
+
+
 def remove_field(header: bytes, name: bytes) -> bytes:
     """The block without all fields of that name; empty if no field is left."""
     start = header.find(b"\r\n" + name + b":")
@@ -54,10 +65,10 @@ def clean(header: bytes) -> bytes:
     """A header block as it is stored: without a status, and without what names the requester."""
     if not header:
         return header
-    first_line, end, rest = header.partition(b"\r\n")
-    if first_line != VERSION and end:
+    if not header.startswith(VERSION + b"\r\n"):
+        _, end, rest = header.partition(b"\r\n")
         header = VERSION + end + rest
-        if header == EMPTY:
+        if not end or header == EMPTY:
             return b""
     return remove_field(header, REQUEST_INFO)
 

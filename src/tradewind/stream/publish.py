@@ -21,7 +21,7 @@ from tradewind.store.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tradewind.api.stream_types import StreamConfig
     from tradewind.store.messages import MessageStore
@@ -41,6 +41,8 @@ class Publish:
     subject: bytes
     header: bytes
     payload: bytes
+    # Of the header: those whose names begin with "Nats-".
+    fields: Mapping[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,15 @@ class Judge:
             raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
         if not message.header:
             return self._admit(message, Accept(b""))
+        fields = message.fields
         self._check_features(message)
-        ttl_ns = _time_to_live(message.header)
+        ttl_ns = _time_to_live(fields.get(headers.TTL, b""))
         self._check_expectations(message, ttl_ns)
         self._check_origin(message)
-        message_id = headers.find_field(message.header, headers.MESSAGE_ID)
+        message_id = fields.get(headers.MESSAGE_ID, b"")
         if message_id and (seq := self.ids.lookup(message_id, now_ns)):
             return Duplicate(seq)
-        expected_id = headers.find_field(message.header, headers.EXPECTED_LAST_MESSAGE_ID)
+        expected_id = fields.get(headers.EXPECTED_LAST_MESSAGE_ID)
         if expected_id and expected_id != last_id:
             raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
         rollup = self._rollup(message)
@@ -106,36 +109,37 @@ class Judge:
 
     def _check_features(self, message: Publish) -> None:
         """What this stream does not do, and headers that are too large."""
-        header = message.header
-        if headers.find_field(header, headers.BATCH_ID):
+        if message.fields.get(headers.BATCH_ID):
             raise errors.ATOMIC_PUBLISH_DISABLED()
-        if len(header) > HEADER_BYTES_MAX:
+        if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
-        if increment := headers.find_field(header, headers.INCREMENT):
+        if increment := message.fields.get(headers.INCREMENT):
             if not _INCREMENT.fullmatch(increment):
                 raise errors.MESSAGE_INCR_INVALID()
             raise errors.MESSAGE_INCR_DISABLED()
 
     def _check_expectations(self, message: Publish, ttl_ns: int) -> None:
-        header = message.header
-        expected_stream = headers.find_field(header, headers.EXPECTED_STREAM)
+        fields = message.fields
+        expected_stream = fields.get(headers.EXPECTED_STREAM)
         if expected_stream and expected_stream != self.config.name.encode():
             raise errors.STREAM_NOT_MATCH()
         if ttl_ns and not self.config.allow_msg_ttl:
             raise errors.MESSAGE_TTL_DISABLED()
-        expected = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
-        subject = headers.find_field(header, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+        expected = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
+        subject = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
         if expected:
             actual = self._last_sequence_of(subject or message.subject)
             if not _is_number(expected, actual):
                 raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
         elif subject:
             raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
-        expected = headers.find_field(header, headers.EXPECTED_LAST_SEQUENCE)
+        expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
         if expected and not _is_number(expected, self.store.last_seq):
             raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=self.store.last_seq)
 
     def _last_sequence_of(self, subject: bytes) -> int:
+        if (state := self.store.subject_state(subject)) is not None:
+            return state.last_seq
         try:
             return reading.last_message(self.store, subject, self.store.last_seq).seq
         except NotFoundError:
@@ -143,18 +147,16 @@ class Judge:
 
     def _check_origin(self, message: Publish) -> None:
         """Headers that only a server may send."""
-        header = message.header
-        if headers.find_field(header, headers.SCHEDULE):
+        fields = message.fields
+        if fields.get(headers.SCHEDULE):
             raise errors.MESSAGE_SCHEDULES_DISABLED()
-        if headers.find_field(header, headers.SCHEDULE_NEXT) or headers.find_field(
-            header, headers.SCHEDULER
-        ):
+        if fields.get(headers.SCHEDULE_NEXT) or fields.get(headers.SCHEDULER):
             raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
-        if headers.find_field(header, headers.STREAM_SOURCE):
+        if fields.get(headers.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
 
     def _rollup(self, message: Publish) -> str:
-        value = headers.find_field(message.header, headers.ROLLUP).decode("utf-8", "replace")
+        value = message.fields.get(headers.ROLLUP, b"").decode("utf-8", "replace")
         if not value:
             return ""
         if not self.config.allow_rollup_hdrs or self.config.deny_purge:
@@ -172,7 +174,7 @@ class Judge:
         """The limits, which are looked at last."""
         if (error := self.resources(self._counted_size(message))) is not None:
             raise error
-        if headers.find_field(message.header, headers.TTL) and not accept.ttl_ns:
+        if message.fields.get(headers.TTL) and not accept.ttl_ns:
             raise errors.MESSAGE_TTL_INVALID()
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
             return Accept(accept.message_id, skip=True)
@@ -192,10 +194,10 @@ def _limit(value: int) -> int:
     return value if value > 0 else -1
 
 
-def _time_to_live(header: bytes) -> int:
+def _time_to_live(value: bytes) -> int:
     """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
     try:
-        return parse_ttl_ns(headers.find_field(header, headers.TTL))
+        return parse_ttl_ns(value)
     except ValueError:
         return 0
 

@@ -130,7 +130,7 @@ class Stream:
         self._tokens: dict[str, int] = {}
         # Last sequence and bytes ever appended, at the end of each turn not yet promised.
         self._marks: deque[tuple[int, int]] = deque()
-        self._failure: bytes | None = None
+        self._reported: StoreError | None = None
         self._random = random.Random(context.seed)  # noqa: S311 - spreads subjects, keeps no secret
         self._transform: SubjectMapping | None = None
         self._republish: SubjectMapping | None = None
@@ -271,7 +271,8 @@ class Stream:
         """The slow path: called by `ingest` with a message that needs a closer look."""
         if self._transform is not None:
             subject = self._transform.apply_bytes(subject) or subject
-        message = Publish(subject, headers.clean(header), payload)
+        header = headers.clean(header)
+        message = Publish(subject, header, payload, headers.special_fields(header))
         try:
             verdict = self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
         except errors.ApiError as error:
@@ -413,20 +414,20 @@ class Stream:
 
         A stream in files is then handed to the syncer, which writes it.
         """
-        self._marks.append((self.store.last_seq, self.ingest.appended_bytes))
-        if isinstance(self.store, FileStore):
-            self._release(self.ingest.promised_seq, self._failure)
+        last_seq = self.store.last_seq
+        if self._marks and self._marks[-1][0] == last_seq:
+            self._marks.pop()
+        self._marks.append((last_seq, self.ingest.appended_bytes))
+        if not isinstance(self.store, FileStore):
+            self._release(last_seq)
+        elif self.store.failure is not None:
+            self.failed(self.store.failure)
         else:
-            self._release(self.store.last_seq)
+            self._release(self.ingest.promised_seq)
 
     def synced(self) -> None:
         """The syncer has kept its promise for all that it was given: send the replies."""
         self._release(self.visible_seq)
-
-    def resumed(self) -> None:
-        """There is room on the disk again."""
-        self._failure = None
-        self.context.log.notice(f"JetStream stream '{self.name}' takes messages again")
 
     def _release(self, promised: int, failure: bytes | None = None) -> None:
         while self._marks and self._marks[0][0] <= promised:
@@ -439,10 +440,11 @@ class Stream:
 
     def failed(self, error: StoreError) -> None:
         """Writing or syncing failed: everybody who still waits is told; reading goes on."""
-        if self._failure is None:
-            self.context.log.error(f"JetStream stream '{self.name}' failed: {error}")
-        self._failure = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self._release(self.ingest.promised_seq, self._failure)
+        if self._reported is not error:
+            self._reported = error
+            self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
+        body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
+        self._release(self.ingest.promised_seq, body)
 
     # ---------------------------------------------------------------- time
 

@@ -89,7 +89,6 @@ class StreamKit:
                 stream.store,  # type: ignore[arg-type]
                 on_synced=lambda _store, _round: stream.synced(),
                 on_failure=lambda _store, error: stream.failed(error),
-                on_resumed=lambda _store: stream.resumed(),
                 mode=SyncMode.ALWAYS if stream.waits_for_sync else SyncMode.INTERVAL,
             )
         stream.activate()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from stream_kit import SECOND_NS, StreamKit, frame
 
@@ -117,6 +119,24 @@ def test_failed_sync_is_told_to_all_who_wait_and_reading_goes_on() -> None:
     assert b"10077" in kit.publish("s.1", b"later")
     assert stream.store.get(1).payload == b"kept"
     assert stream.visible_seq == 1
+
+
+def test_full_disk_is_told_and_publishing_goes_on_when_there_is_room() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file")
+    kit.publish("s.1", b"kept")
+    kit.disk.fail("write", error=errno.ENOSPC, times=1000)
+    for _ in range(3):
+        assert b'"err_code":10077' in kit.publish("s.1", b"refused")
+    assert len(stream._marks) == 1
+    kit.disk.clear_faults()
+    kit.clock.advance_ns(2 * SECOND_NS)
+    kit.syncer.tick(kit.clock.monotonic_ns())
+    kit.syncer.run_all()
+    assert kit.publish("s.1", b"taken").startswith(b'{"stream":"S","seq":')
+    assert stream.store.last_message(b"s.1").payload == b"taken"
+    reports = [text for text in kit.server.log.texts("error") if "takes no messages" in text]
+    assert len(reports) == 1
 
 
 def test_no_ack_stream_says_nothing(storage: str) -> None:
