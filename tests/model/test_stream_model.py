@@ -112,6 +112,7 @@ MESSAGES = st.lists(
 CONFIGS = st.fixed_dictionaries(
     {
         "storage": st.sampled_from(["memory", "file"]),
+        "retention": st.sampled_from(["limits", "limits", "interest"]),
         "discard": st.sampled_from(["old", "new"]),
         "max_msgs": st.sampled_from([-1, 4]),
         "max_bytes": st.sampled_from([-1, 300]),
@@ -124,11 +125,19 @@ CONFIGS = st.fixed_dictionaries(
 )
 
 
+class EvenSubjects:
+    """Interest in every other subject."""
+
+    def has_interest(self, subject: bytes) -> bool:
+        return subject[-1] % 2 == 0
+
+
 def run(config: dict[str, Any], messages: list[Any], *, slow: bool) -> tuple[object, ...]:
     """Everything that can be seen of a stream after these messages."""
     kit = StreamKit()
     per_subject = config["discard"] == "new" and config["max_msgs_per_subject"] == 1
     stream = kit.create(discard_new_per_subject=per_subject, **config)
+    stream.interest = EvenSubjects()
     if slow:
         _take_the_slow_path(stream)
     replies = []
@@ -152,6 +161,8 @@ def _take_the_slow_path(stream: Stream) -> None:
     stream.ingest.configure(
         acks=not stream.config.no_ack,
         is_plain=False,
+        waits=stream.waits_for_sync,
+        asks_interest=False,
         discards_new=False,
         discards_new_per_subject=False,
         message_bytes_max=-1,

@@ -24,6 +24,8 @@ cdef class Ingest(Participant):
     cdef bytes busy_body                    # the reply to a message that is one too many
     cdef bint acks                          # publishers get replies
     cdef bint is_plain                      # the configuration allows the fast path at all
+    cdef bint waits                         # for the disk: what waits is bounded
+    cdef bint asks_interest                 # what nobody wants is not kept
     cdef bint discards_new
     cdef bint discards_new_per_subject
     cdef int64_t message_bytes_max          # header and payload; negative: no limit

@@ -50,6 +50,8 @@ class Ingest(Participant):
         *,
         acks: bool,
         is_plain: bool,
+        waits: bool,
+        asks_interest: bool,
         discards_new: bool,
         discards_new_per_subject: bool,
         message_bytes_max: int,

@@ -42,7 +42,7 @@ cdef int take_message(void* target, Message* message) except -1:
 
 
 cdef class Ingest(Participant):
-    """The compiled half of one stream; `stream` has `publish` and `store_failed`."""
+    """The compiled half of one stream; `stream` has `publish`, `is_wanted` and `store_failed`."""
 
     def __init__(self, Router router not None, Account account not None, MessageCore store not None,
                  MessageIds ids not None, bytes ack_prefix not None, bytes busy_body not None,
@@ -65,11 +65,13 @@ cdef class Ingest(Participant):
     def __dealloc__(self):
         buffer_free(&self._last_id)
 
-    def configure(self, *, bint acks, bint is_plain, bint discards_new,
-                  bint discards_new_per_subject, int64_t message_bytes_max):
+    def configure(self, *, bint acks, bint is_plain, bint waits, bint asks_interest,
+                  bint discards_new, bint discards_new_per_subject, int64_t message_bytes_max):
         """What the fast path has to know of the configuration."""
         self.acks = acks
         self.is_plain = is_plain
+        self.waits = waits
+        self.asks_interest = asks_interest
         self.discards_new = discards_new
         self.discards_new_per_subject = discards_new_per_subject
         self.message_bytes_max = message_bytes_max
@@ -88,7 +90,7 @@ cdef class Ingest(Participant):
         cdef uint32_t header_size = <uint32_t>message.header_size
         cdef uint32_t total_size = <uint32_t>message.total_size
         id.size = 0
-        if self._is_full():
+        if self.waits and self._is_full():
             return self._refuse(message)
         if message.total_size > RECORD_MAX or not self.is_plain:
             return self._leave(message)
@@ -107,6 +109,9 @@ cdef class Ingest(Participant):
                 return 1
             if not self.ids.has_room(id.size):
                 return self._refuse(message)
+        if self.asks_interest and not self.stream.is_wanted(
+                message.subject[:message.subject_size]):
+            return self._leave(message)
         try:
             seq = self._append(message.subject, message.subject_size, message.body, header_size,
                                total_size, &id, 0)

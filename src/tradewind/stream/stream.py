@@ -142,7 +142,7 @@ class Stream:
             lambda: self.visible_seq,
             context.direct_bytes_max,
         )
-        self._judge = Judge(self.config, store, self.ids, context.resources, self._is_wanted)
+        self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._configure()
 
     # ---------------------------------------------------------------- life
@@ -237,8 +237,9 @@ class Stream:
             is_plain=not config.sealed
             and config.subject_transform is None
             and config.republish is None
-            and config.mirror is None
-            and config.retention is not RetentionPolicy.INTEREST,
+            and config.mirror is None,
+            waits=self.waits_for_sync,
+            asks_interest=config.retention is RetentionPolicy.INTEREST,
             discards_new=config.discard is DiscardPolicy.NEW,
             discards_new_per_subject=config.discard_new_per_subject,
             message_bytes_max=config.max_msg_size if config.max_msg_size > 0 else -1,
@@ -326,7 +327,8 @@ class Stream:
         header = headers.add_fields(message.header, fields)
         self.ingest.send_copy(seq, target, b"", header, payload)
 
-    def _is_wanted(self, subject: bytes) -> bool:
+    def is_wanted(self, subject: bytes) -> bool:
+        """Whether anybody would get a message of this subject, where that matters."""
         return self.interest is not None and self.interest.has_interest(subject)
 
     def error_body(self, error: errors.ApiError) -> bytes:
