@@ -6,6 +6,7 @@ over all I/O steps with many outcomes of a power failure at each. Equal disks ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,12 +24,14 @@ from store_workloads import (
     record_bytes,
 )
 from tradewind.errors import StoreError
+from tradewind.store import s2
 from tradewind.store.contract import StoredMessage
 from tradewind.store.filestore import FileStore
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 Content = dict[int, StoredMessage]
 PROBE = b"probe.subject"
+ERASED_BYTES_MIN = 20  # a shorter payload may be found anywhere
 DELETED_LISTED_MAX = 1000
 
 
@@ -40,6 +43,7 @@ class Outcome:
     last_seq: int = 0
     problems: list[str] = field(default_factory=list)
     recoveries_cut: int = 0
+    on_disk: bytes = b""  # what all files held before they were opened
 
 
 def digest_of(disk: SimulatedDisk, circumstances: str = "") -> bytes:
@@ -49,6 +53,15 @@ def digest_of(disk: SimulatedDisk, circumstances: str = "") -> bytes:
         key.update(f"{path} {-1 if content is None else len(content)} ".encode())
         key.update(content or b"")
     return key.digest()
+
+
+def bytes_on(disk: SimulatedDisk) -> bytes:
+    """The content of all block files and of copies of them, uncompressed."""
+    found = []
+    for path, data in disk.snapshot_tree().items():
+        if data is not None and "/msgs/" in path and ".blk" in path:
+            found.append(s2.salvage_block(data)[0] if s2.is_compressed(data[:24]) else data)
+    return b"".join(found)
 
 
 def content_of(store: FileStore) -> Content:
@@ -88,7 +101,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
 
 def examine(disk: SimulatedDisk, workload: Workload, now_ns: int, *, deep: bool) -> Outcome:
     """Open a crashed disk and try everything; `deep` also cuts the recovery off at each step."""
-    outcome = Outcome()
+    outcome = Outcome(on_disk=bytes_on(disk))
     before = disk.crash_keeping_unsynced() if deep else None
     try:
         _examine(disk, workload, now_ns, outcome)
@@ -186,7 +199,21 @@ def judge(ledger: Ledger, outcome: Outcome) -> list[str]:
             break
         if seq not in found and seq not in promised_gone and not may_be_gone(ledger, found, seq):
             problems.append(f"message {seq} is lost")
-    return problems
+    return problems + erased_problems(ledger, outcome.on_disk)
+
+
+def erased_problems(ledger: Ledger, on_disk: bytes) -> list[str]:
+    """Messages that were to be erased and can still be read from the disk."""
+    removals = list(ledger.gone.items())[: ledger.promised_erased]
+    payloads = Counter(message.payload for message in ledger.messages.values())
+    return [
+        f"message {seq} is not erased"
+        for seq, removal in removals
+        if removal.erase
+        and len(payload := ledger.messages[seq].payload) >= ERASED_BYTES_MIN
+        and payloads[payload] == 1
+        and payload in on_disk
+    ]
 
 
 def may_be_gone(ledger: Ledger, found: Content, seq: int) -> bool:

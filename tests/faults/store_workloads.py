@@ -76,7 +76,8 @@ class Ledger:
     """What the workload has done so far, and how much of it was promised to last.
 
     `gone` has every removal that was begun, in order; the first `promised_gone` of them and all
-    sequences up to `promised_seq` were made durable, as far as the store says.
+    sequences up to `promised_seq` were made durable, as far as the store says. What was to be
+    erased among the first `promised_erased` is on no disk any more.
     """
 
     limits: StoreLimits
@@ -84,6 +85,7 @@ class Ledger:
     last_seq: int = 0
     promised_seq: int = 0
     promised_gone: int = 0
+    promised_erased: int = 0
     messages: dict[int, StoredMessage] = field(default_factory=dict)
     live: dict[int, StoredMessage] = field(default_factory=dict)
     gone: dict[int, Removal] = field(default_factory=dict)
@@ -281,6 +283,7 @@ class Run:
             commit = self.store.begin_commit()
             if commit is None:
                 self.ledger.promise(last_seq, gone)
+                self.ledger.promised_erased = gone
             else:
                 self._commit = commit, last_seq, gone
 
@@ -345,6 +348,13 @@ LIMITS = (
     StoreLimits(msgs_max=8, bytes_max=900, age_max_ns=60 * SECOND_NS, subject_msgs_max=3),
     StoreLimits(msgs_max=4, bytes_max=600, subject_msgs_max=2, discard_new=True),
 )
+# Whether blocks are compressed, and from which size on they are compacted.
+REWRITING = (
+    (),
+    (("compact_bytes_min", 60),),
+    (("compresses", True),),
+    (("compresses", True), ("compact_bytes_min", 60)),
+)
 HEADER = b"NATS/1.0\r\nKey: value\r\n\r\n"
 
 
@@ -378,7 +388,8 @@ def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False
         steps += random.choice(makers)(random)
     if random.random() < 0.5:
         steps.append(("commit",))
-    return Workload(f"random {seed}", tuple(steps), limits, block_bytes_max)
+    rewriting = random.choice(REWRITING)
+    return Workload(f"random {seed}", tuple(steps), limits, block_bytes_max, rewriting)
 
 
 def _stores(random: Random) -> list[Step]:
@@ -415,6 +426,44 @@ def committed_stores(*messages: tuple[bytes, int]) -> tuple[Step, ...]:
         for subject, size in messages
         for step in (store_step(b"x" * size, subject), ("commit",))
     )
+
+
+def rewriting_workloads() -> Iterator[Workload]:
+    """Stories of blocks that are written anew."""
+    commit, begin, finish = ("commit",), ("begin",), ("finish",)
+    messages = tuple(store_step(b"%02d" % n + b"text " * 12 + b"%02d" % n) for n in range(14))
+    compress = (("compresses", True),)
+    yield Workload(
+        "blocks are compressed while others follow",
+        (*messages[:5], begin, *messages[5:9], finish, begin, *messages[9:], finish, commit),
+        settings=compress,
+    )
+    erase = tuple(("remove", place, True) for place in (0.0, 0.4, 0.99))
+    for name, settings in (("plain", ()), ("compressed", compress)):
+        yield Workload(
+            f"messages of {name} blocks are erased",
+            (*messages[:12], commit, *erase, begin, messages[12], finish, commit, messages[13]),
+            settings=settings,
+        )
+        yield Workload(
+            f"{name} blocks are compacted while messages come and go",
+            (
+                *messages,
+                commit,
+                *[("remove", 0.3, False), ("remove", 0.9, True)] * 3,
+                begin,
+                *[("remove", 0.5, False)] * 3,
+                finish,
+                *messages[:4],
+                begin,
+                *[("remove", 0.99, False)] * 3,
+                finish,
+                commit,
+                ("remove", 0.0, False),
+                commit,
+            ),
+            settings=(*settings, ("compact_bytes_min", 60)),
+        )
 
 
 def scripted_workloads() -> Iterator[Workload]:
@@ -463,6 +512,7 @@ def scripted_workloads() -> Iterator[Workload]:
         StoreLimits(bytes_max=534, subject_msgs_max=1),
         5000,
     )
+    yield from rewriting_workloads()
     yield Workload(
         "compaction into the future",
         (*fill, ("compact", 1.5), commit, message, commit, ("skip", 70_000), message, commit),
