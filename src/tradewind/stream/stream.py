@@ -142,6 +142,8 @@ class Stream:
             lambda: self.visible_seq,
             context.direct_bytes_max,
         )
+        # The store if acknowledged means synced.
+        self._synced_store: FileStore | None = None
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._configure()
 
@@ -227,6 +229,9 @@ class Stream:
 
     def _configure(self) -> None:
         config = self.config
+        self._synced_store = None
+        if isinstance(self.store, FileStore) and self.context.syncs:
+            self._synced_store = None if config.persist_mode is PersistMode.ASYNC else self.store
         self._transform = self._republish = None
         if (mapping := config.subject_transform) is not None:
             self._transform = self._mapping(mapping.src, mapping.dest)
@@ -396,36 +401,37 @@ class Stream:
     # ---------------------------------------------------------------- turns
 
     @property
-    def waits_for_sync(self) -> bool:
-        """Whether an acknowledgement means that the message is synced."""
-        return (
-            self.context.syncs
-            and isinstance(self.store, FileStore)
-            and self.config.persist_mode is not PersistMode.ASYNC
-        )
-
-    @property
     def visible_seq(self) -> int:
         """Up to here consumers and readers may see messages."""
-        if self.waits_for_sync:
-            return cast(FileStore, self.store).synced_seq
+        if self._synced_store is not None:
+            return self._synced_store.synced_seq
         return self.store.last_seq
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """Whether an acknowledgement means that the message is synced."""
+        return self._synced_store is not None
 
     def flush(self) -> None:
         """The end of a turn in which something changed: send what need not wait.
 
         A stream in files is then handed to the syncer, which writes it.
         """
+        store = self.store
+        if not isinstance(store, FileStore):
+            self.ingest.release(store.last_seq)
+        elif store.failure is not None:
+            self.failed(store.failure)
+        elif self._synced_store is not None:
+            self._mark_turn()
+            self.ingest.release(self.ingest.promised_seq)
+
+    def _mark_turn(self) -> None:
+        """Remember how much was appended up to now, to know later what still waits."""
         last_seq = self.store.last_seq
         if self._marks and self._marks[-1][0] == last_seq:
             self._marks.pop()
         self._marks.append((last_seq, self.ingest.appended_bytes))
-        if not isinstance(self.store, FileStore):
-            self._release(last_seq)
-        elif self.store.failure is not None:
-            self.failed(self.store.failure)
-        else:
-            self._release(self.ingest.promised_seq)
 
     def synced(self) -> None:
         """The syncer has kept its promise for all that it was given: send the replies."""
@@ -453,14 +459,16 @@ class Stream:
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do (monotonic); 0: never."""
-        due_ns = [self.direct.next_deadline_ns] if self.direct.next_deadline_ns else []
-        # Late is soon enough for ids: their time is looked at whenever one is found.
-        ages_ns = [self.ids.next_expiry_ns + IDS_LATE_NS] if self.ids.count else []
-        if (expiry_ns := self.store.next_expiry_ns()) is not None:
-            ages_ns.append(expiry_ns)
-        if ages_ns:
-            due_ns.append(self.turn.monotonic_ns + max(min(ages_ns) - self.turn.now_ns, 0))
-        return min(due_ns, default=0)
+        age_ns = self.store.next_expiry_ns()
+        if self.ids.count:
+            # Late is soon enough for ids: their time is looked at whenever one is found.
+            id_ns = self.ids.next_expiry_ns + IDS_LATE_NS
+            age_ns = id_ns if age_ns is None else min(age_ns, id_ns)
+        direct_ns = self.direct.next_deadline_ns
+        if age_ns is None:
+            return direct_ns
+        due_ns = self.turn.monotonic_ns + max(age_ns - self.turn.now_ns, 0)
+        return min(due_ns, direct_ns) if direct_ns else due_ns
 
     def tick(self, now_ns: int) -> None:
         """Forget what is too old; in steps, so that nobody waits for it."""
