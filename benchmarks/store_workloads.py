@@ -7,29 +7,33 @@ time; on a busy machine only the first can be compared.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 from benchmarks.micro import message_probes
 from benchmarks.procfs import own_cpu_s, parse_status_kib
+from tradewind.clock import SystemClock
+from tradewind.errors import StoreError
+from tradewind.server.syncer import SYNC_THREADS, ThreadedSyncer
 from tradewind.store.block import Block
-from tradewind.store.commit import Commit
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
 from tradewind.store.scan import recover_block
 from tradewind.store.subject_index import SubjectIndex
+from tradewind.store.syncer import SyncTarget
 
 Figures = dict[str, float]
 NOW_NS = 1_700_000_000_000_000_000
 FLUSH_EVERY = 1000
 WARM_UP_SHARE = 20
+UNSYNCED_MAX = 200_000
+CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
@@ -323,67 +327,95 @@ def remove_random(task: Task) -> Figures:
 
 
 def durable(task: Task) -> Figures:
-    """Group commit in a worker thread, against bare fdatasync of the same record.
+    """Group commit through the syncer of the server, against bare fdatasync of the same record.
 
     The two take turns, because what a sync costs depends on what else the disk has to do.
     """
-    rate, in_commit = _durable_rate(task)
-    grouped, bare = _durable_latencies(task, task.count(2000))
+    return asyncio.run(_durable(task))
+
+
+async def _durable(task: Task) -> Figures:
+    one, many = task.count(2_000_000), task.count(400_000)
+    rate, in_commit = await _durable_rate(task, 1, one)
+    shared_rate, _ = await _durable_rate(task, 16, many)
+    one_thread_rate, _ = await _durable_rate(task, 16, many, threads=1)
+    grouped, bare = await _durable_latencies(task, task.count(2000))
     return {
         "window unlimited, thousand messages/s": rate / 1e3,
         "messages in a commit": in_commit,
+        "16 streams, 64 messages at a time, thousand messages/s": shared_rate / 1e3,
+        "the same with one sync thread": one_thread_rate / 1e3,
+        "window 1, messages/s": 1 / statistics.mean(grouped),
+        "bare pwrite and fdatasync, records/s": 1 / statistics.mean(bare),
         "window 1, median us": statistics.median(grouped) * 1e6,
         "bare pwrite and fdatasync, median us": statistics.median(bare) * 1e6,
     }
 
 
-def _durable_rate(task: Task) -> tuple[float, float]:
-    store, subjects = task.open("RATE"), subject_names(16)
-    total, commits = task.count(2_000_000), 0
+class _Durable:
+    """Stores under a syncer, and how far their promises have come."""
+
+    def __init__(self, stores: list[FileStore], threads: int = SYNC_THREADS) -> None:
+        self.stores = stores
+        self.progress = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.syncer = ThreadedSyncer(loop, CLOCK, threads=threads, after_batch=self.progress.set)
+        for store in stores:
+            self.syncer.attach(store, on_synced=self._kept, on_failure=self._failed)
+
+    def _kept(self, _: SyncTarget, __: int) -> None:
+        """`synced_seq` of the store says it too."""
+
+    def _failed(self, _: SyncTarget, error: StoreError) -> None:
+        raise error
+
+    async def turn(self, *, waits: bool = True) -> None:
+        """End a turn in which the stores had messages, and wait until some are synced."""
+        self.progress.clear()
+        now_ns = CLOCK.monotonic_ns()
+        for store in self.stores:
+            self.syncer.mark_dirty(store, now_ns)
+        self.syncer.end_turn(now_ns)
+        await (self.progress.wait() if waits else asyncio.sleep(0))
+
+
+async def _durable_rate(
+    task: Task, streams: int, total: int, threads: int = SYNC_THREADS
+) -> tuple[float, float]:
+    """One stream takes all that it can; several get 64 messages each, when theirs are synced."""
+    stores = [task.open(f"RATE-{streams}-{threads}-{number}") for number in range(streams)]
+    durable, subjects = _Durable(stores, threads), subject_names(16)
     started_s = time.perf_counter()
-    while store.synced_seq < total:
-        commit = store.begin_commit()
-        worker = None
-        if commit is not None:
-            worker = threading.Thread(target=commit.run)
-            worker.start()
-            commits += 1
-        while store.last_seq < total and (worker is None or worker.is_alive()):
-            message_probes.append(store, subjects, b"x" * 128, 256, 0, NOW_NS)
-            if worker is None:
-                break
-        if worker is not None and commit is not None:
-            worker.join()
-            store.finish_commit(commit)
+    while sum(store.synced_seq for store in stores) < total:
+        for store in stores:
+            if streams > 1 and store.last_seq > store.synced_seq:
+                continue
+            if store.last_seq < total // streams + 1:
+                count = 1024 if streams == 1 else 64
+                message_probes.append(store, subjects, b"x" * 128, count, 0, NOW_NS)
+        unsynced = sum(store.last_seq - store.synced_seq for store in stores)
+        await durable.turn(waits=streams > 1 or unsynced > UNSYNCED_MAX)
     elapsed_s = time.perf_counter() - started_s
-    return store.last_seq / elapsed_s, store.last_seq / commits
+    durable.syncer.stop()
+    synced = sum(store.synced_seq for store in stores)
+    return synced / elapsed_s, synced / durable.syncer.statistics.commits
 
 
-def _durable_latencies(task: Task, count: int) -> tuple[list[float], list[float]]:
+async def _durable_latencies(task: Task, count: int) -> tuple[list[float], list[float]]:
     store, grouped, bare = task.open("ONE"), [], []
-    waiting: SimpleQueue[Commit | None] = SimpleQueue()
-    done: SimpleQueue[Commit] = SimpleQueue()
-
-    def work() -> None:
-        while (commit := waiting.get()) is not None:
-            commit.run()
-            done.put(commit)
-
-    worker = threading.Thread(target=work)
-    worker.start()
+    durable = _Durable([store])
     descriptor = os.open(f"{task.folder}/bare", os.O_WRONLY | os.O_CREAT, 0o600)
     for number in range(count):
         with Watch() as watch:
             store.store(b"orders.1", b"", b"x" * 128, NOW_NS)
-            waiting.put(store.begin_commit())
-            store.finish_commit(done.get())
+            while store.synced_seq < store.last_seq:
+                await durable.turn()
         grouped.append(watch.wall_s)
         with Watch() as watch:
             os.pwrite(descriptor, b"x" * 166, number * 166)
             os.fdatasync(descriptor)
         bare.append(watch.wall_s)
-    waiting.put(None)
-    worker.join()
+    durable.syncer.stop()
     os.close(descriptor)
     return grouped, bare
 

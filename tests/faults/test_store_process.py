@@ -87,7 +87,7 @@ def can_mount() -> bool:
 def test_full_disk_stops_streams_until_there_is_room(tmp_path: Path) -> None:
     promises: dict[str, Promises] = {}
     mount = f"mount -t tmpfs -o size=2m tmpfs '{tmp_path}'"
-    arguments = ("--streams", "A", "--ballast", "1300000")
+    arguments = ("--streams", "A,LIMITED", "--ballast", "1300000")
     with Child(tmp_path, 1, *arguments, wrap=mount) as child:
         assert follow(child, promises, ("failed", "A"))[2] == "DiskFull"
         child.tell("free")

@@ -26,6 +26,7 @@ class Commit:
     last_seq: int
     position: tuple[int, int]  # block number and offset up to which everything is covered
     marked: tuple[int, int] = (0, 0)  # what the marks in these bytes say is synced
+    floor: int = 0  # all sequences below are gone, and these bytes say so
     files: list[DiskFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)

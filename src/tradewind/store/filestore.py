@@ -7,7 +7,8 @@ it durable. What was appended is promised only when `synced_seq` has reached it.
 Order rules, which every crash test checks
 - a block's name is durable before anything in it is promised;
 - a tombstone is durable before the block with the deleted record goes, because blocks go one commit
-  later at the earliest, one at a time and oldest first: no message comes back because a file did;
+  later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
+  them: no message comes back because a file did;
 - `index.db` exists only while the store is closed. It is removed, durably, before the first change.
 
 The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
@@ -190,6 +191,7 @@ class FileStore(MessageStore):
         self.flush()
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
+        commit.floor = self.said_floor
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         self._pinned = [file for file in self._unsynced.values() if file.needs_sync]
         for file in self._pinned:
@@ -224,9 +226,23 @@ class FileStore(MessageStore):
         self._durable_mark = max(self._durable_mark, commit.marked)
         with self._changing():
             self.rewriter.finish()
-        if self._trash and commit.marked >= self._trash[0][0]:
-            self._remove_blocks(self._trash.pop(0)[1])
+        self._empty_trash(commit)
         self._mark_synced()
+
+    def _empty_trash(self, commit: Commit) -> None:
+        """Remove blocks that nobody needs, oldest first.
+
+        One at a time, for names may reach the disk in any order, and a block may hold tombstones
+        for another. Below a floor that is on disk no tombstone is needed: all of them go at once.
+        """
+        is_first = True
+        while self._trash and commit.marked >= self._trash[0][0]:
+            blocks = self._trash[0][1]
+            if not is_first and any(block.last_seq >= commit.floor for block in blocks):
+                return
+            is_first = False
+            del self._trash[0]
+            self._remove_blocks(blocks)
 
     def _remove_blocks(self, blocks: list[Block]) -> None:
         with self._changing():

@@ -42,7 +42,8 @@ cdef class MessageCore:
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
     cdef public bint read_only              # `check_writable` says why
     cdef uint64_t limit_floor               # all below were removed by a limit, from the front
-    cdef uint64_t said_floor                # ... and a mark in a block that stays says so
+    cdef readonly uint64_t said_floor       # ... and a mark in a block that stays says so
+    cdef bint blocks_went                   # since the floor was said
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays
     cdef uint64_t said_last_seq             # last_seq has a tombstone ...
     cdef uint32_t said_last_block           # ... in this block, or is live

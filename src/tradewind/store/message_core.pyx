@@ -506,12 +506,19 @@ cdef class MessageCore:
         return 0
 
     def say_floor(self):
-        """Write down what limits have removed from the front; see the top of this module."""
-        if self.limit_floor <= self.said_floor or not self.blocks:
+        """Write down what limits have removed from the front; see the top of this module.
+
+        When blocks went, all that is gone from the front: then their files may go in any order.
+        """
+        cdef uint64_t floor = self.limit_floor
+        if self.blocks_went:
+            floor = max(floor, self.first_seq)
+        if floor <= self.said_floor or not self.blocks:
             return
         self.prepare_room(RECORD_MIN, self.last_seq)
-        self.append_own_mark(MARK_FLOOR, self.limit_floor)
-        self.said_floor = self.limit_floor
+        self.append_own_mark(MARK_FLOOR, floor)
+        self.said_floor = floor
+        self.blocks_went = False
 
     cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
         """A record with sequence 0, which the official server passes over; see layout.py."""
@@ -560,6 +567,7 @@ cdef class MessageCore:
         """A block that nobody needs goes, but not what it alone may have said."""
         self.say_last()
         self.said_floor = 0
+        self.blocks_went = True
         self.blocks.remove(block)
         self.block_dropped(block)
         return 0

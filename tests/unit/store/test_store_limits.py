@@ -12,6 +12,8 @@ from store_kit import KINDS, StoreMaker, put, sequences
 from model.store_model import ModelStore
 from tradewind.store.contract import DiscardedError, StoreLimits, SubjectState
 from tradewind.store.messages import MessageStore
+from tradewind.store.recover import open_store
+from tradewind.testing.disk import SimulatedDisk
 
 
 @pytest.fixture(params=KINDS)
@@ -241,3 +243,24 @@ def test_full_subject_refuses_if_it_is_told_to(make: StoreMaker) -> None:
     assert refusal(store, b"a", 0, 0, per_subject=True) == full
     assert refusal(store, b"b", 0, 0, per_subject=True) == ""
     assert refusal(store, b"a", 0, 0) == ""
+
+
+@pytest.mark.parametrize("by_limit", [True, False], ids=["limit", "removal"])
+def test_blocks_go_as_fast_as_they_come(by_limit: bool) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/disk/S", sync=True)
+    limits = StoreLimits(msgs_max=20 if by_limit else 0)
+    store, _ = open_store(disk, "/disk/S", "S", limits, now_ns=0, block_bytes_max=500)
+    most = 0
+    for _ in range(40):
+        for seq in put(store, *[b"a"] * 60, payload=b"x" * 50):
+            if not by_limit and seq > 20:
+                store.remove(seq - 20)
+        commit = store.begin_commit()
+        assert commit is not None
+        commit.run()
+        store.finish_commit(commit)
+        most = max(most, len(disk.list_directory("/disk/S/msgs")))
+    # What came during three commits, with its tombstones; never all that ever was.
+    assert most < 100
+    store.verify()
