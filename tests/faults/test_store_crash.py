@@ -45,7 +45,7 @@ def test_every_power_failure_of_a_random_workload_is_survived(seed: int) -> None
     assert count.states > 50
 
 
-@pytest.mark.parametrize("seed", range(200, 208))
+@pytest.mark.parametrize("seed", [67, *range(200, 207)])
 def test_power_failures_around_a_change_of_the_limits_are_survived(seed: int) -> None:
     workload = random_workload(seed, changes_limits=True)
     assert any(name == "limits" for name, *_ in workload.steps)

@@ -229,10 +229,10 @@ cdef class MessageCore:
 
     def drop_below(self, uint64_t floor):
         """A floor mark on disk says that everything below it is removed; nothing is written."""
+        self.said_floor = floor     # first: the block that says so may go on the way
         while self.msgs and self.first_seq < floor:
             self.forget_message(self.first_seq, False)
         self.limit_floor = max(self.limit_floor, floor)
-        self.said_floor = floor
 
     def forget(self, uint64_t seq):
         """A tombstone on disk says that a message is deleted; nothing is written."""
