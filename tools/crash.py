@@ -30,7 +30,7 @@ from store_damage import damage_seed
 from store_process_kit import Cycles
 from store_verdict import Count, Explorer
 
-from store_workloads import Step, Workload, random_workload, scripted_workloads
+from store_workloads import Step, Workload, random_workload, scripted_workloads, with_rewrites
 
 WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
@@ -61,7 +61,8 @@ def workload_of(seed: int) -> Workload:
     if seed % SCRIPTED_SHARE == 0:
         return scripted[seed // SCRIPTED_SHARE % len(scripted)]
     length = WORKLOAD_LENGTHS[seed % len(WORKLOAD_LENGTHS)]
-    return random_workload(seed, length, changes_limits=seed % 2 == 1)
+    workload = random_workload(seed, length, changes_limits=seed % 2 == 1)
+    return with_rewrites(workload, seed // 4) if seed % 4 < 2 else workload
 
 
 def explored(workload: Workload, seed: int) -> Count:

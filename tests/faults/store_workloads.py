@@ -392,6 +392,13 @@ def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False
     return Workload(f"random {seed}", tuple(steps), limits, block_bytes_max, rewriting)
 
 
+def with_rewrites(workload: Workload, seed: int) -> Workload:
+    """The same in a store that compresses or compacts its blocks, or does both."""
+    compact_bytes_min = 100 if seed % 3 else 1 << 20
+    settings = (("compresses", seed % 2 == 0), ("compact_bytes_min", compact_bytes_min))
+    return replace(workload, settings=settings)
+
+
 def _stores(random: Random) -> list[Step]:
     return [_store(random) for _ in range(random.choice((1, 1, 2, 5)))]
 

@@ -18,6 +18,7 @@ from store_workloads import (
     open_workload,
     random_workload,
     scripted_workloads,
+    with_rewrites,
 )
 from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 
@@ -25,7 +26,7 @@ SCRIPTED = list(scripted_workloads())
 scripted = pytest.mark.parametrize("workload", SCRIPTED, ids=lambda workload: workload.name)
 
 
-def explored(workload: Workload, *, seeds: int, seed: int = 1, cut_share: int = 6) -> Count:
+def explored(workload: Workload, *, seeds: int, seed: int = 1, cut_share: int = 12) -> Count:
     count = Count()
     Explorer(workload, seeds=seeds, cut_share=cut_share, count=count).run(seed)
     return count
@@ -50,6 +51,12 @@ def test_power_failures_around_a_change_of_the_limits_are_survived(seed: int) ->
     workload = random_workload(seed, changes_limits=True)
     assert any(name == "limits" for name, *_ in workload.steps)
     count = explored(workload, seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
+
+
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_power_failures_while_blocks_are_rewritten_are_survived(seed: int) -> None:
+    count = explored(with_rewrites(random_workload(seed), seed), seeds=3, seed=seed)
     assert not count.failures, count.failures[:3]
 
 
