@@ -8,7 +8,7 @@ from typing import Any
 from harness import RawClient, ServerProcess
 
 # The servers that tests of JetStream run on.
-JETSTREAM_KINDS = ["official"]
+JETSTREAM_KINDS = ["official", "tradewind"]
 INBOX = "answers"
 PREFIX = "$JS.API."
 

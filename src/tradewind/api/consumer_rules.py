@@ -59,7 +59,6 @@ _INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _EXPLICIT: Final = (AckPolicy.EXPLICIT, AckPolicy.FLOW_CONTROL)
 # Valid settings that this version cannot carry out yet, with when they are meant.
 UNSUPPORTED_FIELDS: Final[Mapping[str, Callable[[ConsumerConfig], bool]]] = {
-    "priority_groups": lambda config: bool(config.priority_groups),
     "ack_policy flow_control": lambda config: config.ack_policy is AckPolicy.FLOW_CONTROL,
 }
 

@@ -46,7 +46,6 @@ UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
     "mirror": "mirrors",
     "sources": "sources",
     "subject_delete_marker_ttl": "delete markers",
-    "allow_msg_ttl": "time to live of messages",
     "allow_msg_counter": "counters",
     "allow_atomic": "atomic batches",
     "allow_msg_schedules": "scheduled messages",

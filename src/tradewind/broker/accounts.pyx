@@ -86,6 +86,11 @@ cdef class Account:
         """Number of client subscriptions; the server's own are not counted."""
         return self.sublist.count - len(self._internal)
 
+    @property
+    def subscription_changes(self):
+        """A number that is another one after each subscription that came or went."""
+        return self.sublist.inserts + self.sublist.removes
+
     def has_interest(self, str subject not None):
         """Whether anybody would receive a message on this subject."""
         return self.sublist.has_interest(subject.encode())

@@ -47,6 +47,8 @@ from tradewind.consumer.starts import (
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.messages import MessageStore
 
+# What a configuration may name, and nobody can reach.
+COUNT_MAX: Final = 2**32 - 1
 INACTIVE_DEFAULT_NS: Final = 5_000_000_000
 # Added to a configured threshold, as the official server does (with some chance).
 INACTIVE_SLACK_NS: Final = 100_000_000
@@ -158,7 +160,7 @@ class Consumer(Delivery):
         """What may change in the life of a consumer."""
         self.config = config
         acknowledges = config.ack_policy != AckPolicy.NONE
-        self.max_ack_pending = max(config.max_ack_pending, 0) if acknowledges else 0
+        self.max_ack_pending = min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
         self.headers_only = config.headers_only
         self._sample_percent = int(config.sample_freq.rstrip("%") or 0)
         self.samples = self._sample_percent > 0
@@ -551,7 +553,7 @@ def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:
 
 def _new_pulls(config: ConsumerConfig) -> Pulls:
     prioritized = config.priority_policy == PriorityPolicy.PRIORITIZED
-    return Pulls(max(config.max_waiting, 1), prioritized)
+    return Pulls(min(max(config.max_waiting, 1), COUNT_MAX), prioritized)
 
 
 def _inactive_threshold_ns(config: ConsumerConfig) -> int:

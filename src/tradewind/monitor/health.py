@@ -62,9 +62,9 @@ class HealthRegistry:
         if not problems:
             return OK, Health(status="ok")
         status = max(problem.status for problem in problems)
-        word = "unavailable" if status == UNAVAILABLE else "error"
         if not options.details:
             first = next(problem for problem in problems if problem.status == status)
+            word = "error" if status == BAD_REQUEST else "unavailable"
             return status, Health(status=word, error=first.text)
         errors = [
             HealthError(
@@ -76,4 +76,5 @@ class HealthRegistry:
             )
             for problem in problems
         ]
+        word = "unavailable" if status == UNAVAILABLE else "error"
         return status, Health(status=word, errors=errors)

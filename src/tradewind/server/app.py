@@ -23,12 +23,14 @@ from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.http import MonitorServer
+from tradewind.monitor.jetstream import JetStreamMonitor
 from tradewind.monitor.system import SystemServices
 from tradewind.nkeys import create_server_id
 from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
 from tradewind.server.files import PortsFile, write_pid_file
+from tradewind.server.jetstream import RunningJetStream, start_jetstream
 from tradewind.server.listener import Listener, WebSocketListener, bind
 from tradewind.server.logs import Log
 from tradewind.server.reload import describe_changes
@@ -72,6 +74,7 @@ class Server:
         self._monitor_urls: list[str] = []
         self._ports_file: PortsFile | None = None
         self._stopping = False
+        self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
         self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
@@ -128,10 +131,14 @@ class Server:
             if self.options.pid_file:
                 write_pid_file(self.options.pid_file)
             await self._start_monitors()
+            if self.options.jetstream.enabled:
+                self._start_jetstream()
             self._start_websocket()
             self._start_listener()
         except BaseException:
             await self._close_listeners()
+            if self.jetstream is not None:
+                await self.jetstream.stop()
             raise
         self.system.start()
         self.broker.observers.append(self.system)
@@ -139,6 +146,15 @@ class Server:
         self._schedule_timer()
         self.log.notice("Server is ready")
         self._write_ports_file()
+
+    def _start_jetstream(self) -> None:
+        self.jetstream = start_jetstream(
+            self.broker, self.log, self.options.jetstream, self.turn_needed
+        )
+        monitor = JetStreamMonitor(self.jetstream.engine)
+        self.view.jetstream = monitor
+        self.view.health.add(monitor.health)
+        self.view.add_metrics(monitor.families)
 
     def _start_listener(self) -> None:
         options = self.options
@@ -248,6 +264,8 @@ class Server:
         if self._lame_duck_task is not None and self._lame_duck_task is not asyncio.current_task():
             self._lame_duck_task.cancel()
         await self._close_listeners()
+        if self.jetstream is not None:
+            await self.jetstream.stop()
         self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
         self.turn_now()
         self.system.stop()
@@ -360,6 +378,8 @@ class Server:
             options, gates, account_limits(options), identities_changed=identities_changed
         )
         self.system.start()
+        if self.jetstream is not None:
+            self.jetstream.reload(options)
         for change in changes:
             self.log.notice(f"Reloaded: {change}")
         self.log.notice(f"Reloaded server configuration ({options.config_digest})")

@@ -28,5 +28,3 @@ def log_start(
         log.warn(notice)
     if options.config_file:
         log.notice(f"Using configuration file: {options.config_file} ({options.config_digest})")
-    if options.jetstream.enabled:
-        log.warn("JetStream is configured, but this version has no streams yet")

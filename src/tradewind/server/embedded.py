@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from os import PathLike, fspath
 from typing import Any
 
 from tradewind.errors import ConfigError, ServerStartError
-from tradewind.options import ServerOptions
+from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.app import Server as RunningServer
 from tradewind.server.config.load import load_config_file
 from tradewind.server.logs import Log, open_log
@@ -37,7 +38,22 @@ def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOpti
             raise ConfigError(f"unknown setting {name!r}{hint}")
     if settings.get("port") == 0:
         settings = {**settings, "port": -1}
+    if "jetstream" in settings:
+        settings = {**settings, "jetstream": _jetstream(settings["jetstream"], base.jetstream)}
     return replace(base, **settings)
+
+
+def _jetstream(wanted: object, base: JetStreamOptions) -> JetStreamOptions:
+    """True, a folder, or all the options."""
+    if isinstance(wanted, JetStreamOptions):
+        return wanted
+    if isinstance(wanted, bool):
+        return replace(base, enabled=wanted)
+    if isinstance(wanted, str | PathLike):
+        return replace(base, enabled=True, store_dir=fspath(wanted))
+    raise ConfigError(
+        f"jetstream is {wanted!r}, it must be true, false, a folder or JetStreamOptions"
+    )
 
 
 class NullSink:
@@ -62,7 +78,7 @@ class Server(RunningServer):
 
     Keyword arguments are the names of `tradewind.options.ServerOptions`; `config` is the
     path of a configuration file that they override. Without any it listens on a free port of
-    127.0.0.1 and logs nothing; `log=True` logs to stderr.
+    127.0.0.1 and logs nothing; `log=True` logs to stderr. `jetstream="folder"` keeps streams there.
     """
 
     def __init__(self, config: str | None = None, *, log: bool = False, **settings: Any) -> None:

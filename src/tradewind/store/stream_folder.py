@@ -33,6 +33,7 @@ from tradewind.store.layout import (
     JETSTREAM_FOLDER,
     MESSAGES_FOLDER,
     META_SUM_FILE,
+    NAME_BYTES_MAX,
     NEW_MESSAGES_FOLDER,
     STREAMS_FOLDER,
     account_name_problem,
@@ -238,7 +239,9 @@ class StreamFolder:
 
     @property
     def _retired(self) -> str:
-        return f"{self.path.rpartition('/')[0]}/.{self.stream}"
+        # The dot must not make the name too long for the file system.
+        name = self.stream.encode()[: NAME_BYTES_MAX - 1].decode(errors="ignore")
+        return f"{self.path.rpartition('/')[0]}/.{name}"
 
     # ---------------------------------------------------------------- its consumers
 

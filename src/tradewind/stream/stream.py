@@ -377,7 +377,7 @@ class Stream:
         """The official server words it differently for files, outside of what they hold."""
         if self.folder is not None and seq > self.store.last_seq:
             return errors.STREAM_MSG_DELETE_FAILED(err="stream store EOF")
-        if self.folder is not None and seq < self.store.first_seq:
+        if self.folder is not None and seq < max(self.store.first_seq, 1):
             return errors.STREAM_MSG_DELETE_FAILED(err="no message found")
         return errors.SEQUENCE_NOT_FOUND(seq=seq)
 

@@ -19,12 +19,19 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
-from tradewind.options import ServerOptions
+from tradewind.jetstream.engine import EngineSettings, JetStream
+from tradewind.jetstream.recovery import recover
+from tradewind.options import MIB, ServerOptions
+from tradewind.store.stream_folder import StoreRoot
 from tradewind.testing.clock import SECOND_NS, FakeClock
+from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.gates import OpenGate
 from tradewind.testing.log import MemoryLog
+from tradewind.testing.syncer import SteppedSyncer
 from tradewind.wire import ops
 
+MEMORY_BYTES_MAX = 256 * MIB
+DISK_BYTES_MAX = 1024 * MIB
 _ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
 
 
@@ -120,6 +127,9 @@ class FakeConnection:
 class InProcessServer:
     """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one.
 
+    With `disk` it has JetStream, and recovers what is on it. Commits run by themselves, unless
+    `manual_sync`: then `syncer` waits for the test, which may cut the power before.
+
     Of the options, those that are about sockets, files, users and monitoring have no effect here.
     """
 
@@ -131,6 +141,8 @@ class InProcessServer:
         accounts: Mapping[str, AccountLimits] | Iterable[str] = (),
         log: MemoryLog | None = None,
         seed: int = 1,
+        disk: SimulatedDisk | None = None,
+        manual_sync: bool = False,
     ) -> None:
         limits = (
             dict(accounts)
@@ -149,6 +161,19 @@ class InProcessServer:
             seed=seed,
         )
         self._connections = 0
+        self._manual_sync = manual_sync
+        self.syncer = SteppedSyncer(self.clock)
+        self.engine: JetStream | None = None
+        if disk is not None:
+            self.engine = self._start_engine(disk, seed)
+
+    def _start_engine(self, disk: SimulatedDisk, seed: int) -> JetStream:
+        settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
+        root = StoreRoot(disk, disk.root)
+        engine = JetStream(self.broker, settings, root, self.syncer, seed)
+        recover(engine, root)
+        engine.start()
+        return engine
 
     def connect(
         self, greeting: bytes = b"", *, through_buffer: bool = True, keep_info: bool = False
@@ -165,8 +190,10 @@ class InProcessServer:
         return connection
 
     def settle(self) -> None:
-        """End turns until nothing is left to do."""
-        while self.broker.router.has_work:
+        """End turns, and commits unless they are the test's, until nothing is left to do."""
+        while self.broker.router.has_work or (self.syncer.waiting and not self._manual_sync):
+            if not self._manual_sync:
+                self.syncer.run_all()
             for session in self.broker.end_turn():
                 link = session.link
                 if isinstance(link, FakeConnection):

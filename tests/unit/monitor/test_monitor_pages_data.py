@@ -240,7 +240,10 @@ def test_health_is_good_until_a_check_finds_a_problem() -> None:
     view.health.add(lambda _options: problems)
     assert view.healthz(HealthzOptions())[0] == 200
     problems.append(HealthProblem("stream lost", 404, "STREAM_NOT_FOUND", "A", "S"))
-    assert view.healthz(HealthzOptions()) == (404, Health(status="error", error="stream lost"))
+    assert view.healthz(HealthzOptions()) == (
+        404,
+        Health(status="unavailable", error="stream lost"),
+    )
     problems.append(HealthProblem("disk is read-only"))
     status, report = view.healthz(HealthzOptions())
     assert (status, report.status, report.error) == (503, "unavailable", "disk is read-only")

@@ -1,0 +1,130 @@
+"""An account with JetStream: its streams, what they use, and what it may use.
+
+Owns the table of streams by name, the counts of API requests, and the arithmetic of limits and
+reservations. A stream with `max_bytes` reserves them, whether it uses them or not. What a publish
+may still store is given to the streams as credit, so that storing a message asks nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api import errors
+from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
+from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.broker.accounts import Account
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.hosted import HostedStream
+
+UNLIMITED: Final = -1
+
+
+def account_limits(configured: dict[str, int]) -> AccountLimits:
+    """The limits that a configuration names (see `AccountOptions.jetstream_limits`)."""
+
+    def limit(name: str) -> int:
+        return configured.get(name, UNLIMITED)
+
+    return AccountLimits(
+        max_memory=limit("max_memory"),
+        max_storage=limit("max_file"),
+        max_streams=limit("max_streams"),
+        max_consumers=limit("max_consumers"),
+        max_ack_pending=limit("max_ack_pending"),
+        memory_max_stream_bytes=limit("memory_max_stream_bytes"),
+        storage_max_stream_bytes=limit("store_max_stream_bytes"),
+        max_bytes_required=bool(configured.get("max_bytes_required")),
+    )
+
+
+@dataclass(slots=True)
+class Usage:
+    """Bytes in use and bytes promised to streams, by kind of storage."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+
+    def replace(self, old: Usage, new: Usage) -> None:
+        """A part of the sum has changed."""
+        self.memory += new.memory - old.memory
+        self.storage += new.storage - old.storage
+        self.reserved_memory += new.reserved_memory - old.reserved_memory
+        self.reserved_storage += new.reserved_storage - old.reserved_storage
+
+
+@dataclass(slots=True)
+class ApiCounts:
+    """Requests since the start."""
+
+    total: int = 0
+    errors: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class JetStreamAccount:
+    """`account` is the subject space; `problems` names what of it could not be opened."""
+
+    account: Account
+    limits: AccountLimits
+    streams: dict[str, HostedStream] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)  # of all its streams
+    api: ApiCounts = field(default_factory=ApiCounts)
+    problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
+
+    @property
+    def name(self) -> str:
+        """Of the account."""
+        return self.account.name
+
+    def stream(self, name: str) -> HostedStream:
+        """The stream of this name; ApiError if there is none, or if it could not be opened."""
+        hosted = self.streams.get(name)
+        if hosted is not None:
+            return hosted
+        if name in self.problems:
+            raise errors.STREAM_OFFLINE_REASON(err=self.problems[name])
+        raise errors.STREAM_NOT_FOUND()
+
+    def room_bytes(self, storage: StorageType) -> int | None:
+        """What its streams may still store; None: as much as the server can."""
+        is_memory = storage is StorageType.MEMORY
+        limit = self.limits.max_memory if is_memory else self.limits.max_storage
+        if limit < 0:
+            return None
+        return max(limit - (self.usage.memory if is_memory else self.usage.storage), 0)
+
+    def configs(self) -> dict[str, StreamConfig]:
+        """The configurations of its streams."""
+        return {name: hosted.config for name, hosted in self.streams.items()}
+
+    @property
+    def consumer_count(self) -> int:
+        """Consumers of all its streams."""
+        return sum(len(hosted.consumers) for hosted in self.streams.values())
+
+    def info(self, domain: str, level: int) -> AccountInfo:
+        """The answer to INFO."""
+        usage = self.usage
+        return AccountInfo(
+            memory=usage.memory,
+            storage=usage.storage,
+            reserved_memory=usage.reserved_memory,
+            reserved_storage=usage.reserved_storage,
+            streams=len(self.streams),
+            consumers=self.consumer_count,
+            limits=self.limits,
+            domain=domain,
+            api=ApiStats(level=level, total=self.api.total, errors=self.api.errors),
+        )
+
+
+def stream_usage(config: StreamConfig, bytes_used: int) -> Usage:
+    """What one stream uses and reserves."""
+    reserved = max(config.max_bytes, 0)
+    if config.storage is StorageType.MEMORY:
+        return Usage(memory=bytes_used, reserved_memory=reserved)
+    return Usage(storage=bytes_used, reserved_storage=reserved)

@@ -1,0 +1,162 @@
+"""Streams come, change and go.
+
+Owns the order of these changes: checks first, then the disk, then the running server, then the
+event. Nothing is changed when a check fails. The checks of a configuration are in `tradewind.api`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind.api import errors
+from tradewind.api.limits import Reserved, check_resources, check_resources_of_update
+from tradewind.api.stream_rules import (
+    check_consumer_limits,
+    check_overlap,
+    check_stream_config,
+    check_stream_create,
+    check_stream_update,
+)
+from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.errors import StoreError
+from tradewind.jetstream.account import Usage, stream_usage
+from tradewind.jetstream.consumer_catalog import delete_consumer
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.stream.stream import Stream, StreamContext
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.account import JetStreamAccount
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.store.stream_folder import StreamFolder
+
+
+def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> StreamContext:
+    """What a stream is given of the server around it."""
+    options = engine.settings.options
+
+    def resources(size: int) -> errors.ApiError | None:
+        hosted = home.streams.get(name)
+        return hosted.room_problem(size) if hosted is not None else None
+
+    context = StreamContext(
+        engine.router,
+        home.account,
+        engine.log,
+        domain=engine.domain,
+        syncs=options.sync_interval_ns == 0,
+        seed=engine.seed,
+        resources=resources,
+    )
+    if options.max_buffered_msgs:
+        context.waiting_msgs_max = options.max_buffered_msgs
+    if options.max_buffered_bytes:
+        context.waiting_bytes_max = options.max_buffered_bytes
+    return context
+
+
+def create_stream(
+    engine: JetStream, home: JetStreamAccount, wanted: StreamConfig, *, pedantic: bool
+) -> HostedStream:
+    """A new stream, or the one that is there with the same configuration."""
+    configs = home.configs()
+    config = check_stream_create(
+        wanted,
+        streams=configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=home.limits,
+    )
+    if config.name in home.streams:
+        return home.streams[config.name]
+    if config.name in home.problems:
+        raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
+    check_resources(config, _reserved(engine, home), home.limits, engine.server_limits)
+    check_overlap(config, configs)
+    try:
+        stream = Stream.create(
+            stream_context(engine, home, config.name),
+            config,
+            engine.turn.now_ns,
+            _folder(engine, home, config),
+        )
+    except StoreError as error:
+        raise errors.STREAM_CREATE(err=str(error)) from None
+    hosted = HostedStream(engine, home, stream)
+    hosted.attach()
+    engine.advisories.stream_action(home.account, config.name, "create")
+    return hosted
+
+
+def _folder(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> StreamFolder | None:
+    if config.storage is StorageType.MEMORY or engine.root is None:
+        return None
+    return engine.root.stream(home.name, config.name)
+
+
+def _reserved(
+    engine: JetStream, home: JetStreamAccount, without: StreamConfig | None = None
+) -> Reserved:
+    """What streams have reserved, except `without`."""
+    mine = stream_usage(without, 0) if without is not None else Usage()
+    return Reserved(
+        len(home.streams),
+        home.usage.reserved_memory - mine.reserved_memory,
+        home.usage.reserved_storage - mine.reserved_storage,
+        engine.usage.reserved_memory - mine.reserved_memory,
+        engine.usage.reserved_storage - mine.reserved_storage,
+    )
+
+
+def update_stream(
+    engine: JetStream, home: JetStreamAccount, name: str, wanted: StreamConfig, *, pedantic: bool
+) -> HostedStream:
+    """Change a stream; what does not fit its consumers is refused."""
+    configs = home.configs()
+    # A configuration that is wrong by itself is refused before anybody looks for the stream.
+    check_stream_config(
+        wanted,
+        streams=configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=home.limits,
+    )
+    if wanted.name != name:
+        raise errors.STREAM_MISMATCH()
+    hosted = home.stream(name)
+    old = hosted.config
+    config = check_stream_update(
+        old,
+        wanted,
+        streams=configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=home.limits,
+    )
+    check_consumer_limits(
+        config,
+        {
+            consumer.name: (consumer.config.max_ack_pending, consumer.config.inactive_threshold)
+            for consumer in hosted.consumers.values()
+        },
+    )
+    check_resources_of_update(
+        old, config, _reserved(engine, home, old), home.limits, engine.server_limits
+    )
+    check_overlap(config, configs)
+    try:
+        hosted.update(config)
+    except StoreError as error:
+        raise errors.STREAM_UPDATE(err=str(error)) from None
+    engine.advisories.stream_action(home.account, config.name, "modify")
+    return hosted
+
+
+def delete_stream(engine: JetStream, hosted: HostedStream) -> None:
+    """A stream goes with its messages and consumers."""
+    for consumer in list(hosted.consumers.values()):
+        delete_consumer(engine, hosted, consumer)
+    try:
+        hosted.delete()
+    except StoreError as error:
+        raise errors.STREAM_DELETE(err=str(error)) from None
+    engine.advisories.stream_action(hosted.home.account, hosted.name, "delete")

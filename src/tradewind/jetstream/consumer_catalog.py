@@ -1,0 +1,176 @@
+"""Consumers come, change and go.
+
+Owns the order of these changes, as `catalog` does for streams: checks first, then the disk, then
+the running server, then the event. The checks of a configuration are in `tradewind.api`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_dict
+from tradewind.api.consumer_rules import check_consumer_create
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.request_types import ConsumerAction
+from tradewind.api.stream_types import StorageType
+from tradewind.api.times import format_time
+from tradewind.api.versioning import consumer_level, stored_metadata
+from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
+from tradewind.errors import StoreError
+from tradewind.jetstream.names import DIGITS
+from tradewind.store.consumer_file import ConsumerState
+from tradewind.store.meta import ConsumerMeta
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.hosted import HostedStream
+    from tradewind.store.stream_folder import StoredConsumer
+
+# The official server reads such a time but cannot write it.
+_UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
+
+
+def account_hash(name: str) -> str:
+    """The account in the second form of ack subjects."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:8])
+
+
+def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> ConsumerContext:
+    """What a consumer is given of its surroundings."""
+    home = hosted.home
+
+    def advise(kind: str, fields: dict[str, object]) -> None:
+        engine.advisories.consumer_event(home.account, hosted.name, name, kind, fields)
+
+    def inactive(consumer: Consumer) -> None:
+        # It is called from inside the consumer: the removal waits for the end of the turn.
+        engine.retired.append((hosted, consumer))
+
+    return ConsumerContext(
+        engine.router,
+        home.account,
+        hosted.name,
+        hosted.stream.store,
+        hosted.removals,
+        advise,
+        hosted.save_consumer,
+        inactive,
+        engine.names.event_id,
+        settled=hosted.retention,
+        account_hash=account_hash(home.name),
+        domain=engine.domain,
+        message_bytes_max=engine.broker.options.max_payload_bytes,
+    )
+
+
+def is_stored(hosted: HostedStream, config: ConsumerConfig) -> bool:
+    """Whether a consumer outlives the server."""
+    return hosted.config.storage is StorageType.FILE and not config.mem_storage
+
+
+def create_consumer(
+    engine: JetStream,
+    hosted: HostedStream,
+    wanted: ConsumerConfig,
+    *,
+    action: ConsumerAction,
+    pedantic: bool,
+) -> Consumer:
+    """A new consumer, or the one of this name with this configuration."""
+    config = check_consumer_create(
+        wanted,
+        stream=hosted.config,
+        consumers={name: one.config for name, one in hosted.consumers.items()},
+        action=action,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=hosted.home.limits,
+        has_interest=hosted.home.account.has_interest,
+    )
+    name = config.durable_name or config.name or _new_name(engine, hosted)
+    existing = hosted.consumers.get(name)
+    if existing is not None:
+        if config != existing.config:
+            change_consumer(hosted, existing, config)
+        return existing
+    if name in hosted.consumer_problems:
+        raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
+    if _UNWRITABLE_OFFSET.search(config.opt_start_time or ""):
+        raise errors.CONSUMER_CREATE(err="error creating store for consumer")
+    now_ns = engine.turn.now_ns
+    consumer = Consumer(consumer_context(engine, hosted, name), name, config, now_ns)
+    if is_stored(hosted, config):
+        assert hosted.stream.folder is not None
+        meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
+        try:
+            hosted.stream.folder.create_consumer(meta, consumer.state(), now_ns)
+        except StoreError as error:
+            consumer.close()
+            raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
+    hosted.add_consumer(consumer)
+    engine.advisories.consumer_action(hosted.home.account, hosted.name, name, "create")
+    return consumer
+
+
+def _new_name(engine: JetStream, hosted: HostedStream) -> str:
+    while (name := engine.names.consumer()) in hosted.consumers:
+        pass
+    return name
+
+
+def change_consumer(hosted: HostedStream, consumer: Consumer, config: ConsumerConfig) -> None:
+    """Another configuration, which was checked; on disk first."""
+    if is_stored(hosted, consumer.config):
+        assert hosted.stream.folder is not None
+        meta = ConsumerMeta(consumer.name, consumer_config_to_dict(config), consumer.created_ns)
+        try:
+            hosted.stream.folder.update_consumer(meta)
+        except StoreError as error:
+            raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
+    old_filters = (consumer.config.filter_subject, consumer.config.filter_subjects)
+    consumer.update(config)
+    hosted.consumer_changed(consumer)
+    if old_filters != (config.filter_subject, config.filter_subjects):
+        hosted.interest_changed()
+
+
+def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> None:
+    """Deliver nothing until then; a time that is past resumes."""
+    is_past = until_ns <= consumer.turn.now_ns
+    until = None if is_past else format_time(until_ns)
+    config = msgspec.structs.replace(consumer.config, pause_until=until)
+    metadata = stored_metadata(config.metadata, consumer_level(config))
+    change_consumer(hosted, consumer, msgspec.structs.replace(config, metadata=metadata))
+
+
+def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsumer) -> Consumer:
+    """A consumer that is on disk; ValueError if its configuration is not right."""
+    meta = stored.meta
+    config = consumer_config_from_dict(meta.config)
+    context = consumer_context(engine, hosted, meta.name)
+    created_ns = meta.created_ns or engine.turn.now_ns
+    state = stored.state if stored.state != ConsumerState() else None
+    consumer = Consumer(context, meta.name, config, created_ns, state)
+    hosted.add_consumer(consumer)
+    return consumer
+
+
+def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer) -> None:
+    """A consumer goes, with what is on disk of it; whoever waits is told."""
+    hosted.remove_consumer(consumer, DELETED)
+    if is_stored(hosted, consumer.config):
+        assert hosted.stream.folder is not None
+        try:
+            hosted.stream.folder.delete_consumer(consumer.name)
+        except StoreError as error:
+            engine.log.error(
+                f"JetStream cannot remove consumer '{hosted.home.name} > {hosted.name} > "
+                f"{consumer.name}' from disk: {error}"
+            )
+    engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")

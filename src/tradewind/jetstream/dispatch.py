@@ -1,0 +1,252 @@
+"""From a request on `$JS.API...` to its answer.
+
+Owns the subjects that are listened to, the checks that all requests share and their order, the
+counts and the audit. What a request does is in `handlers`; what its body may be, and the table of
+all endpoints, is in `tradewind.api`.
+
+A subject that looks like a request but is none gets no answer, as with nats-server. Requests to
+pull messages and to read them directly are not handled here: each consumer and stream listens for
+its own, so that a request for one that is not there finds nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.api import errors
+from tradewind.api.base import ApiStruct, encode
+from tradewind.api.endpoints import PREFIX, Call, parse_subject
+from tradewind.api.errors import ApiError
+from tradewind.api.responses import API_LEVEL, TYPE_PREFIX, AccountInfoResponse, encode_error
+from tradewind.api.times import format_time
+from tradewind.broker.accounts import Account, InternalMessage
+from tradewind.broker.contracts import printable
+from tradewind.broker.session import Session
+from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED
+from tradewind.jetstream.requests import Request
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.engine import JetStream
+
+LEVEL_HEADER: Final = b"nats-required-api-level"
+NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
+# What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT.
+_STARTS: Final = (
+    "INFO",
+    "STREAM.>",
+    "ACCOUNT.>",
+    "META.>",
+    "SERVER.>",
+    "CONSUMER.CREATE.>",
+    "CONSUMER.DURABLE.>",
+    "CONSUMER.NAMES.>",
+    "CONSUMER.LIST.>",
+    "CONSUMER.INFO.>",
+    "CONSUMER.DELETE.>",
+    "CONSUMER.PAUSE.>",
+    "CONSUMER.UNPIN.>",
+    "CONSUMER.RESET.>",
+    "CONSUMER.LEADER.>",
+)
+
+
+class Dispatcher:
+    """Listens in all accounts of the broker and answers."""
+
+    def __init__(self, engine: JetStream) -> None:
+        self._engine = engine
+        self._tokens: dict[str, list[int]] = {}
+
+    def listen(self) -> None:
+        """Hear the requests of every account, also of those that came with a reload."""
+        broker = self._engine.broker
+        for name, account in broker.accounts.items():
+            if name in self._tokens:
+                continue
+            if broker.is_system_account(account):
+                self._tokens[name] = [account.subscribe(f"{PREFIX}>", self._guarded(self._system))]
+                continue
+            tokens = [
+                account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS
+            ]
+            if self._engine.domain:
+                prefix = f"$JS.{self._engine.domain}.API."
+                tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
+            self._tokens[name] = tokens
+
+    def stop_listening(self) -> None:
+        """Hear nothing more."""
+        for name, tokens in self._tokens.items():
+            for token in tokens:
+                self._engine.broker.accounts[name].unsubscribe(token)
+        self._tokens.clear()
+
+    def _guarded(
+        self, handler: Callable[[InternalMessage], None]
+    ) -> Callable[[InternalMessage], None]:
+        """Every request happens at the present time."""
+
+        def guarded(message: InternalMessage) -> None:
+            self._engine.set_time()
+            handler(message)
+
+        return guarded
+
+    # ---------------------------------------------------------------- requests
+
+    def _api(self, message: InternalMessage) -> None:
+        self._answer(message, message.subject)
+
+    def _domain(self, message: InternalMessage) -> None:
+        """The same subject without the domain, as if it had been sent there."""
+        rest = message.subject.removeprefix(f"$JS.{self._engine.domain}.API.")
+        if rest.startswith(("$KV.", "$OBJ.", "$O.")):
+            target = rest
+        else:
+            target = PREFIX + rest
+            if parse_subject(target) is not None and not rest.startswith(
+                ("CONSUMER.MSG.NEXT.", "DIRECT.GET.")
+            ):
+                self._answer(message, target)
+                return
+        account = message.account
+        receivers = account.publish(target, message.payload, message.reply, message.header)
+        if not receivers and message.reply:
+            account.publish(message.reply, b"", header=NO_RESPONDERS)
+
+    def _answer(self, message: InternalMessage, subject: str) -> None:
+        call = parse_subject(subject)
+        if call is None or call.endpoint.response is None:
+            return
+        error, response = self._attempt(message, call)
+        if error is None:
+            if response is None:
+                return
+            body = encode(response)
+            if call.endpoint.name in NOT_AUDITED:
+                self._send(message, body)
+                return
+        else:
+            body = encode_error(call.endpoint.response, error)
+        self._count(message.account.name, is_error=error is not None)
+        self._send(message, body)
+        self._audit(message, body)
+
+    def _attempt(
+        self, message: InternalMessage, call: Call
+    ) -> tuple[ApiError | None, ApiStruct | None]:
+        """The error, or the response."""
+        try:
+            return None, self._respond(message, call)
+        except ApiError as error:
+            if error.is_kind(errors.INVALID_JSON):
+                subject = printable(message.subject.encode("utf-8", "surrogateescape"))
+                self._engine.log.warn(
+                    f"Invalid JetStream request '{message.account.name} > {subject}': "
+                    f"{error.description.removeprefix('invalid JSON: ')}"
+                )
+            return error, None
+        except Exception as error:  # a fault of ours must not leave the client waiting
+            self._engine.log.error(f"JetStream request {message.subject!r} failed: {error!r}")
+            return errors.STREAM_GENERAL(err="internal error, see the server's log"), None
+
+    def _count(self, account: str, *, is_error: bool) -> None:
+        home = self._engine.accounts.get(account)
+        if home is None:
+            return
+        for counts in (home.api, self._engine.api):
+            counts.total += 1
+            counts.errors += is_error
+
+    def _respond(self, message: InternalMessage, call: Call) -> ApiStruct | None:
+        """All checks in their order, then the handler."""
+        if message.header and level_required(message.header) > API_LEVEL:
+            raise errors.REQUIRED_API_LEVEL()
+        if call.endpoint.name in NEED_CLUSTER:
+            raise errors.CLUSTER_REQUIRED()
+        home = self._engine.accounts.get(message.account.name)
+        if home is None:
+            raise errors.NOT_ENABLED_FOR_ACCOUNT()
+        strict = self._engine.settings.options.strict
+        content = call.endpoint.decode(message.payload, strict=strict)
+        request = Request(self._engine, home, call, content, message.payload, message.reply)
+        return HANDLERS[call.endpoint.name](request)
+
+    def _send(self, message: InternalMessage, body: bytes) -> None:
+        if message.reply:
+            message.account.publish(message.reply, body)
+
+    def _audit(self, message: InternalMessage, body: bytes) -> None:
+        session = message.session
+        self._engine.advisories.api_audit(
+            message.account,
+            server=self._engine.broker.server_name,
+            client=self._client(message.account, session) if isinstance(session, Session) else {},
+            subject=message.subject,
+            request=message.payload.decode("utf-8", "replace"),
+            response=body.decode("utf-8", "replace"),
+        )
+
+    def _client(self, account: Account, session: Session) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "start": format_time(session.start_ns),
+            "host": session.remote_ip,
+            "id": session.cid,
+            "acc": account.name,
+            "user": session.user,
+            "name": session.name,
+            "lang": session.lang,
+            "ver": session.version,
+            "rtt": session.rtt_ns,
+            "server": self._engine.broker.server_name,
+            "kind": "Client",
+            "client_type": "nats" if session.connection_type == "STANDARD" else "websocket",
+        }
+        return {name: value for name, value in fields.items() if value}
+
+    # ---------------------------------------------------------------- the system account
+
+    def _system(self, message: InternalMessage) -> None:
+        """The system account has no streams of its own, but may remove those of others."""
+        rest = message.subject.removeprefix(PREFIX)
+        if rest.startswith(("META.", "SERVER.", "ACCOUNT.STREAM.")):
+            return  # for clusters; a single nats-server does not answer either
+        if rest.startswith("ACCOUNT.PURGE."):
+            self._purge_account(message, rest.removeprefix("ACCOUNT.PURGE."))
+            return
+        error = errors.NOT_ENABLED_FOR_ACCOUNT()
+        if rest == "INFO":
+            body = encode_error(AccountInfoResponse, error)
+        else:
+            body = encode({"type": f"{TYPE_PREFIX}system_response", "error": error.as_dict()})
+        self._send(message, body)
+        self._audit(message, body)
+
+    def _purge_account(self, message: InternalMessage, name: str) -> None:
+        home = self._engine.accounts.get(name)
+        count = len(home.streams) if home is not None else 0
+        self._engine.log.notice(
+            f"Purge request for account {printable(name.encode())} (streams: {count}, "
+            f"hasAccount: {'true' if home is not None else 'false'})"
+        )
+        if home is not None:
+            self._engine.purge_account(home)
+        body = encode({"type": f"{TYPE_PREFIX}account_purge_response", "initiated": True})
+        self._send(message, body)
+        self._audit(message, body)
+
+
+def level_required(header: bytes) -> int:
+    """The API level that a request asks for; a value that is no number is above every level."""
+    for line in header.split(b"\r\n")[1:]:
+        name, separator, value = line.partition(b":")
+        if separator and name.strip().lower() == LEVEL_HEADER:
+            text = value.strip()
+            if not text:
+                return 0
+            try:
+                return int(text)
+            except ValueError:
+                return API_LEVEL + 1
+    return 0

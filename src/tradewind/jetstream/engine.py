@@ -1,0 +1,252 @@
+"""JetStream: all streams and consumers of a server, and their part in every turn.
+
+Owns the accounts that have JetStream and the order of things at the end of a turn:
+
+1. messages that the server published to itself are handed to the streams that want them;
+2. streams that changed write to the operating system, one write per block, and the syncer begins
+   to make it durable; acknowledgements that need not wait for it leave;
+3. consumers that may have something to send send it, each up to its budget.
+
+Commits end outside of turns: then the acknowledgements that waited leave, and the consumers of the
+stream may send what has become visible.
+
+It opens no file but through the store it is given, and reads no clock but the broker's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tradewind.api.limits import ServerLimits
+from tradewind.api.stream_types import StorageType
+from tradewind.broker.broker import Broker
+from tradewind.broker.turn import Participant
+from tradewind.consumer.consumer import Consumer
+from tradewind.jetstream.account import ApiCounts, JetStreamAccount, Usage, account_limits
+from tradewind.jetstream.advisories import Advisories
+from tradewind.jetstream.catalog import delete_stream
+from tradewind.jetstream.consumer_catalog import delete_consumer
+from tradewind.jetstream.dispatch import Dispatcher
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.names import Names
+from tradewind.jetstream.timers import Timers
+from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
+
+if TYPE_CHECKING:
+    from tradewind.store.stream_folder import StoreRoot
+    from tradewind.store.syncer import Syncer
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the configuration says, with all limits known."""
+
+    options: JetStreamOptions
+    memory_bytes_max: int
+    storage_bytes_max: int
+
+
+class JetStream:
+    """The engine of one server. `root` is None for a server whose streams are all in memory."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: EngineSettings,
+        root: StoreRoot | None,
+        syncer: Syncer,
+        seed: int = 0,
+    ) -> None:
+        self.broker = broker
+        self.router = broker.router
+        self.turn = broker.router.turn
+        self.log = broker.log
+        self.settings = settings
+        self.root = root
+        self.syncer = syncer
+        self.seed = seed
+        self.names = Names(seed)
+        self.advisories = Advisories(self.names, broker.now_ns, self.domain)
+        self.accounts: dict[str, JetStreamAccount] = {}
+        # Who is meant by what a turn lists.
+        self.hosts: dict[Participant, HostedStream] = {}
+        self.consumer_hosts: dict[Participant, HostedStream] = {}
+        # Consumers that nobody has used for long: they go at the end of the turn.
+        self.retired: list[tuple[HostedStream, Consumer]] = []
+        # Streams with consumers that push, and the number of changes of subscriptions seen.
+        self._pushing: dict[HostedStream, int] = {}
+        self.usage = Usage()
+        self.api = ApiCounts()
+        self.timers: Timers[HostedStream | Consumer] = Timers()
+        self._dispatcher = Dispatcher(self)
+        self._is_stopping = False
+        self.set_time()
+        self.set_accounts(broker.options)
+
+    @property
+    def domain(self) -> str:
+        """Of the configuration; empty: none."""
+        return self.settings.options.domain
+
+    # ---------------------------------------------------------------- accounts
+
+    def set_accounts(self, options: ServerOptions) -> None:
+        """Have JetStream in the accounts that the configuration names, with its limits.
+
+        Streams of an account that has lost it stay on disk and are not served.
+        """
+        wanted = jetstream_accounts(options)
+        for name in [name for name in self.accounts if name not in wanted]:
+            self._dismiss(self.accounts.pop(name))
+        for name, limits in wanted.items():
+            if name in self.accounts:
+                self.accounts[name].limits = account_limits(limits)
+            elif name in self.broker.accounts:
+                account = self.broker.accounts[name]
+                self.accounts[name] = JetStreamAccount(account, account_limits(limits))
+
+    def _dismiss(self, home: JetStreamAccount) -> None:
+        for hosted in list(home.streams.values()):
+            hosted.close()
+
+    def start(self) -> None:
+        """Listen to requests, and be part of the broker's turns."""
+        self._dispatcher.listen()
+        self.broker.engine = self
+        self.broker.info.jetstream = True
+        self.broker.info.domain = self.domain
+
+    def reload(self, options: ServerOptions) -> None:
+        """The accounts may have changed."""
+        self.set_accounts(options)
+        self._dispatcher.listen()
+
+    def hosted_streams(self) -> Iterator[HostedStream]:
+        """All streams of all accounts."""
+        for home in self.accounts.values():
+            yield from home.streams.values()
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        """What the configuration allows every account."""
+        limits = self.settings.options.limits
+        return ServerLimits(
+            duplicate_window_ns=limits.get("duplicate_window_ns", 0),
+            max_ack_pending=limits.get("max_ack_pending", 0),
+            max_request_batch=limits.get("max_request_batch", 0),
+            memory_bytes_max=self.settings.memory_bytes_max,
+            storage_bytes_max=self.settings.storage_bytes_max,
+        )
+
+    def server_room_bytes(self, storage: StorageType) -> int:
+        """What all streams together may still store."""
+        if storage is StorageType.MEMORY:
+            return max(self.settings.memory_bytes_max - self.usage.memory, 0)
+        return max(self.settings.storage_bytes_max - self.usage.storage, 0)
+
+    def room_bytes(self, home: JetStreamAccount, storage: StorageType) -> int:
+        """What the streams of an account may still store."""
+        room = home.room_bytes(storage)
+        server_room = self.server_room_bytes(storage)
+        return server_room if room is None else min(room, server_room)
+
+    # ---------------------------------------------------------------- turns
+
+    def set_time(self) -> None:
+        """Everything from here on happens now."""
+        self.turn.now_ns = self.broker.now_ns()
+        self.turn.monotonic_ns = self.broker.monotonic_ns()
+
+    def end_turn(self) -> None:
+        """The clients had their turn: write, acknowledge, send."""
+        turn = self.turn
+        if self._pushing:
+            self._check_bindings()
+        if not turn.has_work:
+            return
+        self.set_time()
+        for handler, subject, reply, header, payload in turn.take_deferred():
+            handler(subject, reply, header, payload)
+        for participant in turn.take_dirty():
+            if (hosted := self.hosts.get(participant)) is not None:
+                hosted.flush()
+        self.syncer.end_turn(turn.monotonic_ns)
+        for participant in turn.take_woken():
+            if (hosted := self.consumer_hosts.get(participant)) is not None:
+                assert isinstance(participant, Consumer)
+                if participant.fill(hosted.stream.visible_seq):
+                    turn.add_woken(participant)
+                self.timers.set(participant, participant.next_deadline_ns)
+        while self.retired:
+            hosted, consumer = self.retired.pop()
+            if consumer.name in hosted.consumers:
+                delete_consumer(self, hosted, consumer)
+
+    def watch(self, hosted: HostedStream, *, pushes: bool) -> None:
+        """Whether the receivers of a stream's consumers are of interest."""
+        if pushes:
+            self._pushing[hosted] = -1
+        else:
+            self._pushing.pop(hosted, None)
+
+    def _check_bindings(self) -> None:
+        """Subscriptions came or went: consumers may have found a receiver, or lost it."""
+        for hosted, seen in self._pushing.items():
+            changes = hosted.home.account.subscription_changes
+            if changes == seen:
+                continue
+            self._pushing[hosted] = changes
+            for consumer in hosted.consumers.values():
+                if consumer.pulls is None and consumer.check_binding():
+                    consumer.binding_changed()
+
+    def tick(self) -> None:
+        """Do what is due; a turn follows."""
+        self.set_time()
+        for owner in self.timers.take_due(self.turn.monotonic_ns):
+            owner.tick()
+            self.timers.set(owner, owner.next_deadline_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` has something to do."""
+        return self.timers.next_ns()
+
+    def purge_account(self, home: JetStreamAccount) -> None:
+        """Remove all streams of an account."""
+        for hosted in list(home.streams.values()):
+            delete_stream(self, hosted)
+
+    # ---------------------------------------------------------------- the end
+
+    def begin_stop(self) -> None:
+        """Take no more messages and requests, and tell those who wait that it is over."""
+        self._is_stopping = True
+        self._dispatcher.stop_listening()
+        self.set_time()
+        for hosted in self.hosted_streams():
+            hosted.begin_stop()
+        self.end_turn()
+        self.syncer.end_turn(self.turn.monotonic_ns)
+
+    def close(self) -> None:
+        """Close all streams, when nothing is being synced any more."""
+        self.broker.engine = None
+        for home in self.accounts.values():
+            self._dismiss(home)
+
+
+def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:
+    """Which accounts have JetStream, and with which limits of the configuration.
+
+    Without accounts in the configuration it is the global one.
+    """
+    others = [name for name in options.accounts if name != options.system_account]
+    if not others:
+        return {GLOBAL_ACCOUNT: {}}
+    return {
+        name: account.jetstream_limits
+        for name, account in options.accounts.items()
+        if account.jetstream and name != options.system_account
+    }

@@ -1,0 +1,17 @@
+"""The account itself.
+
+Owns one function per request.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tradewind.api.responses import API_LEVEL, AccountInfoResponse
+from tradewind.jetstream.requests import Request
+
+
+def info(request: Request) -> AccountInfoResponse:
+    """INFO."""
+    fields = msgspec.structs.asdict(request.home.info(request.engine.domain, API_LEVEL))
+    return AccountInfoResponse(**fields)

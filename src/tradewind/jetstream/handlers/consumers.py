@@ -1,0 +1,152 @@
+"""Consumers: create, look at, delete, pause, unpin, reset.
+
+Owns one function per request. The rules about configurations are in `tradewind.api`, the order of a
+change in `consumer_catalog`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tradewind.api import errors
+from tradewind.api.consumer_rules import check_consumer_request
+from tradewind.api.request_types import (
+    ConsumerCreateRequest,
+    ConsumerPauseRequest,
+    ConsumerResetRequest,
+    ConsumersRequest,
+    ConsumerUnpinRequest,
+)
+from tradewind.api.requests import decode_lenient, invalid_json
+from tradewind.api.responses import (
+    ConsumerCreateResponse,
+    ConsumerDeleteResponse,
+    ConsumerInfoResponse,
+    ConsumerListResponse,
+    ConsumerNamesResponse,
+    ConsumerPauseResponse,
+    ConsumerResetResponse,
+    ConsumerUnpinResponse,
+)
+from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
+from tradewind.consumer.consumer import Consumer, ResetError
+from tradewind.jetstream import consumer_catalog
+from tradewind.jetstream.infos import consumer_info, fields_of
+from tradewind.jetstream.requests import Request
+
+NAMES_PAGE: Final = 1024
+LIST_PAGE: Final = 256
+_GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
+
+
+def create(request: Request) -> ConsumerCreateResponse:
+    """All four forms of CONSUMER.CREATE."""
+    content: ConsumerCreateRequest = request.content
+    config = check_consumer_request(request.call, content)
+    consumer = consumer_catalog.create_consumer(
+        request.engine,
+        request.hosted(),
+        config,
+        action=content.action,
+        pedantic=content.pedantic,
+    )
+    return ConsumerCreateResponse(**fields_of(consumer_info(request.engine, consumer)))
+
+
+def names(request: Request) -> ConsumerNamesResponse:
+    """CONSUMER.NAMES."""
+    content: ConsumersRequest = request.content
+    found = _listed(request)
+    offset = min(max(content.offset, 0), len(found))
+    return ConsumerNamesResponse(
+        total=len(found),
+        offset=offset,
+        limit=NAMES_PAGE,
+        consumers=found[offset : offset + NAMES_PAGE],
+    )
+
+
+def list_(request: Request) -> ConsumerListResponse:
+    """CONSUMER.LIST."""
+    content: ConsumersRequest = request.content
+    hosted = request.hosted()
+    found = _listed(request)
+    offset = min(max(content.offset, 0), len(found))
+    return ConsumerListResponse(
+        total=len(found),
+        offset=offset,
+        limit=LIST_PAGE,
+        consumers=[
+            consumer_info(request.engine, hosted.consumers[name], dynamic=False)
+            for name in found[offset : offset + LIST_PAGE]
+        ],
+        offline=dict(hosted.consumer_problems),
+    )
+
+
+def _listed(request: Request) -> list[str]:
+    """The names of the consumers that are shown: not those that only serve another stream."""
+    consumers = request.hosted().consumers
+    return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
+
+
+def info(request: Request) -> ConsumerInfoResponse:
+    """CONSUMER.INFO."""
+    return ConsumerInfoResponse(**fields_of(consumer_info(request.engine, _consumer(request))))
+
+
+def delete(request: Request) -> ConsumerDeleteResponse:
+    """CONSUMER.DELETE."""
+    consumer_catalog.delete_consumer(request.engine, request.hosted(), _consumer(request))
+    return ConsumerDeleteResponse(success=True)
+
+
+def _consumer(request: Request) -> Consumer:
+    return request.hosted().consumer(request.call.consumer)
+
+
+def pause(request: Request) -> ConsumerPauseResponse:
+    """CONSUMER.PAUSE."""
+    content: ConsumerPauseRequest = request.content
+    consumer = _consumer(request)
+    until_ns = parse_time(content.pause_until)
+    consumer_catalog.pause_consumer(request.hosted(), consumer, until_ns)
+    now_ns = request.engine.turn.now_ns
+    if until_ns <= now_ns:
+        until = ZERO_TIME if until_ns == ZERO_TIME_NS else format_time(until_ns)
+        return ConsumerPauseResponse(paused=False, pause_until=until)
+    return ConsumerPauseResponse(
+        paused=True, pause_until=format_time(until_ns), pause_remaining=until_ns - now_ns
+    )
+
+
+def unpin(request: Request) -> ConsumerUnpinResponse:
+    """CONSUMER.UNPIN."""
+    content: ConsumerUnpinRequest = request.content
+    if not content.group:
+        raise invalid_json("consumer group not specified")
+    if not _GROUP_NAME.fullmatch(content.group):
+        raise errors.CONSUMER_INVALID_GROUP_NAME()
+    consumer = _consumer(request)
+    if content.group not in consumer.config.priority_groups:
+        raise errors.CONSUMER_INVALID_PRIORITY_GROUP()
+    consumer.unpin_group()
+    return ConsumerUnpinResponse()
+
+
+def reset(request: Request) -> ConsumerResetResponse | None:
+    """CONSUMER.RESET; nobody answers for a consumer that is not there."""
+    hosted = request.home.streams.get(request.call.stream)
+    consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
+    if consumer is None:
+        return None
+    content = ConsumerResetRequest()
+    if request.body:
+        content = decode_lenient(ConsumerResetRequest, request.body)
+    try:
+        seq = consumer.reset(content.seq)
+    except ResetError as error:
+        raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
+    fields = fields_of(consumer_info(request.engine, consumer))
+    return ConsumerResetResponse(**fields, reset_seq=seq)

@@ -1,0 +1,142 @@
+"""Streams: create, update, look at, delete, purge.
+
+Owns one function per request. The rules about configurations are in `tradewind.api`, the order of a
+change in `catalog`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tradewind.api import errors
+from tradewind.api.request_types import (
+    StreamConfigRequest,
+    StreamInfoRequest,
+    StreamListRequest,
+    StreamNamesRequest,
+    StreamPurgeRequest,
+)
+from tradewind.api.responses import (
+    StreamCreateResponse,
+    StreamDeleteResponse,
+    StreamInfoResponse,
+    StreamListResponse,
+    StreamNamesResponse,
+    StreamPurgeResponse,
+    StreamRestoreResponse,
+    StreamSnapshotResponse,
+    StreamUpdateResponse,
+)
+from tradewind.jetstream import catalog
+from tradewind.jetstream.infos import fields_of, plain_config, stream_info
+from tradewind.jetstream.requests import Request
+from tradewind.stream.reading import SUBJECTS_PAGE
+from tradewind.subjects import collide
+
+NAMES_PAGE: Final = 1024
+LIST_PAGE: Final = 256
+
+
+def create(request: Request) -> StreamCreateResponse:
+    """STREAM.CREATE."""
+    content: StreamConfigRequest = request.content
+    if content.name != request.call.stream:
+        raise errors.STREAM_MISMATCH()
+    hosted = catalog.create_stream(
+        request.engine, request.home, plain_config(content), pedantic=content.pedantic
+    )
+    info = stream_info(request.engine, hosted, domain=False)
+    return StreamCreateResponse(**fields_of(info), did_create=True)
+
+
+def update(request: Request) -> StreamUpdateResponse:
+    """STREAM.UPDATE."""
+    content: StreamConfigRequest = request.content
+    hosted = catalog.update_stream(
+        request.engine,
+        request.home,
+        request.call.stream,
+        plain_config(content),
+        pedantic=content.pedantic,
+    )
+    return StreamUpdateResponse(**fields_of(stream_info(request.engine, hosted)))
+
+
+def names(request: Request) -> StreamNamesResponse:
+    """STREAM.NAMES."""
+    content: StreamNamesRequest = request.content
+    found = _matching(request, content.subject)
+    offset = min(max(content.offset, 0), len(found))
+    return StreamNamesResponse(
+        total=len(found),
+        offset=offset,
+        limit=NAMES_PAGE,
+        streams=found[offset : offset + NAMES_PAGE] or None,
+    )
+
+
+def list_(request: Request) -> StreamListResponse:
+    """STREAM.LIST."""
+    content: StreamListRequest = request.content
+    found = _matching(request, content.subject)
+    offset = min(max(content.offset, 0), len(found))
+    return StreamListResponse(
+        total=len(found),
+        offset=offset,
+        limit=LIST_PAGE,
+        streams=[
+            stream_info(request.engine, request.home.streams[name], dynamic=False)
+            for name in found[offset : offset + LIST_PAGE]
+        ],
+        offline=dict(request.home.problems),
+    )
+
+
+def _matching(request: Request, subject: str) -> list[str]:
+    """The names of the streams whose subjects collide with this one, all if it is empty."""
+    return sorted(
+        name
+        for name, hosted in request.home.streams.items()
+        if not subject or any(collide(subject, own) for own in hosted.config.subjects)
+    )
+
+
+def info(request: Request) -> StreamInfoResponse:
+    """STREAM.INFO."""
+    content: StreamInfoRequest = request.content
+    hosted = request.hosted()
+    total = 0
+    if content.subjects_filter:
+        total = hosted.stream.subject_count(content.subjects_filter)
+    offset = min(max(content.offset, 0), total)
+    found = stream_info(request.engine, hosted, cluster=True, content=content)
+    return StreamInfoResponse(
+        **fields_of(found), total=total, offset=offset, limit=SUBJECTS_PAGE if total else 0
+    )
+
+
+def delete(request: Request) -> StreamDeleteResponse:
+    """STREAM.DELETE."""
+    catalog.delete_stream(request.engine, request.hosted())
+    return StreamDeleteResponse(success=True)
+
+
+def snapshot(request: Request) -> StreamSnapshotResponse:
+    """STREAM.SNAPSHOT: not in this version."""
+    request.hosted()
+    raise errors.STREAM_SNAPSHOT(err="this server can not make backups yet")
+
+
+def restore(_request: Request) -> StreamRestoreResponse:
+    """STREAM.RESTORE: not in this version."""
+    raise errors.STREAM_RESTORE(err="this server can not restore backups yet")
+
+
+def purge(request: Request) -> StreamPurgeResponse:
+    """STREAM.PURGE."""
+    content: StreamPurgeRequest = request.content
+    hosted = request.hosted()
+    if content.seq and content.keep:
+        raise errors.BAD_REQUEST()
+    purged = hosted.stream.purge(content.filter, seq=content.seq, keep=content.keep)
+    return StreamPurgeResponse(success=True, purged=purged)

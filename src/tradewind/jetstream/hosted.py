@@ -1,0 +1,291 @@
+"""A stream with its consumers: what the engine keeps of it.
+
+Owns the consumers of one stream, the way of its store to the syncer, and the share it has in the
+bytes of its account. Streams and consumers know nothing of each other; what one does to the other
+passes here: a message that has become visible wakes the consumers, an acknowledgement removes a
+message where the retention of the stream says so (`retention`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api import errors
+from tradewind.api.errors import ApiError
+from tradewind.api.stream_types import PersistMode, RetentionPolicy, StreamConfig
+from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
+from tradewind.consumer.removals import RemovalFanOut
+from tradewind.errors import StoreError
+from tradewind.jetstream.account import Usage, stream_usage
+from tradewind.jetstream.retention import Retention
+from tradewind.store.consumer_states import ConsumerFiles
+from tradewind.store.filestore import FileStore
+from tradewind.store.syncer import SyncMode, SyncTarget
+from tradewind.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.account import JetStreamAccount
+    from tradewind.jetstream.engine import JetStream
+
+INTEREST_KEPT_MAX: Final = 8192
+
+
+class HostedStream:
+    """`stream` in the hands of the engine, from `attach` to `detach`."""
+
+    def __init__(self, engine: JetStream, home: JetStreamAccount, stream: Stream) -> None:
+        self.engine = engine
+        self.home = home
+        self.stream = stream
+        self.consumers: dict[str, Consumer] = {}
+        self.consumer_problems: dict[str, str] = {}
+        self.files: ConsumerFiles | None = None
+        if stream.folder is not None:
+            self.files = ConsumerFiles(stream.folder.states, engine.broker.now_ns)
+        self.removals = RemovalFanOut()
+        stream.store.listener = self.removals
+        self.retention: Retention | None = None
+        if self.config.retention is not RetentionPolicy.LIMITS:
+            self.retention = self._new_retention(self.config)
+        stream.interest = self
+        self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
+        self._counted = Usage()
+
+    def _new_retention(self, config: StreamConfig) -> Retention:
+        stream = self.stream
+        any_ack = config.retention is RetentionPolicy.WORK_QUEUE
+        return Retention(stream.ingest, stream.store, stream.turn, any_ack)
+
+    @property
+    def config(self) -> StreamConfig:
+        """Of the stream."""
+        return self.stream.config
+
+    @property
+    def name(self) -> str:
+        """Of the stream."""
+        return self.stream.name
+
+    # ---------------------------------------------------------------- life
+
+    def attach(self) -> None:
+        """Take part in turns and commits from now on."""
+        self.home.streams[self.name] = self
+        self.engine.hosts[self.stream.ingest] = self
+        store = self.stream.store
+        if isinstance(store, FileStore):
+            self.engine.syncer.attach(
+                store,
+                on_synced=self._synced,
+                on_failure=self._failed,
+                on_resumed=self._resumed,
+                mode=self._sync_mode(),
+            )
+        if self.files is not None:
+            self.engine.syncer.attach(
+                self.files, on_synced=_nothing, on_failure=self._states_failed
+            )
+        self.recount()
+        self.stream.activate()
+        self.engine.timers.set(self, self.next_deadline_ns)
+
+    def _sync_mode(self) -> SyncMode:
+        if self.config.persist_mode is PersistMode.ASYNC:
+            return SyncMode.ASYNC
+        interval = self.engine.settings.options.sync_interval_ns
+        return SyncMode.INTERVAL if interval else SyncMode.ALWAYS
+
+    def detach(self) -> None:
+        """Have no part in turns any more; commits end as they will."""
+        self.stream.deactivate()
+        self.engine.timers.forget(self)
+        self.engine.hosts.pop(self.stream.ingest, None)
+        self.home.streams.pop(self.name, None)
+        self._count(Usage())
+
+    def delete(self) -> None:
+        """Remove the stream with all that was stored; its consumers were removed before."""
+        self.detach()
+        store, folder = self.stream.store, self.stream.folder
+        if folder is None or not isinstance(store, FileStore):
+            return
+        # The name is free at once; the files are closed when no sync uses them any more.
+        folder.retire()
+        if self.files is not None:
+            self.engine.syncer.detach(self.files)
+
+        def remove() -> None:
+            store.abandon()
+            folder.remove_retired()
+
+        self.engine.syncer.detach(store, remove)
+
+    def update(self, config: StreamConfig) -> None:
+        """Change the stream; the configuration was checked."""
+        old = self.config
+        self.stream.update(config)
+        if config.retention is not old.retention:
+            limits = config.retention is RetentionPolicy.LIMITS
+            self.retention = None if limits else self._new_retention(config)
+            for consumer in self.consumers.values():
+                consumer.settled = self.retention
+            self._consumers_changed()
+            self.interest_changed()
+        self.recount()
+        self.engine.timers.set(self, self.next_deadline_ns)
+
+    def begin_stop(self) -> None:
+        """The server is about to stop: take no more messages, and write down all states."""
+        self.stream.deactivate()
+        for consumer in self.consumers.values():
+            consumer.close(SHUTDOWN)
+
+    def close(self) -> None:
+        """Close the stream; its files are complete afterwards."""
+        for consumer in list(self.consumers.values()):
+            self.remove_consumer(consumer)
+        self.detach()
+        if self.files is not None:
+            self.engine.syncer.detach(self.files)
+            self.files.states.commit(self.engine.broker.now_ns())
+        if isinstance(self.stream.store, FileStore):
+            self.engine.syncer.detach(self.stream.store)
+        self.stream.close()
+
+    # ---------------------------------------------------------------- turns
+
+    def flush(self) -> None:
+        """The stream changed in this turn."""
+        stream, engine = self.stream, self.engine
+        stream.flush()
+        if isinstance(stream.store, FileStore):
+            engine.syncer.mark_dirty(stream.store, engine.turn.monotonic_ns)
+        if not stream.waits_for_sync:
+            self.wake_consumers()
+        self.recount()
+        engine.timers.set(self, self.next_deadline_ns)
+
+    def wake_consumers(self) -> None:
+        """There may be something to send."""
+        for consumer in self.consumers.values():
+            self.engine.turn.add_woken(consumer)
+
+    def _synced(self, _store: SyncTarget, _round: int) -> None:
+        self.stream.synced()
+        self.wake_consumers()
+
+    def _failed(self, _store: SyncTarget, error: StoreError) -> None:
+        self.stream.failed(error)
+
+    def _resumed(self, _store: SyncTarget) -> None:
+        self.engine.log.notice(
+            f"JetStream stream '{self.home.name} > {self.name}' takes messages again"
+        )
+        self.stream.synced()
+
+    def _states_failed(self, _files: SyncTarget, error: StoreError) -> None:
+        self.engine.log.error(
+            f"JetStream cannot write consumers of '{self.home.name} > {self.name}': {error}"
+        )
+
+    # ---------------------------------------------------------------- consumers
+
+    def consumer(self, name: str) -> Consumer:
+        """The consumer of this name; ApiError if there is none, or if it could not be opened."""
+        consumer = self.consumers.get(name)
+        if consumer is not None:
+            return consumer
+        if name in self.consumer_problems:
+            raise errors.CONSUMER_OFFLINE_REASON(err=self.consumer_problems[name])
+        raise errors.CONSUMER_NOT_FOUND()
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """It takes part in turns from now on."""
+        self.consumers[consumer.name] = consumer
+        self.engine.consumer_hosts[consumer] = self
+        self._consumers_changed()
+        self.consumer_changed(consumer)
+
+    def consumer_changed(self, consumer: Consumer) -> None:
+        """It may have something to send, and other deadlines."""
+        self.engine.turn.add_woken(consumer)
+        self.engine.timers.set(consumer, consumer.next_deadline_ns)
+
+    def remove_consumer(self, consumer: Consumer, status: bytes = b"") -> None:
+        """It takes no part any more; `status` is for those who wait."""
+        consumer.close(status)
+        self.consumers.pop(consumer.name, None)
+        self.engine.consumer_hosts.pop(consumer, None)
+        self.engine.timers.forget(consumer)
+        self._consumers_changed()
+        if status == DELETED:
+            self.interest_changed()
+
+    def _consumers_changed(self) -> None:
+        self._interest.clear()
+        if self.retention is not None:
+            self.retention.set_consumers(list(self.consumers.values()))
+        pushes = any(consumer.pulls is None for consumer in self.consumers.values())
+        self.engine.watch(self, pushes=pushes)
+
+    def interest_changed(self) -> None:
+        """A consumer has gone or wants less: what nobody needs goes too."""
+        self._interest.clear()
+        if self.config.retention is RetentionPolicy.INTEREST and self.retention is not None:
+            self.retention.remove_unneeded(0, self.stream.store.last_seq)
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether some consumer wants messages of this subject; asked by the stream."""
+        known = self._interest.get(subject)
+        if known is None:
+            known = any(consumer.cursor.accepts(subject) for consumer in self.consumers.values())
+            if len(self._interest) >= INTEREST_KEPT_MAX:
+                self._interest.clear()
+            self._interest[subject] = known
+        return known
+
+    def save_consumer(self, consumer: Consumer) -> None:
+        """Its state has changed and is to be on disk soon."""
+        if self.files is None or consumer.config.mem_storage:
+            return
+        self.files.states.mark(consumer.name, consumer.state())
+        self.engine.syncer.mark_dirty(self.files, self.engine.turn.monotonic_ns)
+
+    # ---------------------------------------------------------------- time
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has something to do; 0: never."""
+        return self.stream.next_deadline_ns
+
+    def tick(self) -> None:
+        """The stream forgets what is too old."""
+        self.stream.tick(self.engine.turn.now_ns)
+
+    # ---------------------------------------------------------------- bytes
+
+    def recount(self) -> None:
+        """Tell the account what the stream uses now, and the stream what it may still store."""
+        self._count(stream_usage(self.config, self.stream.store.bytes))
+        credit = self.engine.room_bytes(self.home, self.config.storage)
+        shares = max(len(self.home.streams), 1)
+        self.stream.ingest.credit_bytes = credit // shares
+
+    def _count(self, usage: Usage) -> None:
+        for total in (self.home.usage, self.engine.usage):
+            total.replace(self._counted, usage)
+        self._counted = usage
+
+    def room_problem(self, size: int) -> ApiError | None:
+        """The error if the account or the server has no room for so many more bytes."""
+        self._count(stream_usage(self.config, self.stream.store.bytes))
+        home_room = self.home.room_bytes(self.config.storage)
+        if home_room is not None and size > home_room:
+            return errors.ACCOUNT_RESOURCES_EXCEEDED()
+        if size > self.engine.server_room_bytes(self.config.storage):
+            return errors.INSUFFICIENT_RESOURCES()
+        return None
+
+
+def _nothing(_target: SyncTarget, _round: int) -> None:
+    pass

@@ -1,0 +1,81 @@
+"""What a stream or consumer looks like to those who ask.
+
+Owns the putting together of the documents; the parts come from the streams and consumers. Two
+members of the metadata say which server answered; they are added here and never stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from tradewind.api.base import ApiStruct
+from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
+from tradewind.api.request_types import StreamConfigRequest, StreamInfoRequest
+from tradewind.api.stream_types import ClusterInfo, StreamConfig, StreamInfo
+from tradewind.api.times import format_time
+from tradewind.api.versioning import answered_metadata
+from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import Consumer
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.hosted import HostedStream
+
+_Config = TypeVar("_Config", StreamConfig, ConsumerConfig)
+
+
+def fields_of(info: ApiStruct) -> dict[str, Any]:
+    """The members of a document, for a response that has the same ones."""
+    return {name: getattr(info, name) for name in info.__struct_fields__}
+
+
+def plain_config(content: StreamConfigRequest) -> StreamConfig:
+    """The configuration in a request."""
+    return StreamConfig(**{name: getattr(content, name) for name in StreamConfig.__struct_fields__})
+
+
+def _answered(config: _Config) -> _Config:
+    """The configuration as it is shown in an answer about one asset."""
+    metadata = answered_metadata(config.metadata, ops.NATS_VERSION)
+    return msgspec.structs.replace(config, metadata=metadata)
+
+
+def stream_info(
+    engine: JetStream,
+    hosted: HostedStream,
+    *,
+    domain: bool = True,
+    dynamic: bool = True,
+    cluster: bool = False,
+    content: StreamInfoRequest | None = None,
+) -> StreamInfo:
+    """The document about a stream. Which members it has differs between the requests."""
+    config = hosted.config
+    if dynamic:
+        config = _answered(config)
+    state = hosted.stream.state(content or StreamInfoRequest(), len(hosted.consumers))
+    return StreamInfo(
+        config=config,
+        created=format_time(hosted.stream.created_ns),
+        state=state,
+        domain=engine.domain if domain else "",
+        cluster=ClusterInfo(leader=engine.broker.server_name) if cluster else None,
+        ts=format_time(engine.turn.now_ns),
+    )
+
+
+def consumer_info(
+    engine: JetStream, consumer: Consumer, *, dynamic: bool = True, cluster: bool = False
+) -> ConsumerInfo:
+    """The document about a consumer."""
+    info = consumer.info()
+    config = info.config
+    if dynamic:
+        config = _answered(config)
+    return msgspec.structs.replace(
+        info,
+        config=config,
+        cluster=ClusterInfo(leader=engine.broker.server_name) if cluster else None,
+    )

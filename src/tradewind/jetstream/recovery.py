@@ -1,0 +1,133 @@
+"""Opening everything that is in the store, when a server starts.
+
+Owns what happens to a stream or consumer that cannot be opened: it is left as it is, and named in
+the log, in monitoring, and to whoever asks for it. The others are opened all the same; nothing is
+deleted but what a deletion that was cut off had begun.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tradewind.errors import StoreError
+from tradewind.jetstream.catalog import stream_context
+from tradewind.jetstream.consumer_catalog import open_consumer
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.account import JetStreamAccount
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.store.recover import RecoveryReport
+    from tradewind.store.stream_folder import StoreRoot, StreamFolder
+
+# A stream larger than this says how far it has come.
+PROGRESS_BYTES: Final = 1024 * 1024 * 1024
+LOST_NAMED_MAX: Final = 10
+
+
+def recover(engine: JetStream, root: StoreRoot) -> None:
+    """Open all streams of all accounts that have JetStream."""
+    try:
+        for path in root.finish_deletions():
+            engine.log.notice(f"  Removed {path}, the rest of a deleted stream")
+        names = root.accounts()
+    except StoreError as error:
+        engine.log.error(f"JetStream cannot read {root.folder}: {error}")
+        return
+    for name in names:
+        if name not in engine.accounts:
+            engine.log.warn(f"JetStream is not enabled for account {name!r}, its streams rest")
+    for home in engine.accounts.values():
+        if home.name in names:
+            recover_account(engine, home, root)
+
+
+def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) -> None:
+    """Open the streams of one account that are not open yet."""
+    try:
+        folders = root.folders(home.name)
+    except StoreError as error:
+        home.problems[f"account {home.name}"] = str(error)
+        engine.log.error(f"JetStream cannot read the streams of account {home.name!r}: {error}")
+        return
+    for folder in folders:
+        if folder.stream in home.streams:
+            continue
+        try:
+            if folder.is_unfinished():
+                continue  # a creation that was cut off; the next one of this name uses it
+            _recover_stream(engine, home, folder)
+        except (StoreError, ValueError) as error:
+            home.problems[folder.stream] = str(error)
+            engine.log.error(
+                f"JetStream cannot open stream '{home.name} > {folder.stream}': {error}"
+            )
+
+
+def _recover_stream(engine: JetStream, home: JetStreamAccount, folder: StreamFolder) -> None:
+    label = f"'{home.name} > {folder.stream}'"
+    engine.log.notice(f"  Starting restore for stream {label}")
+    began_ns = engine.broker.monotonic_ns()
+    stream, report = Stream.open(
+        stream_context(engine, home, folder.stream),
+        folder,
+        engine.turn.now_ns,
+        progress=_Progress(engine, label),
+    )
+    hosted = HostedStream(engine, home, stream)
+    hosted.attach()
+    took_ms = (engine.broker.monotonic_ns() - began_ns) // 1_000_000
+    count = f"{stream.store.msgs:,}"
+    engine.log.notice(f"  Restored {count} messages for stream {label} in {took_ms}ms")
+    _log_damage(engine, label, report)
+    _recover_consumers(engine, hosted, folder)
+
+
+class _Progress:
+    """Says how far a long opening has come, each time another part is done."""
+
+    def __init__(self, engine: JetStream, label: str) -> None:
+        self._engine = engine
+        self._label = label
+        self._next_bytes = PROGRESS_BYTES
+
+    def __call__(self, done_bytes: int, all_bytes: int) -> None:
+        """Called by the store now and then."""
+        if done_bytes >= self._next_bytes:
+            self._next_bytes = done_bytes + PROGRESS_BYTES
+            percent = done_bytes * 100 // max(all_bytes, 1)
+            self._engine.log.notice(f"  Reading stream {self._label}: {percent} %")
+
+
+def _log_damage(engine: JetStream, label: str, report: RecoveryReport) -> None:
+    for entry in report.damage:
+        if not entry.torn:
+            engine.log.error(
+                f"  Stream {label}: {entry.size} damaged bytes in block {entry.block} at byte"
+                f" {entry.offset}, saved as {entry.saved_as}"
+            )
+    if report.lost:
+        shown = ", ".join(map(str, report.lost[:LOST_NAMED_MAX]))
+        more = "" if len(report.lost) <= LOST_NAMED_MAX else ", ..."
+        engine.log.error(f"  Stream {label}: lost messages {shown}{more}")
+
+
+def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFolder) -> None:
+    label = f"{hosted.home.name} > {hosted.name}"
+    found, skipped = folder.consumers()
+    if found:
+        engine.log.notice(f"  Recovering {len(found)} consumers for stream - '{label}'")
+    for entry in skipped:
+        hosted.consumer_problems[entry.path.rpartition("/")[2]] = entry.reason
+        engine.log.error(f"JetStream cannot open a consumer of '{label}': {entry.reason}")
+    for stored in found:
+        if stored.problem:
+            engine.log.warn(f"JetStream consumer '{label} > {stored.meta.name}': {stored.problem}")
+        try:
+            open_consumer(engine, hosted, stored)
+        except (StoreError, ValueError) as error:
+            hosted.consumer_problems[stored.meta.name] = str(error)
+            engine.log.error(
+                f"JetStream cannot open consumer '{label} > {stored.meta.name}': {error}"
+            )

@@ -1,0 +1,29 @@
+"""One request of the API on its way through the engine: what a handler is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tradewind.api.endpoints import Call
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.account import JetStreamAccount
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.hosted import HostedStream
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`call` is what the subject says, `content` the decoded body, `body` the bytes of it."""
+
+    engine: JetStream
+    home: JetStreamAccount
+    call: Call
+    content: Any
+    body: bytes
+    reply: str
+
+    def hosted(self) -> HostedStream:
+        """The stream that the subject names; ApiError if there is none."""
+        return self.home.stream(self.call.stream)

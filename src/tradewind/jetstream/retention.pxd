@@ -1,0 +1,16 @@
+"""State of a stream's retention; the code and the explanation are in retention.pyx."""
+
+from libc.stdint cimport uint64_t
+from tradewind.broker.turn cimport Participant, Turn
+from tradewind.consumer.settled cimport Settled
+from tradewind.stream.ingest cimport Ingest
+
+
+cdef class Retention(Settled):
+    cdef Ingest ingest
+    cdef object store               # the MessageStore of the stream
+    cdef Turn turn
+    cdef list consumers             # all of the stream
+    cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
+
+    cdef bint _is_needed(self, uint64_t seq, Participant without) except -1

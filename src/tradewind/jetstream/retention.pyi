@@ -1,0 +1,11 @@
+from tradewind.broker.turn import Turn
+from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.settled import Settled
+from tradewind.store.messages import MessageStore
+from tradewind.stream.ingest import Ingest
+
+class Retention(Settled):
+    any_ack: bool
+    def __init__(self, ingest: Ingest, store: MessageStore, turn: Turn, any_ack: bool) -> None: ...
+    def set_consumers(self, consumers: list[Consumer]) -> None: ...
+    def remove_unneeded(self, first_seq: int, last_seq: int) -> int: ...

@@ -1,0 +1,62 @@
+"""Streams that keep messages for their consumers: when the last one is done, the message goes.
+
+Owns the decision. In a work queue any acknowledgement removes a message; by interest it stays until
+every consumer that wants its subject has acknowledged it. It runs in the middle of a delivery, so
+it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
+"""
+
+from libc.stdint cimport uint64_t
+
+from tradewind.store.contract import NotFoundError
+
+
+cdef class Retention(Settled):
+    """One per stream with such a retention. `needs` of each consumer is asked."""
+
+    def __init__(self, Ingest ingest not None, store not None, Turn turn not None, bint any_ack):
+        self.ingest = ingest
+        self.store = store
+        self.turn = turn
+        self.any_ack = any_ack
+        self.consumers = []
+
+    def set_consumers(self, list consumers not None):
+        """These are the consumers of the stream from now on."""
+        self.consumers = consumers
+
+    cdef int settle(self, Participant consumer, uint64_t seq) except -1:
+        """A consumer does not need this message any more."""
+        if not self.any_ack and self._is_needed(seq, consumer):
+            return 0
+        if self.store.remove(seq):
+            self.turn.mark_dirty(self.ingest)
+        return 0
+
+    cdef bint _is_needed(self, uint64_t seq, Participant without) except -1:
+        """Whether another consumer still wants it; a message that is gone is not needed."""
+        if len(self.consumers) == 1 and self.consumers[0] is without:
+            return False
+        try:
+            subject = self.store.get(seq).subject
+        except NotFoundError:
+            return False
+        for consumer in self.consumers:
+            if consumer is not without and consumer.needs(seq, subject):
+                return True
+        return False
+
+    def remove_unneeded(self, uint64_t first_seq, uint64_t last_seq):
+        """A consumer has gone or wants less: remove what nobody needs in this range; gives how
+        many messages that were.
+        """
+        cdef uint64_t seq
+        cdef uint64_t removed = 0
+        for message in self.store.messages(first_seq):
+            seq = message.seq
+            if seq > last_seq:
+                break
+            if not self._is_needed(seq, None) and self.store.remove(seq):
+                removed += 1
+        if removed:
+            self.turn.mark_dirty(self.ingest)
+        return removed

@@ -1,0 +1,118 @@
+"""JetStream inside a server: its folder, its sync threads, its start and its end.
+
+Owns what the engine needs from the outside. Everything about streams is in `tradewind.jetstream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from tradewind.api.times import go_duration
+from tradewind.broker.broker import Broker
+from tradewind.errors import ServerStartError, StoreError
+from tradewind.jetstream.engine import EngineSettings, JetStream
+from tradewind.jetstream.recovery import recover, recover_account
+from tradewind.options import JetStreamOptions, ServerOptions
+from tradewind.server.logs import Log
+from tradewind.server.resources import StoreResources, store_resources
+from tradewind.server.syncer import ThreadedSyncer
+from tradewind.store.disk import OsDisk
+from tradewind.store.filestore import FileStore
+from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.syncer import INTERVAL_NS
+from tradewind.wire import ops
+
+DRAIN_SECONDS_MAX = 10.0
+_UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
+
+
+def start_jetstream(
+    broker: Broker, log: Log, options: JetStreamOptions, turn_needed: Callable[[], None]
+) -> RunningJetStream:
+    """Open the store and all streams in it; ServerStartError if the folder cannot be used."""
+    began_ns = broker.monotonic_ns()
+    resources = store_resources(options)
+    log.notice("Starting JetStream")
+    folder = str(Path(resources.store_dir).absolute())
+    try:
+        root = StoreRoot(OsDisk(folder), folder)
+    except StoreError as error:
+        raise ServerStartError(f"Can't start JetStream: {error}") from None
+    _log_banner(log, options, resources, root.folder)
+    syncer = ThreadedSyncer(
+        asyncio.get_running_loop(),
+        broker.clock,
+        interval_ns=options.sync_interval_ns or INTERVAL_NS,
+        after_batch=turn_needed,
+    )
+    settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
+    engine = JetStream(broker, settings, root, syncer)
+    try:
+        recover(engine, root)
+    except BaseException:
+        root.close()
+        raise
+    engine.start()
+    log.notice(f"Took {go_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
+    return RunningJetStream(engine, syncer, root, log)
+
+
+class RunningJetStream:
+    """The engine with what it stands on."""
+
+    def __init__(
+        self, engine: JetStream, syncer: ThreadedSyncer, root: StoreRoot, log: Log
+    ) -> None:
+        self.engine = engine
+        self.syncer = syncer
+        self._root = root
+        self._log = log
+
+    def reload(self, options: ServerOptions) -> None:
+        """Accounts may have got JetStream, lost it, or have other limits."""
+        self.engine.reload(options)
+        for home in self.engine.accounts.values():
+            recover_account(self.engine, home, self._root)
+
+    async def stop(self) -> None:
+        """Have everything on disk and let go of the folder; what cannot be written is logged."""
+        self._log.notice("Initiating JetStream Shutdown...")
+        self.engine.begin_stop()
+        # What is left of consumers is written when they are closed.
+        for target in await self.syncer.drain(DRAIN_SECONDS_MAX):
+            if isinstance(target, FileStore):
+                self._log.error(f"JetStream: stream {target.name!r} could not be synced")
+        if not self.syncer.stop():
+            self._log.error("JetStream: the disk does not answer, a sync is still under way")
+        self.engine.close()
+        self._root.close()
+        self._log.notice("JetStream Shutdown")
+
+
+def _log_banner(
+    log: Log, options: JetStreamOptions, resources: StoreResources, folder: str
+) -> None:
+    """In nats-server's words: people look for these lines."""
+    log.notice("---------------- JETSTREAM ----------------")
+    log.notice(f"  Strict:          {'true' if options.strict else 'false'}")
+    log.notice(f"  Max Memory:      {bytes_text(resources.memory_bytes_max)}")
+    log.notice(f"  Max Storage:     {bytes_text(resources.storage_bytes_max)}")
+    log.notice(f'  Store Directory: "{folder}"')
+    if options.domain:
+        log.notice(f"  Domain:          {options.domain}")
+    log.notice(f"  API Level:       {ops.JETSTREAM_API_LEVEL}")
+    interval = f"every {go_duration(options.sync_interval_ns)}" if options.sync_interval_ns else ""
+    log.notice(f"  Sync:            {interval or 'before each acknowledgement'}")
+    log.notice("-------------------------------------------")
+
+
+def bytes_text(size: int) -> str:
+    """`512 B`, `64.00 MB`, `1.50 GB`: units of 1024."""
+    if size < 1024:
+        return f"{size} B"
+    value, index = size / 1024, 0
+    while value >= 1024 and index < len(_UNITS) - 1:
+        value, index = value / 1024, index + 1
+    return f"{value:.2f} {_UNITS[index]}"

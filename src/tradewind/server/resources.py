@@ -1,0 +1,69 @@
+"""How much memory and disk JetStream may use when nobody has said it.
+
+Owns the two questions to the operating system and the share that is taken. Limits that the
+configuration names are taken as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tradewind.options import MIB, JetStreamOptions
+
+MEMORY_BYTES_UNKNOWN = 256 * MIB
+STORAGE_BYTES_UNKNOWN = 1024 * 1024 * MIB
+_CGROUP_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreResources:
+    """Where JetStream keeps its files, and how much it may keep in all."""
+
+    store_dir: str
+    memory_bytes_max: int
+    storage_bytes_max: int
+
+
+def store_resources(options: JetStreamOptions) -> StoreResources:
+    """The configured limits; what is not configured is three quarters of what there is."""
+    folder = options.store_dir or str(Path(tempfile.gettempdir()) / "nats")
+    memory, storage = options.max_memory_bytes, options.max_file_bytes
+    return StoreResources(
+        folder,
+        memory if memory >= 0 else memory_bytes() // 4 * 3 or MEMORY_BYTES_UNKNOWN,
+        storage if storage >= 0 else free_disk_bytes(folder) // 4 * 3 or STORAGE_BYTES_UNKNOWN,
+    )
+
+
+def memory_bytes() -> int:
+    """What this process could use: the memory of the machine or of its container; 0: unknown."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+    for path in _CGROUP_LIMITS:
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            total = min(total, int(text))
+    return max(total, 0)
+
+
+def free_disk_bytes(folder: str) -> int:
+    """What is free where the folder is, or will be made; 0: unknown."""
+    path = Path(folder)
+    for candidate in (path, *path.absolute().parents):
+        try:
+            status = os.statvfs(candidate)
+        except OSError:
+            continue
+        return status.f_bavail * status.f_frsize
+    return 0
