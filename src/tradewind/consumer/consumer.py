@@ -220,7 +220,7 @@ class Consumer(Delivery):
             self._unpin("timeout")
         if 0 < self.save_due_ns <= now_ns:
             self.save_now()
-        if self._inactive_ns and self._inactive_deadline_ns() <= now_ns:
+        if 0 < self._inactive_deadline_ns() <= now_ns:
             self._check_inactive(now_ns)
         self.turn.add_woken(self)
 
@@ -236,7 +236,7 @@ class Consumer(Delivery):
             self._pause_due_ns,
             self.pin_due_ns,
             self.save_due_ns,
-            self._inactive_deadline_ns() if self._inactive_ns else 0,
+            self._inactive_deadline_ns(),
         )
         return min((max(due_ns, 1) for due_ns in candidates if due_ns), default=0)
 
@@ -427,8 +427,9 @@ class Consumer(Delivery):
     # ------------------------------------------------------------------ life
 
     def _inactive_deadline_ns(self) -> int:
-        if self.pulls is None and self.is_bound:
-            return 1 << 62
+        """When to look whether anybody needs it; 0: somebody does."""
+        if self._inactive_ns == 0 or (self.pulls is None and self.is_bound):
+            return 0
         due_ns = self.active_ns + self._inactive_ns
         # What was found at the last look counts until it is used again.
         return max(due_ns, self._inactive_due_ns) if self.active_ns <= self._looked_ns else due_ns

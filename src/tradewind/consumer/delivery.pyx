@@ -172,7 +172,11 @@ cdef class Delivery(Participant):
         cdef uint32_t count = 0
         self.visible_seq = visible_seq
         self._send_outgoing()
-        if self.closed or self.wait == WAIT_RECEIVER and self._receiver_is_full():
+        if self.closed:
+            return False
+        if self.wait == WAIT_RECEIVER and self._receiver_is_full():
+            if self.pulls is not None:
+                self._sweep(False, False)
             return False
         self.wait = WAIT_NOTHING
         while count < TURN_MESSAGES and total < TURN_BYTES:

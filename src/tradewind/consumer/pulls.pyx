@@ -86,6 +86,8 @@ cdef class Pulls:
         self._unlink(request)
         self.count -= 1
         self.no_wait_count -= request.no_wait
+        if self.count == 0:
+            self.due_ns = 0
         free(request)
 
     cdef void to_tail(self, PullRequest* request) noexcept nogil:

@@ -51,19 +51,21 @@ class Frame:
 def frames_of(data: bytes) -> list[Frame]:
     """All messages in what a client got."""
     frames = []
-    while data:
-        line, _, data = data.partition(b"\r\n")
-        kind, *words = line.decode().split(" ")
+    at = 0
+    while at < len(data):
+        end = data.index(b"\r\n", at)
+        kind, *words = data[at:end].decode().split(" ")
+        at = end + 2
         if kind not in ("MSG", "HMSG"):
-            assert line in (b"+OK", b"PING", b"PONG"), line
+            assert kind in ("+OK", "PING", "PONG"), kind
             continue
-        header_size, total = (
-            (int(words[-2]), int(words[-1])) if kind == "HMSG" else (0, int(words[-1]))
-        )
-        words = words[: -2 if kind == "HMSG" else -1]
+        sizes = [int(word) for word in words[-2 if kind == "HMSG" else -1 :]]
+        words = words[: -len(sizes)]
+        header_size = sizes[0] if kind == "HMSG" else 0
         reply = words[2] if len(words) == 3 else ""
-        frames.append(Frame(words[0], words[1], reply, data[:header_size], data[header_size:total]))
-        data = data[total + 2 :]
+        header, payload = data[at : at + header_size], data[at + header_size : at + sizes[-1]]
+        frames.append(Frame(words[0], words[1], reply, header, payload))
+        at += sizes[-1] + 2
     return frames
 
 
@@ -97,7 +99,11 @@ class Client:
         self.connection.send(line.encode() + header + payload + b"\r\n")
 
     def take(self) -> list[Frame]:
-        return frames_of(self.connection.take())
+        """What has arrived; the server's pings are answered."""
+        data = self.connection.take()
+        if data.endswith(b"PING\r\n") or b"\r\nPING\r\n" in data:
+            self.connection.send(b"PONG\r\n")
+        return frames_of(data)
 
     def ack(self, frame: Frame, payload: bytes = b"", reply: str = "") -> None:
         self.publish(frame.reply, payload, reply)
