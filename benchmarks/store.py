@@ -40,11 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; 2 if it cannot start."""
     arguments = parser().parse_args(argv)
     ensure_micro()
+    from benchmarks.store_rewriting import REWRITING_WORKLOADS
     from benchmarks.store_workloads import WORKLOADS
 
-    by_name = {workload.name: workload for workload in WORKLOADS}
+    by_name = {workload.name: workload for workload in (*WORKLOADS, *REWRITING_WORKLOADS)}
     if arguments.list:
-        for workload in WORKLOADS:
+        for workload in by_name.values():
             print(f"{workload.name:14}{workload.summary}")
         return 0
     if arguments.child:
@@ -99,10 +100,12 @@ def in_child(name: str, step: str, folder: Path, share: float) -> dict[str, floa
 
 def child(name: str, step: str, folder: str, share: str) -> int:
     """What such a process does."""
+    from benchmarks.store_rewriting import REWRITING_WORKLOADS
     from benchmarks.store_workloads import WORKLOADS, Task
 
     machine.raise_file_limit()
-    workload = next(workload for workload in WORKLOADS if workload.name == name)
+    known = (*WORKLOADS, *REWRITING_WORKLOADS)
+    workload = next(workload for workload in known if workload.name == name)
     task = Task(folder, float(share))
     if step == "build":
         assert workload.build is not None

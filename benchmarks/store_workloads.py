@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.micro import message_probes
 from benchmarks.procfs import own_cpu_s, parse_status_kib
@@ -47,11 +48,11 @@ class Task:
         """That part of a full-sized load."""
         return max(1000, int(full * self.share))
 
-    def open(self, name: str = "S") -> FileStore:
+    def open(self, name: str = "S", **settings: Any) -> FileStore:
         """The store of this folder."""
         disk = OsDisk(self.folder)
         disk.make_directory(f"{self.folder}/{name}")
-        return open_store(disk, f"{self.folder}/{name}", name, now_ns=NOW_NS)[0]
+        return open_store(disk, f"{self.folder}/{name}", name, now_ns=NOW_NS, **settings)[0]
 
 
 @dataclass(frozen=True)

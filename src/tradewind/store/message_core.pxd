@@ -49,6 +49,7 @@ cdef class MessageCore:
     cdef uint32_t said_last_block           # ... in this block, or is live
     cdef uint64_t uses
     cdef uint64_t loads_since_check
+    cdef uint64_t maps_since_check
 
     cdef Block block_of(self, uint64_t seq)
     cdef int load_index(self, Block block) except -1

@@ -29,11 +29,13 @@ from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
+from tradewind.store.mapping import mappings_alive
 
 cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index.
     GAP_ROLL_MIN = 65536
     EVICTION_CHECK_LOADS = 8
+    MAPPING_CHECK_LOADS = 256
     # A new block begins with up to four marks; most of it should be left for messages.
     BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
@@ -42,6 +44,8 @@ cdef enum:
 MARK_SYNCED_KIND = MARK_SYNCED
 MARK_FLOOR_KIND = MARK_FLOOR
 MARK_PREVIOUS_KIND = MARK_PREVIOUS
+# Of all streams; Linux allows a process about 65,000.
+MAPPINGS_MAX = 16384
 
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 cdef uint64_t SKIP = <uint64_t>1 << 63
@@ -171,6 +175,11 @@ cdef class MessageCore:
         self.uses += 1
         block.used = self.uses
         if block.is_loaded():
+            if block.mapped_data == NULL and block.written:
+                self.maps_since_check += 1
+                if self.maps_since_check >= MAPPING_CHECK_LOADS:
+                    self.maps_since_check = 0
+                    self.limit_mappings(block)
             return 0
         load_block_index(block, self.index)
         self.loads_since_check += 1
@@ -182,6 +191,16 @@ cdef class MessageCore:
     def load(self, Block block not None):
         """The same for the subclass."""
         self.load_index(block)
+
+    def limit_mappings(self, Block kept not None):
+        """Let go of our mapped files if all streams together have too many; they are mapped again
+        when they are read.
+        """
+        cdef Block block
+        if mappings_alive() > MAPPINGS_MAX:
+            for block in self.blocks:
+                if block is not kept:
+                    block.unmap()
 
     def evict(self, Block kept=None):
         """Release the least recently used block indexes until they fit into `index_bytes_max`."""

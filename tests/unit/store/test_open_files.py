@@ -14,6 +14,7 @@ import pytest
 from tradewind.errors import StoreError
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
+from tradewind.store.mapping import mappings_alive
 from tradewind.store.open_files import open_files
 from tradewind.store.recover import open_store
 from tradewind.testing.disk import SimulatedDisk
@@ -44,6 +45,20 @@ def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) 
     assert descriptors() <= before + 1
     store.close()
     assert descriptors() == before
+
+
+def test_mapped_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(OsDisk(str(tmp_path)), "S", 300)
+    for index in range(1500):
+        store.store(b"a", b"", b"%0200d" % index, index)
+    store.commit()
+    assert len(store.blocks) > 1000
+    before = mappings_alive()
+    monkeypatch.setattr("tradewind.store.message_core.MAPPINGS_MAX", before + 100)
+    for seq in range(1, 1501):
+        assert store.get(seq).payload == b"%0200d" % (seq - 1)
+        assert mappings_alive() <= before + 100 + 256
+    store.close()
 
 
 def test_streams_beyond_the_allowed_number_of_files_take_turns() -> None:
