@@ -371,7 +371,7 @@ class Consumer(Delivery):
         if self._sample_credit < 100:
             return
         self._sample_credit = max(self._sample_credit - 100, 0) if self._sample_percent < 100 else 0
-        delivered_ns = self.acks.pending()[seq].time_ns
+        delivered_ns = self.acks.delivered_at(seq)
         self._advise(
             "consumer_ack",
             consumer_seq=consumer_seq,

@@ -523,6 +523,10 @@ cdef class AckState:
         """Whether a message is delivered and not acknowledged."""
         return self.is_pending(seq)
 
+    def delivered_at(self, uint64_t seq):
+        """When a pending message was delivered last."""
+        return self.entries[self._find(seq)].time_ns if self.is_pending(seq) else 0
+
     def delivered_now(self, uint64_t seq, int64_t now_ns):
         """`deliver` for Python callers."""
         return self.deliver(seq, now_ns)
