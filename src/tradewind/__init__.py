@@ -1,7 +1,8 @@
-"""Tradewind: a NATS-compatible server in Python.
+"""Tradewind: a NATS-compatible server in Python, and a client for it and any other.
 
-`Server` and `serve` run a NATS-compatible server inside a program; `tradewind-server` runs it as a
-process. Names are imported on first use, so that importing the package costs nothing.
+`connect` gives a connection to a server. `Server` and `serve` run a NATS-compatible server inside a
+program; `tradewind-server` runs it as a process. Names are imported on first use, so that importing
+the package costs nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 from tradewind._version import __version__
 
 if TYPE_CHECKING:
+    from tradewind.client.connection import Connection, connect
     from tradewind.server.embedded import Server, ServerThread, serve
 
 _LAZY = {
+    "Connection": "tradewind.client.connection",
     "Server": "tradewind.server.embedded",
     "ServerThread": "tradewind.server.embedded",
+    "connect": "tradewind.client.connection",
     "serve": "tradewind.server.embedded",
 }
 
-__all__ = ["Server", "ServerThread", "__version__", "serve"]
+__all__ = ["Connection", "Server", "ServerThread", "__version__", "connect", "serve"]
 
 
 def __getattr__(name: str) -> Any:

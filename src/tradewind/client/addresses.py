@@ -1,0 +1,150 @@
+"""Where servers are: urls, and the pool of all that are known.
+
+Owns the grammar of server urls and the order in which servers are tried; never opens a connection.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from tradewind.client.errors import OptionsError
+
+DEFAULT_URL = "nats://127.0.0.1:4222"
+_PORTS = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+SERVERS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One server. The login in its url, if any, counts more than that of the options."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether the protocol is spoken inside WebSocket frames."""
+        return self.scheme in ("ws", "wss")
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the url asks for TLS."""
+        return self.scheme in ("tls", "wss")
+
+    @property
+    def url(self) -> str:
+        """The url without the login."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    def same_place(self, other: Address) -> bool:
+        """Whether both lead to the same listener."""
+        return (self.host, self.port, self.is_websocket) == (
+            other.host,
+            other.port,
+            other.is_websocket,
+        )
+
+
+def parse_address(text: str, scheme: str = "nats") -> Address:
+    """The address of a url; `scheme` is for those without one, such as "host:4222"."""
+    text = text.strip()
+    full = text if _SCHEME.match(text) else f"{scheme}://{text}"
+    try:
+        parts = urlsplit(full)
+        port = parts.port
+    except ValueError:
+        raise OptionsError(f"server url {_shown(text)!r}: the port is a number to 65535") from None
+    if parts.scheme not in _PORTS:
+        raise OptionsError(
+            f"server url {_shown(text)!r}: starts with one of {', '.join(_PORTS)}, not "
+            f"{parts.scheme!r}"
+        )
+    if not parts.hostname:
+        raise OptionsError(f"server url {_shown(text)!r}: has no host")
+    return Address(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=_PORTS[parts.scheme] if port is None else port,
+        path=parts.path if parts.scheme in ("ws", "wss") else "",
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+    )
+
+
+def parse_servers(servers: str | Sequence[str]) -> list[Address]:
+    """The addresses of one url, several joined by commas, or a list of them."""
+    texts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = [parse_address(text) for text in texts if text.strip()]
+    if not addresses:
+        raise OptionsError(f"servers: at least one url is needed, such as {DEFAULT_URL}")
+    if len(addresses) > SERVERS_MAX:
+        raise OptionsError(f"servers: {len(addresses)} urls, the limit is {SERVERS_MAX}")
+    if len({address.is_websocket for address in addresses}) > 1:
+        raise OptionsError("servers: either all urls are ws:// or wss://, or none is")
+    return addresses
+
+
+def _shown(text: str) -> str:
+    """A url without the part that may hold a password."""
+    return re.sub(r"//[^/@]*@", "//***@", text)
+
+
+class ServerPool:
+    """All known servers in the order in which they are tried."""
+
+    def __init__(self, configured: Sequence[Address], *, randomize: bool) -> None:
+        self._configured = list(configured)
+        self._servers = list(configured)
+        self._randomize = randomize
+        if randomize:
+            random.shuffle(self._servers)
+
+    @property
+    def servers(self) -> list[Address]:
+        """The servers, the next to be tried first."""
+        return list(self._servers)
+
+    def move_to_end(self, address: Address) -> None:
+        """The server was just lost: all others are tried before it."""
+        if address in self._servers:
+            self._servers.remove(address)
+            self._servers.append(address)
+
+    def discovered(self, texts: Iterable[str], current: Address) -> list[Address]:
+        """Take note of what a server says about its cluster; gives those not known before.
+
+        Servers that were discovered and are no longer named are forgotten, except the current one.
+        """
+        scheme = current.scheme
+        named = []
+        for text in list(texts)[:SERVERS_MAX]:
+            try:
+                named.append(parse_address(text, scheme))
+            except OptionsError:
+                continue  # one bad entry of a server is no reason to lose the others
+        self._servers = [
+            server
+            for server in self._servers
+            if server in self._configured
+            or server.same_place(current)
+            or any(server.same_place(other) for other in named)
+        ]
+        new = [
+            address
+            for address in named
+            if not any(address.same_place(known) for known in self._servers)
+        ]
+        if self._randomize:
+            random.shuffle(new)
+        self._servers.extend(new)
+        return new

@@ -1,0 +1,228 @@
+"""A connection to a NATS server that stays: publish, subscribe, request, drain.
+
+Owns what users call; the life of the connection under it is in `lifecycle.py`. All methods belong
+to one event loop; `tradewind.sync` is for threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Self, Unpack
+
+from tradewind.client.contexts import load_context
+from tradewind.client.errors import (
+    BadSubjectError,
+    DrainingError,
+    DrainTimeoutError,
+    NoRespondersError,
+    OperationTimeoutError,
+)
+from tradewind.client.headers import Headers, HeaderValues
+from tradewind.client.lifecycle import Lifecycle
+from tradewind.client.message import Msg
+from tradewind.client.options import ConnectOptions, ConnectSettings, make_options
+from tradewind.client.replies import Replies, nuid
+from tradewind.client.subscription import MessageHandler, Subscription
+from tradewind.subjects import is_valid_subject
+
+HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes
+Payload = bytes | bytearray | memoryview | str
+
+NO_RESPONDERS = 503
+
+
+async def connect(
+    servers: str | list[str] | None = None,
+    *,
+    context: str | None = None,
+    **settings: Unpack[ConnectSettings],
+) -> Connection:
+    """Connect to a NATS server; the result is also an async context manager that closes it.
+
+    >>> async with await tradewind.connect("nats://127.0.0.1:4222") as connection:
+    ...     await connection.publish("hello", b"world")
+
+    `servers` is a url, several joined by commas, or a list. `context` is the name of a context of
+    the nats command line ("" for the selected one); other arguments override what it says.
+    """
+    base = ConnectOptions() if context is None else load_context(context)
+    options = make_options(base, settings)
+    if servers is not None:
+        options = make_options(options, {"servers": servers})
+    connection = Connection(options)
+    await connection._start()
+    return connection
+
+
+class Connection(Lifecycle):
+    """One logical connection, through however many sockets it takes. Made by `connect`.
+
+    `replies` is its inbox, shared by all requests.
+    """
+
+    def __init__(self, options: ConnectOptions) -> None:
+        super().__init__(options)
+        self.replies = Replies(self, options.inbox_prefix)
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else uses, to get replies on."""
+        return f"{self.options.inbox_prefix}.{nuid.next()}"
+
+    async def subscribe(
+        self,
+        subject: str,
+        *,
+        queue: str = "",
+        callback: MessageHandler | None = None,
+        max_msgs: int = 0,
+        pending_messages_max: int | None = None,
+        pending_bytes_max: int | None = None,
+    ) -> Subscription:
+        """Subscribe; the result is an async iterator, unless a `callback` gets the messages.
+
+        `queue` names a group of which one member gets each message. After `max_msgs` messages it
+        ends by itself. More than the pending limits are not queued: the newest are dropped, counted
+        in `dropped_count` and told by a SlowConsumer event. A limit of 0 is none.
+        """
+        if not is_valid_subject(subject):
+            raise BadSubjectError(
+                f"subject {subject!r}: needs tokens joined by single dots, no blanks, '>' only last"
+            )
+        if queue and not is_valid_subject(queue):
+            raise BadSubjectError(f"queue {queue!r}: needs a name without blanks")
+        self._check_usable()
+        options = self.options
+        subscription = Subscription(
+            self,
+            subject,
+            queue,
+            callback,
+            pending_messages_max=(
+                options.subscription_messages_max
+                if pending_messages_max is None
+                else pending_messages_max
+            ),
+            pending_bytes_max=(
+                options.subscription_bytes_max if pending_bytes_max is None else pending_bytes_max
+            ),
+            messages_max=max_msgs,
+        )
+        self._subscribe(subscription)
+        return subscription
+
+    async def request(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = None,
+        headers: HeaderInput | None = None,
+    ) -> Msg:
+        """Publish a message and wait for the first answer.
+
+        NoRespondersError at once if nobody listens, OperationTimeoutError after `timeout` seconds.
+        """
+        self._check_usable()
+        seconds = self.options.timeout if timeout is None else timeout
+        future: asyncio.Future[Msg] = self._loop.create_future()
+
+        def answered(reply: Msg | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(reply, Exception):
+                future.set_exception(reply)
+            else:
+                future.set_result(reply)
+
+        inbox = self.replies.add(subject, answered)
+        timer = self._loop.call_later(seconds, answered, _timed_out(subject, seconds))
+        try:
+            self.publish(subject, payload, reply=inbox, headers=headers)
+            message = await future
+        finally:
+            timer.cancel()
+            self.replies.remove(inbox)
+        if message.status == NO_RESPONDERS and not message.data:
+            raise NoRespondersError(subject)
+        return message
+
+    async def request_many(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = None,
+        max_messages: int = 0,
+        stall: float | None = None,
+        sentinel: Callable[[Msg], bool] | None = None,
+        headers: HeaderInput | None = None,
+    ) -> AsyncIterator[Msg]:
+        """Publish a message and iterate over all answers.
+
+        Ends after `max_messages`, after `stall` seconds without a further answer, at the message
+        for which `sentinel` is true (it is not given out), or after `timeout` seconds in all.
+        """
+        self._check_usable()
+        loop = self._loop
+        deadline = loop.time() + (self.options.timeout if timeout is None else timeout)
+        arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()
+        inbox = self.replies.add(subject, arrived.put_nowait)
+        count = 0
+        try:
+            self.publish(subject, payload, reply=inbox, headers=headers)
+            while not max_messages or count < max_messages:
+                until = deadline
+                if stall is not None and count:
+                    until = min(deadline, loop.time() + stall)
+                try:
+                    async with asyncio.timeout_at(until):
+                        reply = await arrived.get()
+                except TimeoutError:
+                    return
+                if isinstance(reply, Exception):
+                    raise reply
+                if reply.status == NO_RESPONDERS and not reply.data:
+                    raise NoRespondersError(subject)
+                if sentinel is not None and sentinel(reply):
+                    return
+                count += 1
+                yield reply
+        finally:
+            self.replies.remove(inbox)
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Finish in order: no new messages, handle those that came, send what is queued, close."""
+        if self.is_closed or self.is_draining:
+            raise DrainingError("drain: the connection is closed or being drained already")
+        self._is_draining = True
+        seconds = self.options.drain_timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(self._drain_one(queue) for queue in self._subscribers()))
+                await self.flush(seconds)
+        except TimeoutError:
+            raise DrainTimeoutError(
+                f"drain: messages were still not handled after {seconds:g} s (drain_timeout)"
+            ) from None
+        finally:
+            await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def _drain_one(self, queue: Subscription) -> None:
+        emptied: asyncio.Future[None] = self._loop.create_future()
+        await queue.drain()
+        queue._on_emptied(emptied)
+        await emptied
+
+    def _fail_requests(self, error: Exception, subject: str | None = None) -> None:
+        self.replies.fail(error, subject)
+
+
+def _timed_out(subject: str, seconds: float) -> Exception:
+    return OperationTimeoutError(f"request to {subject!r}: no answer within {seconds:g} s")

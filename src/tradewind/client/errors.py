@@ -1,0 +1,172 @@
+"""What a client program can be told: one class per cause.
+
+Owns the class tree and the translation of the server's `-ERR` texts. Each text says what to do.
+All are `tradewind.errors.TradewindError`, and those about time are a `TimeoutError` too.
+"""
+
+from __future__ import annotations
+
+from tradewind.errors import ConfigError, TradewindError
+
+
+class ClientError(TradewindError):
+    """Base of everything that the client library raises about a connection or a message."""
+
+
+class OptionsError(ConfigError, ClientError):
+    """An argument of `connect` or a context file is wrong."""
+
+
+class CredentialsError(OptionsError):
+    """A credentials file or seed cannot be used. Its content is never repeated."""
+
+
+class ConnectionClosedError(ClientError):
+    """The connection is closed and stays so; `reason` is the error that ended it, if any did."""
+
+    def __init__(self, text: str, reason: Exception | None = None) -> None:
+        self.reason = reason
+        super().__init__(text)
+
+
+class DrainingError(ClientError):
+    """The connection or subscription is being drained: nothing new can be started on it."""
+
+
+class DisconnectedError(ClientError):
+    """The server went away in the middle of an operation whose outcome is unknown now."""
+
+
+class StaleConnectionError(DisconnectedError):
+    """The server answers no pings any more."""
+
+
+class NoServersError(ClientError):
+    """No server could be reached; `attempts` has the last error of each, by address."""
+
+    def __init__(self, text: str, attempts: dict[str, Exception] | None = None) -> None:
+        self.attempts = attempts or {}
+        super().__init__(text)
+
+
+class OperationTimeoutError(ClientError, TimeoutError):
+    """Nothing came in the time that the caller gave."""
+
+
+class DrainTimeoutError(OperationTimeoutError):
+    """Messages were still unread when the time for draining was over."""
+
+
+class NoRespondersError(ClientError):
+    """Nobody listens on the subject of a request; the server says so at once."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(
+            f"nobody listens on {subject!r}: start a responder, or check subject and account"
+        )
+
+
+class ServerError(ClientError):
+    """The server sent an error; `wire_text` is its own text."""
+
+    def __init__(self, text: str, wire_text: str) -> None:
+        self.wire_text = wire_text
+        super().__init__(text)
+
+
+class AuthorizationError(ServerError):
+    """The server refused the login, or ended it because it expired or was revoked."""
+
+
+class PermissionsError(ServerError):
+    """The login may not publish or subscribe to a subject; the connection goes on."""
+
+
+class ConnectionLimitError(ServerError):
+    """The server or the account has as many connections as it allows."""
+
+
+class SubscriptionLimitError(ServerError):
+    """The connection or the account has as many subscriptions as it is allowed."""
+
+
+class TlsError(ClientError):
+    """TLS is required by one side and not possible with the other, or its handshake failed."""
+
+
+class BadSubjectError(ClientError):
+    """A subject or queue name cannot be sent."""
+
+
+class BadHeaderError(ClientError):
+    """A header cannot be sent."""
+
+
+class MaxPayloadError(ClientError):
+    """A message is larger than the server accepts."""
+
+
+class PendingLimitError(ClientError):
+    """More is waiting to be sent than the limit; nothing of this message was queued."""
+
+
+class SlowConsumerError(ClientError):
+    """A subscription is read more slowly than its messages arrive: the newest were dropped."""
+
+
+class SubscriptionClosedError(ClientError):
+    """The subscription has ended and all its messages are read."""
+
+
+class AlreadyAcknowledgedError(ClientError):
+    """A message was acknowledged before, and can be only once."""
+
+
+class NoReplyError(ClientError):
+    """A message without a reply subject cannot be answered or acknowledged."""
+
+
+class NotJetStreamError(ClientError):
+    """The message was not delivered by a consumer of a stream."""
+
+
+_CONNECTION_LIMITS = ("maximum connections exceeded", "maximum account active connections exceeded")
+_REFUSALS = {
+    "authorization violation": "check user, password, token, key or credentials file",
+    "authentication timeout": "the login took too long",
+    "user authentication expired": "get new credentials",
+    "account authentication expired": "the account needs a new token",
+    "user authentication revoked": "get new credentials",
+}
+
+
+def error_from_wire(wire_text: str) -> ServerError:
+    """The error for a text that the server sent in `-ERR`."""
+    lower = wire_text.lower()
+    if lower in _REFUSALS:
+        return AuthorizationError(
+            f"the server refused the login: {wire_text} ({_REFUSALS[lower]})", wire_text
+        )
+    if lower.startswith("permissions violation"):
+        return PermissionsError(
+            f"{wire_text}: the permissions of this user do not include it", wire_text
+        )
+    if lower in _CONNECTION_LIMITS:
+        return ConnectionLimitError(f"the server takes no more clients: {wire_text}", wire_text)
+    if lower == "maximum subscriptions exceeded":
+        return SubscriptionLimitError(
+            f"{wire_text}: unsubscribe something first, or raise max_subscriptions", wire_text
+        )
+    return ServerError(f"the server reports: {wire_text}", wire_text)
+
+
+def closes_connection(error: ServerError) -> bool:
+    """Whether the server ends the connection after this error."""
+    if isinstance(error, PermissionsError):
+        return False
+    return error.wire_text.lower() not in (
+        "invalid subject",
+        "invalid publish subject",
+        "maximum subscriptions exceeded",
+    )

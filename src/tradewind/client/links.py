@@ -1,0 +1,221 @@
+"""The two kinds of byte stream under a connection: a socket (plain or TLS), and WebSocket frames.
+
+Owns the transport and its back-pressure; knows nothing of NATS. Bytes go to the owner, and so does
+the end of the link, exactly once. After `abort` the owner hears nothing more but that end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import secrets
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from tradewind.client.errors import ClientError
+from tradewind.errors import ProtocolError
+from tradewind.wire.websocket import (
+    CLOSE_NORMAL,
+    OPCODE_CLOSE,
+    OPCODE_PING,
+    OPCODE_PONG,
+    FrameDecoder,
+    FrameEncoder,
+)
+
+WRITE_BUFFER_HIGH_BYTES = 1 << 20
+WEBSOCKET_MESSAGE_BYTES_MAX = 1 << 28
+RESPONSE_BYTES_MAX = 1 << 16
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class LinkOwner(Protocol):
+    """What a link tells; a Connection is one."""
+
+    def _read_area(self) -> memoryview[Any]: ...
+
+    def _received(self, size: int) -> None: ...
+
+    def _feed(self, data: bytes) -> None: ...
+
+    def _on_link_lost(self, link: Link, error: Exception | None) -> None: ...
+
+    def _on_writable(self, link: Link) -> None: ...
+
+
+class Link:
+    """The part that both kinds share."""
+
+    def __init__(self, owner: LinkOwner) -> None:
+        self._owner = owner
+        self.transport: asyncio.Transport | None = None
+        self.paused = False
+        self.lost = asyncio.get_running_loop().create_future()
+        self._error: Exception | None = None
+        self._detached = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+        self.use(cast("asyncio.Transport", transport))
+
+    def use(self, transport: asyncio.Transport) -> None:
+        """Go on with this transport: the first one, or the one that TLS made of it."""
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+
+    def pause_writing(self) -> None:
+        """The transport holds enough: what is sent stays with the owner."""
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        self.paused = False
+        if not self._detached:
+            self._owner._on_writable(self)
+
+    def eof_received(self) -> None:
+        """The server sends nothing more: the transport closes itself."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        if self.lost.done():
+            return
+        self.lost.set_result(None)
+        if not self._detached:
+            self._owner._on_link_lost(self, self._error or error)
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes."""
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """Send what was written, then close; `lost` is done when it is over."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self, *, silent: bool = True) -> None:
+        """Close at once; the owner is told unless `silent`."""
+        self._detached = silent
+        if self.transport is not None:
+            self.transport.abort()
+
+    def fail(self, error: Exception) -> None:
+        """What the server sent cannot be used."""
+        self._error = error
+        self.abort(silent=False)
+
+
+class StreamLink(Link, asyncio.BufferedProtocol):
+    """Protocol bytes straight over TCP or TLS, read into the owner's own memory."""
+
+    def get_buffer(self, sizehint: int) -> memoryview[Any]:
+        """Where the transport puts the next bytes."""
+        if self._detached:
+            return memoryview(bytearray(max(sizehint, 1)))
+        return self._owner._read_area()
+
+    def buffer_updated(self, size: int) -> None:
+        """They are there."""
+        if self._detached or self._error is not None:
+            return
+        try:
+            self._owner._received(size)
+        except ProtocolError as error:
+            self.fail(error)
+
+
+class WebsocketLink(Link, asyncio.Protocol):
+    """Protocol bytes in binary frames behind an HTTP upgrade."""
+
+    def __init__(self, owner: LinkOwner, host: str, path: str, headers: Mapping[str, str]) -> None:
+        super().__init__(owner)
+        self._request = (host, path or "/", dict(headers))
+        self._key = base64.b64encode(secrets.token_bytes(16))
+        self._response = b""
+        self._decoder = FrameDecoder(
+            WEBSOCKET_MESSAGE_BYTES_MAX, require_mask=False, compression=False
+        )
+        self._encoder = FrameEncoder(compression=False, is_browser=False, mask=True)
+        self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for the upgrade."""
+        super().connection_made(transport)
+        host, path, headers = self._request
+        lines = [
+            f"GET {path} HTTP/1.1",
+            f"Host: {host}",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Key: {self._key.decode()}",
+            "Sec-WebSocket-Version: 13",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        super().write("\r\n".join([*lines, "", ""]).encode())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        if not self.upgraded.done():
+            self.upgraded.set_exception(
+                self._error or ClientError("the server closed the connection during the upgrade")
+            )
+            self.upgraded.exception()  # whoever waits has perhaps given up
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the response first, then frames."""
+        if self._detached or self._error is not None:
+            return
+        try:
+            if not self.upgraded.done():
+                data = self._upgrade(data)
+            if data:
+                self._frames(data)
+        except (ProtocolError, ClientError) as error:
+            self.fail(error)
+
+    def write(self, data: bytes) -> None:
+        """Send these bytes as a message."""
+        super().write(self._encoder.encode(data))
+
+    def close(self) -> None:
+        """Say goodbye, then close."""
+        if self.upgraded.done() and not self.lost.done():
+            super().write(self._encoder.encode_close(CLOSE_NORMAL))
+        super().close()
+
+    def _frames(self, data: bytes) -> None:
+        plain = self._decoder.feed(data)
+        while plain or self._decoder.pending:
+            if plain:
+                self._owner._feed(plain)
+            plain = self._decoder.feed(b"") if self._decoder.pending else b""
+        for opcode, payload in self._decoder.take_control():
+            if opcode == OPCODE_PING:
+                super().write(self._encoder.encode_control(OPCODE_PONG, payload))
+            elif opcode == OPCODE_CLOSE:
+                super().close()
+
+    def _upgrade(self, data: bytes) -> bytes:
+        """The bytes behind the response, once it is complete and says yes."""
+        self._response += data
+        head, end, rest = self._response.partition(b"\r\n\r\n")
+        if not end:
+            if len(self._response) > RESPONSE_BYTES_MAX:
+                raise ProtocolError("the answer to the WebSocket upgrade does not end")
+            return b""
+        status, *lines = head.decode("latin-1").split("\r\n")
+        fields = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
+        if not status.startswith("HTTP/1.1 101"):
+            raise ClientError(f"the server refused the WebSocket upgrade: {status}")
+        digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
+        if fields.get("sec-websocket-accept", "") != base64.b64encode(digest).decode():
+            raise ProtocolError("the answer to the WebSocket upgrade is not for this request")
+        self._response = b""
+        self.upgraded.set_result(None)
+        return rest

@@ -1,0 +1,208 @@
+"""A received message: subject, payload, headers, and the ways to answer or acknowledge it.
+
+Owns its own bytes: it stays valid as long as somebody keeps it. Headers and metadata are parsed
+when they are first asked for. Answers are encoded into the outbox of the connection at once.
+
+The reply subject of a message that a consumer delivered describes it:
+
+    $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
+    $JS.ACK.<domain>.<account>.<stream>.<consumer>. ... .<pending>[.<token>]      domain _: none
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+import datetime
+
+from tradewind.client.errors import AlreadyAcknowledgedError, NoReplyError, NotJetStreamError
+from tradewind.client.headers import Headers, decode_headers
+
+cdef enum:
+    SHORT_TOKENS = 9
+    LONG_TOKENS = 11
+    NS_PER_SECOND = 1000000000
+
+
+@cython.final
+cdef class Metadata:
+    """Where a message stands in its stream and consumer.
+
+    `delivered_count` is 1 the first time; `pending_count` is how many messages the consumer has
+    still to deliver after this one.
+    """
+
+    @property
+    def timestamp(self):
+        """When the message was stored, in UTC (to the microsecond; `timestamp_ns` is exact)."""
+        seconds, rest = divmod(self.timestamp_ns, NS_PER_SECOND)
+        return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(
+            microseconds=rest // 1000)
+
+    def __repr__(self):
+        return (f"Metadata(stream={self.stream!r}, consumer={self.consumer!r}, "
+                f"stream_sequence={self.stream_sequence}, "
+                f"consumer_sequence={self.consumer_sequence}, "
+                f"delivered_count={self.delivered_count}, pending_count={self.pending_count})")
+
+
+cdef Metadata decode_metadata(bytes reply):
+    """The metadata in a reply subject; None if it is not one of a consumer."""
+    cdef list tokens
+    cdef int first
+    cdef Metadata result
+    if reply is None or not reply.startswith(b"$JS.ACK."):
+        return None
+    tokens = reply.decode().split(".")
+    if len(tokens) == SHORT_TOKENS:
+        first = 2
+    elif len(tokens) >= LONG_TOKENS:
+        first = 4
+    else:
+        return None
+    result = Metadata.__new__(Metadata)
+    result.domain = "" if first == 2 or tokens[2] == "_" else tokens[2]
+    result.stream = tokens[first]
+    result.consumer = tokens[first + 1]
+    try:
+        result.delivered_count = int(tokens[first + 2])
+        result.stream_sequence = int(tokens[first + 3])
+        result.consumer_sequence = int(tokens[first + 4])
+        result.timestamp_ns = int(tokens[first + 5])
+        result.pending_count = int(tokens[first + 6])
+    except (ValueError, OverflowError):
+        return None
+    return result
+
+
+@cython.final
+@cython.freelist(4096)
+@cython.no_gc
+cdef class Msg:
+    """A message as it was received; only the library makes them."""
+
+    def __init__(self):
+        raise TypeError("messages are made by the library: publish() takes a subject and a payload")
+
+    @property
+    def reply(self):
+        """Where an answer is expected; empty if none is."""
+        return "" if self._reply is None else self._reply.decode(errors="surrogateescape")
+
+    @property
+    def headers(self):
+        """The headers, empty if there are none."""
+        if self._headers is None:
+            self._headers = Headers() if self._header is None else decode_headers(self._header)
+        return self._headers
+
+    @property
+    def header_block(self):
+        """The headers as received, empty if there are none."""
+        return b"" if self._header is None else self._header
+
+    @property
+    def status(self):
+        """The status code of a message that a server made itself (503, 100 ...); 0: none."""
+        if self._header is None or PyBytes_GET_SIZE(self._header) < 12:
+            return 0
+        cdef const char* text = PyBytes_AS_STRING(self._header) + 8
+        cdef int index, code = 0
+        if text[0] != 32:
+            return 0
+        for index in range(1, 4):
+            if text[index] < 48 or text[index] > 57:
+                return 0
+            code = code * 10 + (text[index] - 48)
+        return code
+
+    @property
+    def description(self):
+        """The text behind the status code."""
+        if not self.status:
+            return ""
+        return self._header.partition(b"\r\n")[0][12:].strip().decode(errors="surrogateescape")
+
+    @property
+    def metadata(self):
+        """Where the message stands in its stream; NotJetStreamError for any other message."""
+        if self._metadata is None:
+            self._metadata = self._parse_metadata()
+        return self._metadata
+
+    @property
+    def is_settled(self):
+        """Whether it was acknowledged (ack, nak or term)."""
+        return self._settled
+
+    def respond(self, payload=b"", *, headers=None):
+        """Publish an answer to the sender of a request; awaitable like `Connection.publish`."""
+        if self._reply is None:
+            raise NoReplyError(
+                f"the message on {self.subject!r} has no reply subject: its sender wants no answer")
+        return self._publisher.publish(self.reply, payload, headers=headers)
+
+    def ack(self):
+        """Tell the consumer that the message is done; sent with the next bytes, not awaited."""
+        self._answer(b"+ACK", 4, True)
+
+    def nak(self, delay=None):
+        """Ask for the message again, at once or after `delay` seconds."""
+        cdef bytes text
+        if delay is None:
+            self._answer(b"-NAK", 4, True)
+            return
+        text = b'-NAK {"delay": %d}' % int(delay * NS_PER_SECOND)
+        self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
+
+    def working(self):
+        """Ask for more time: the wait for the acknowledgement starts again."""
+        self._answer(b"+WPI", 4, False)
+
+    def term(self, str reason=""):
+        """Never deliver the message again, although it was not processed."""
+        cdef bytes text = f"+TERM {reason}".encode() if reason else b"+TERM"
+        self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
+
+    async def ack_sync(self, *, double timeout=5.0):
+        """Acknowledge and wait until the server has taken note of it."""
+        if self._settled:
+            raise AlreadyAcknowledgedError(_ALREADY)
+        if self._reply is None:
+            raise NoReplyError(_NO_ACK)
+        await self._publisher.request(self.reply, b"+ACK", timeout=timeout)
+        self._settled = True
+
+    def __repr__(self):
+        return f"Msg({self.subject!r}, {len(self.data)} bytes)"
+
+    cdef int _answer(self, const char* payload, Py_ssize_t size, bint final) except -1:
+        if self._settled:
+            raise AlreadyAcknowledgedError(_ALREADY)
+        if self._reply is None:
+            raise NoReplyError(_NO_ACK)
+        self._publisher._encode(PyBytes_AS_STRING(self._reply), PyBytes_GET_SIZE(self._reply),
+                                NULL, 0, NULL, 0, payload, size)
+        self._settled = final
+        return 0
+
+    cdef Metadata _parse_metadata(self):
+        cdef Metadata result = decode_metadata(self._reply)
+        if result is None:
+            raise NotJetStreamError(
+                f"the message on {self.subject!r} was not delivered by a consumer of a stream")
+        return result
+
+
+cdef str _ALREADY = "the message was acknowledged before: ack, nak or term it only once"
+cdef str _NO_ACK = "the message has no reply subject, so nobody waits for an acknowledgement"
+
+
+cdef Msg make_message(Publisher publisher, str subject, bytes reply, bytes header, bytes data):
+    """A message with these parts; reply and header may be None."""
+    cdef Msg message = Msg.__new__(Msg)
+    message.subject = subject
+    message.data = data
+    message._reply = reply
+    message._header = header
+    message._publisher = publisher
+    return message

@@ -1,0 +1,16 @@
+"""Counters of a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What went through a connection since it was made; bytes are headers and payloads."""
+
+    in_messages: int
+    in_bytes: int
+    out_messages: int
+    out_bytes: int
+    reconnects: int
