@@ -51,6 +51,24 @@ _STARTS: Final = (
 )
 
 
+class SystemResponse(
+    ApiStruct, frozen=True, kw_only=True, tag_field="type", tag=f"{TYPE_PREFIX}system_response"
+):
+    """What the system account gets instead of an answer."""
+
+
+class AccountPurgeResponse(
+    ApiStruct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag=f"{TYPE_PREFIX}account_purge_response",
+):
+    """ACCOUNT.PURGE."""
+
+    initiated: bool = False
+
+
 class Dispatcher:
     """Listens in all accounts of the broker and answers."""
 
@@ -101,15 +119,15 @@ class Dispatcher:
     def _domain(self, message: InternalMessage) -> None:
         """The same subject without the domain, as if it had been sent there."""
         rest = message.subject.removeprefix(f"$JS.{self._engine.domain}.API.")
+        if rest.startswith("DIRECT.GET."):
+            return  # streams listen for these with the domain too
         if rest.startswith(("$KV.", "$OBJ.", "$O.")):
             target = rest
-        else:
+        elif rest.startswith("CONSUMER.MSG.NEXT."):
             target = PREFIX + rest
-            if parse_subject(target) is not None and not rest.startswith(
-                ("CONSUMER.MSG.NEXT.", "DIRECT.GET.")
-            ):
-                self._answer(message, target)
-                return
+        else:
+            self._answer(message, PREFIX + rest)
+            return
         account = message.account
         receivers = account.publish(target, message.payload, message.reply, message.header)
         if not receivers and message.reply:
@@ -219,7 +237,7 @@ class Dispatcher:
         if rest == "INFO":
             body = encode_error(AccountInfoResponse, error)
         else:
-            body = encode({"type": f"{TYPE_PREFIX}system_response", "error": error.as_dict()})
+            body = encode_error(SystemResponse, error)
         self._send(message, body)
         self._audit(message, body)
 
@@ -232,7 +250,7 @@ class Dispatcher:
         )
         if home is not None:
             self._engine.purge_account(home)
-        body = encode({"type": f"{TYPE_PREFIX}account_purge_response", "initiated": True})
+        body = encode(AccountPurgeResponse(initiated=True))
         self._send(message, body)
         self._audit(message, body)
 

@@ -69,7 +69,10 @@ def status(line: bytes, fields: bytes = b"") -> Reply:
 
 
 class DirectGet:
-    """Answers for one stream. `visible` gives the last sequence that may be seen."""
+    """Answers for one stream. `visible` gives the last sequence that may be seen.
+
+    `on_deadline` is called when `next_deadline_ns` was set.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,9 @@ class DirectGet:
         router: Router,
         visible: Callable[[], int],
         bytes_max: int,
+        on_deadline: Callable[[], None],
     ) -> None:
+        self._on_deadline = on_deadline
         self._name = name.encode()
         self._store = store
         self._account = account
@@ -158,6 +163,7 @@ class DirectGet:
         """In the next turn; but a requester that must read first gets some time for it."""
         if self._router.largest_pending > PENDING_BYTES_MAX:
             self.next_deadline_ns = self._router.turn.monotonic_ns + RETRY_NS
+            self._on_deadline()
         elif not self._is_deferred:
             self._is_deferred = True
             self._router.turn.defer(self._go_on, b"", b"", b"", b"")

@@ -141,6 +141,7 @@ class Stream:
             context.router,
             lambda: self.visible_seq,
             context.direct_bytes_max,
+            lambda: self.turn.add_dirty(self.ingest),
         )
         # The store if acknowledged means synced.
         self._synced_store: FileStore | None = None

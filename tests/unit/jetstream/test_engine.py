@@ -1,0 +1,175 @@
+"""The engine on a simulated disk: turns, commits, power failures, recovery, time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engine_kit import Peer
+
+from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
+from tradewind.testing import InProcessServer
+from tradewind.testing.disk import SimulatedDisk
+
+
+def open_server(disk: SimulatedDisk, **options: object) -> tuple[InProcessServer, Peer]:
+    server = InProcessServer(disk=disk, **options)  # type: ignore[arg-type]
+    return server, Peer(server)
+
+
+def pull(peer: Peer, name: str, **request: object) -> list[bytes]:
+    answers = peer.ask(f"$JS.API.CONSUMER.MSG.NEXT.{name}", {"batch": 10, **request})
+    return [payload for _, _, payload in answers if payload]
+
+
+def test_publish_is_acknowledged_only_when_it_is_synced() -> None:
+    server, peer = open_server(SimulatedDisk(), manual_sync=True)
+    peer.create("S")
+    server.syncer.run_all()
+    assert peer.publish("S.a") is None
+    server.syncer.run_all()
+    server.settle()
+    assert [payload for *_, payload in peer.take()] == [b'{"stream":"S","seq":1}']
+
+
+def test_consumer_sees_nothing_that_a_power_cut_could_take_back() -> None:
+    server, peer = open_server(SimulatedDisk(), manual_sync=True)
+    peer.create("S")
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    peer.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    peer.publish("S.a", b"early")
+    assert pull(peer, "S.c", expires=10**9) == []
+    server.syncer.run_all()
+    server.settle()
+    assert b"early" in [payload for *_, payload in peer.take()]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_acknowledged_messages_survive_a_power_cut(seed: int) -> None:
+    disk = SimulatedDisk(seed)
+    server, peer = open_server(disk, manual_sync=True)
+    peer.create("S")
+    server.syncer.run_all()
+    acknowledged = 0
+    for number in range(30):
+        peer.publish("S.a", b"%d" % number)
+        if number % (seed % 5 + 2) == 0:
+            server.syncer.run_all()
+            server.settle()
+        acknowledged += len(peer.take())
+    _, peer = open_server(disk.crash(seed))
+    state = peer.api("STREAM.INFO.S")["state"]
+    assert state["messages"] >= acknowledged
+    for seq in range(1, state["last_seq"] + 1):
+        assert "message" in peer.api("STREAM.MSG.GET.S", {"seq": seq}), seq
+
+
+def test_restart_keeps_streams_messages_and_consumers() -> None:
+    disk = SimulatedDisk()
+    server, peer = open_server(disk)
+    peer.create("S")
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    peer.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    for number in range(3):
+        peer.publish("S.a", b"%d" % number)
+    assert pull(peer, "S.c", no_wait=True) == [b"0", b"1", b"2"]
+    assert server.engine is not None
+    server.engine.begin_stop()
+    server.syncer.run_all()
+    server.engine.close()
+    _, peer = open_server(disk.crash_losing_unsynced())
+    assert peer.api("STREAM.INFO.S")["state"]["messages"] == 3
+    info = peer.api("CONSUMER.INFO.S.c")
+    assert info["num_ack_pending"] == 3
+    assert info["delivered"]["stream_seq"] == 3
+
+
+def test_damaged_stream_is_named_and_does_not_stop_the_others() -> None:
+    disk = SimulatedDisk()
+    _, peer = open_server(disk)
+    for name in ("good", "bad"):
+        peer.create(name)
+        peer.publish(f"{name}.x")
+    disk = disk.crash_keeping_unsynced()
+    path = f"{disk.root}/jetstream/$G/streams/bad/meta.inf"
+    with disk.open(path) as file:
+        file.write(b"#", 0)
+        file.sync()
+    server, peer = open_server(disk)
+    assert peer.api("STREAM.INFO.good")["state"]["messages"] == 1
+    error = peer.api("STREAM.INFO.bad")["error"]
+    assert (error["code"], error["err_code"]) == (500, 10194)
+    assert peer.create("bad")["error"]["err_code"] == 10194
+    assert "bad" in peer.api("STREAM.LIST")["offline"]
+    assert any("bad" in line for line in server.log.texts("error"))
+    assert disk.exists(path)
+
+
+def test_ephemeral_consumer_goes_when_nobody_uses_it() -> None:
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S")
+    name = peer.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": {}})["name"]
+    server.advance(4)
+    assert peer.api("CONSUMER.INFO.S." + name)["name"] == name
+    server.advance(8)
+    assert peer.api("CONSUMER.INFO.S." + name)["error"]["err_code"] == 10014
+
+
+def test_deleted_stream_takes_its_files_and_consumers_along() -> None:
+    disk = SimulatedDisk()
+    server, peer = open_server(disk)
+    peer.create("S")
+    peer.publish("S.a")
+    peer.api("CONSUMER.CREATE.S", {"stream_name": "S", "config": {}})
+    assert peer.api("STREAM.DELETE.S")["success"]
+    assert disk.list_directory(f"{disk.root}/jetstream/$G/streams") == []
+    assert server.engine is not None
+    assert not server.engine.hosts
+    assert not server.engine.consumer_hosts
+    assert (server.engine.usage.storage, server.engine.usage.memory) == (0, 0)
+    peer.create("S")
+    assert peer.api("STREAM.INFO.S")["state"]["last_seq"] == 0
+
+
+def test_account_limit_refuses_what_does_not_fit() -> None:
+    limits = {"max_memory": 1000}
+    options = ServerOptions(
+        jetstream=JetStreamOptions(enabled=True),
+        accounts={"$G": AccountOptions("$G", jetstream=True, jetstream_limits=limits)},
+    )
+    _, peer = open_server(SimulatedDisk(), options=options)
+    peer.create("M", storage="memory")
+    for _ in range(4):
+        peer.publish("M.a", b"x" * 200)
+    refused = peer.publish("M.a", b"x" * 200)
+    assert refused is not None
+    assert refused["error"]["err_code"] == 10002
+    peer.api("STREAM.PURGE.M")
+    accepted = peer.publish("M.a", b"x" * 200)
+    assert accepted is not None
+    assert accepted["seq"] == 5
+
+
+def test_fault_of_ours_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S")
+    assert server.engine is not None
+    hosted = server.engine.accounts["$G"].streams["S"]
+    monkeypatch.setattr(hosted, "stream", None)
+    assert peer.api("STREAM.INFO.S")["error"]["err_code"] == 10051
+    assert any("STREAM.INFO.S" in line for line in server.log.texts("error"))
+
+
+def test_requests_in_a_domain_are_those_without_it() -> None:
+    options = ServerOptions(jetstream=JetStreamOptions(enabled=True, domain="hub"))
+    _, peer = open_server(SimulatedDisk(), options=options)
+    peer.create("S")
+    assert peer.publish("S.a") == {"stream": "S", "domain": "hub", "seq": 1}
+    answer = json.loads(peer.ask("$JS.hub.API.STREAM.INFO.S")[0][2])
+    assert answer["domain"] == "hub"
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    peer.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    found = peer.ask("$JS.hub.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True})
+    assert [payload for *_, payload in found] == [b"x"]
+    missing = peer.ask("$JS.hub.API.CONSUMER.MSG.NEXT.S.nobody")
+    assert [header for _, header, _ in missing] == [b"NATS/1.0 503\r\n\r\n"]

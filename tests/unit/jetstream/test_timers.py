@@ -1,0 +1,54 @@
+"""One deadline per owner."""
+
+from __future__ import annotations
+
+from tradewind.jetstream.timers import Timers
+
+
+def test_owners_are_taken_when_they_are_due_in_order() -> None:
+    timers: Timers[list[str]] = Timers()
+    one, two, three = ["one"], ["two"], ["three"]
+    for owner, due_ns in ((one, 30), (two, 10), (three, 20)):
+        timers.set(owner, due_ns)
+    assert timers.next_ns() == 10
+    assert timers.take_due(20) == [two, three]
+    assert timers.take_due(20) == []
+    assert timers.next_ns() == 30
+
+
+def test_earlier_deadline_wins_and_a_later_one_is_said_again() -> None:
+    timers: Timers[list[str]] = Timers()
+    owner = ["owner"]
+    timers.set(owner, 30)
+    timers.set(owner, 10)
+    timers.set(owner, 50)
+    assert timers.take_due(10) == [owner]
+    assert timers.next_ns() is None
+    timers.set(owner, 50)
+    assert timers.take_due(50) == [owner]
+
+
+def test_forgotten_owner_is_never_taken() -> None:
+    timers: Timers[list[str]] = Timers()
+    owner, other = ["owner"], ["other"]
+    timers.set(owner, 10)
+    timers.set(other, 20)
+    timers.forget(owner)
+    assert timers.next_ns() == 20
+    assert timers.take_due(30) == [other]
+
+
+def test_no_deadline_changes_nothing() -> None:
+    timers: Timers[list[str]] = Timers()
+    owner = ["owner"]
+    timers.set(owner, 0)
+    assert timers.next_ns() is None
+
+
+def test_deadline_that_moves_away_does_not_fill_the_heap() -> None:
+    timers: Timers[list[str]] = Timers()
+    owner = ["owner"]
+    for due_ns in range(1, 10_000):
+        timers.set(owner, due_ns)
+    assert timers.take_due(1) == [owner]
+    assert timers.next_ns() is None
