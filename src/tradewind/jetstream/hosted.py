@@ -145,12 +145,14 @@ class HostedStream:
         for consumer in list(self.consumers.values()):
             self.remove_consumer(consumer)
         self.detach()
-        if self.files is not None:
-            self.engine.syncer.detach(self.files)
-            self.files.states.commit(self.engine.broker.now_ns())
+        # A file is never closed while a sync of it runs.
+        if (files := self.files) is not None:
+            now_ns = self.engine.broker.now_ns()
+            self.engine.syncer.detach(files, lambda: files.states.commit(now_ns))
         if isinstance(self.stream.store, FileStore):
-            self.engine.syncer.detach(self.stream.store)
-        self.stream.close()
+            self.engine.syncer.detach(self.stream.store, self.stream.close)
+        else:
+            self.stream.close()
 
     # ---------------------------------------------------------------- turns
 
