@@ -91,7 +91,9 @@ class Connection(Lifecycle):
             )
         if queue and not is_valid_subject(queue):
             raise BadSubjectError(f"queue {queue!r}: needs a name without blanks")
-        self._check_usable()
+        self._check_open()
+        if self.is_draining:
+            raise DrainingError(f"subscribe to {subject!r}: the connection is being drained")
         options = self.options
         subscription = Subscription(
             self,
@@ -123,7 +125,7 @@ class Connection(Lifecycle):
 
         NoRespondersError at once if nobody listens, OperationTimeoutError after `timeout` seconds.
         """
-        self._check_usable()
+        self._check_open()
         seconds = self.options.timeout if timeout is None else timeout
         future: asyncio.Future[Msg] = self._loop.create_future()
 
@@ -132,6 +134,7 @@ class Connection(Lifecycle):
                 return
             if isinstance(reply, Exception):
                 future.set_exception(reply)
+                future.exception()  # whoever waits may be cancelled before it looks
             else:
                 future.set_result(reply)
 
@@ -163,7 +166,7 @@ class Connection(Lifecycle):
         Ends after `max_messages`, after `stall` seconds without a further answer, at the message
         for which `sentinel` is true (it is not given out), or after `timeout` seconds in all.
         """
-        self._check_usable()
+        self._check_open()
         loop = self._loop
         deadline = loop.time() + (self.options.timeout if timeout is None else timeout)
         arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()

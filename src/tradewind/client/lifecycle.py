@@ -20,7 +20,6 @@ from tradewind.client.errors import (
     AuthorizationError,
     ConnectionClosedError,
     DisconnectedError,
-    DrainingError,
     NoServersError,
     OperationTimeoutError,
     PermissionsError,
@@ -41,7 +40,7 @@ from tradewind.client.events import (
     SlowConsumer,
 )
 from tradewind.client.links import Link
-from tradewind.client.login import Login, ServerInfo, decode_info
+from tradewind.client.login import CONTROL_LOST, Login, ServerInfo, decode_info
 from tradewind.client.options import ConnectOptions
 from tradewind.client.protocol import (
     CONTROL_ERROR,
@@ -148,11 +147,14 @@ class Lifecycle(ClientCore):
             raise self._closed_exception()
         seconds = self.options.timeout if timeout is None else timeout
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._pongs.append(waiter)
-        self._send_ping()
-        self._flush_outbox()
         try:
             async with asyncio.timeout(seconds):
+                while self._link is None:
+                    await self._changed()
+                    if self._is_closed:
+                        raise self._closed_exception()
+                self._ping(waiter)
+                self._flush_outbox()
                 await waiter
         except TimeoutError:
             raise OperationTimeoutError(
@@ -193,19 +195,29 @@ class Lifecycle(ClientCore):
 
     async def close(self) -> None:
         """Send what is queued and close; messages that are not read yet are dropped."""
+        if self._is_closed:
+            await self._closed_event.wait()
+            await self._stop_callbacks()
+            return
+        self._flush_outbox()
         link = self._link
-        if not self._is_closed:
-            self._flush_outbox()
-            self._finish(None)
+        self._finish(None)
+        try:
+            await self._stop_callbacks()
+            task = self._reconnect_task
+            if task is not None and task is not asyncio.current_task():
+                await asyncio.wait({task})
+            if link is not None:
+                link.close()
+                await asyncio.wait({link.lost}, timeout=CLOSE_SECONDS_MAX)
+        finally:
+            if link is not None:
+                link.abort()
+            self._closed_event.set()
+
+    async def _stop_callbacks(self) -> None:
         queues, self._ended_queues = self._ended_queues, []
         await asyncio.gather(*(queue._stop_task() for queue in queues))
-        task = self._reconnect_task
-        if task is not None and task is not asyncio.current_task():
-            await asyncio.wait({task})
-        if link is not None:
-            link.close()
-            await asyncio.wait({link.lost}, timeout=CLOSE_SECONDS_MAX)
-            link.abort()
 
     async def _changed(self) -> None:
         """Wait until the link came, went, or has room again."""
@@ -265,11 +277,12 @@ class Lifecycle(ClientCore):
         if isinstance(subscription, Subscription):
             self._emit(SlowConsumer(subscription))
 
-    def _check_usable(self) -> None:
+    def _on_handler_error(self, error: Exception) -> None:
+        self._emit(ErrorEvent(error))
+
+    def _check_open(self) -> None:
         if self._is_closed:
             raise self._closed_exception()
-        if self._is_draining:
-            raise DrainingError("the connection is being drained: nothing new can be started")
 
     def _closed_exception(self) -> ConnectionClosedError:
         reason = self._closed_error
@@ -358,6 +371,18 @@ class Lifecycle(ClientCore):
             self._ping_timer.cancel()
             self._ping_timer = None
 
+    def _ping(self, waiter: asyncio.Future[None] | None) -> None:
+        """Ask the server for an answer; it comes behind that to everything sent before."""
+        self._send_line(b"PING\r\n")
+        self._pongs.append(waiter)
+
+    def _fail_pongs(self, error: Exception) -> None:
+        while self._pongs:
+            waiter = self._pongs.popleft()
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(error)
+                waiter.exception()  # whoever waits may be cancelled before it looks
+
     def _ping_due(self) -> None:
         link = self._link
         if link is None:
@@ -371,8 +396,7 @@ class Lifecycle(ClientCore):
             )
             return
         self._pings_unanswered += 1
-        self._pongs.append(None)
-        self._send_ping()
+        self._ping(None)
         self._ping_timer = self._loop.call_later(self.options.ping_interval, self._ping_due)
 
     # ------------------------------------------------------------------ connect, lose, reconnect
@@ -412,6 +436,11 @@ class Lifecycle(ClientCore):
         self._restore(link)
         self._on_info(info)
         self._start_pings()
+        for kind, argument in login.rest():
+            if kind == CONTROL_LOST:
+                self._on_link_lost(link, argument)
+            else:
+                self._on_control(kind, argument)
 
     def _restore(self, link: Link) -> None:
         """Make all subscriptions again, then send what waited."""
@@ -436,15 +465,12 @@ class Lifecycle(ClientCore):
         self._stop_pings()
         self._set_state(RECONNECTING)
         self._set_limits(self.info.max_payload, self.options.reconnect_pending_bytes_max)
-        kept = self._keep_messages()
-        lost = DisconnectedError(f"{url}: the connection was lost before the server answered")
-        while len(self._pongs) > kept:
-            waiter = self._pongs.popleft()
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(lost)
+        self._keep_messages()
+        lost = f"{url}: the connection was lost before the server answered"
+        self._fail_pongs(DisconnectedError(lost))
         self._wake()
         self._emit(Disconnected(url, error))
-        self._count_refusal(self._address, error)
+        self._is_refused_everywhere(self._address, error)
         self._pool.move_to_end(self._address)
         if self._loop.time() - self._connected_at > self.options.reconnect_wait_max:
             self._rounds = 0
@@ -458,12 +484,14 @@ class Lifecycle(ClientCore):
         while True:
             await asyncio.sleep(self._next_wait())
             for address in self._pool.servers:
+                if self._refusals.get(address, 0) >= REFUSALS_MAX:
+                    continue
                 try:
                     await self._try(address)
                 except (TradewindError, OSError) as error:
                     errors[address.url] = error
                     self._emit(ReconnectFailed(address.url, error))
-                    if self._count_refusal(address, error):
+                    if self._is_refused_everywhere(address, error):
                         self._finish(error)
                         return
                 else:
@@ -475,12 +503,12 @@ class Lifecycle(ClientCore):
                 self._finish(_no_servers(errors))
                 return
 
-    def _count_refusal(self, address: Address, error: Exception | None) -> bool:
-        """Whether this server has refused the login so often that trying again is pointless."""
+    def _is_refused_everywhere(self, address: Address, error: Exception | None) -> bool:
+        """Count a refused login; whether no server is left where another try makes sense."""
         if not isinstance(error, AuthorizationError):
             return False
         self._refusals[address] = self._refusals.get(address, 0) + 1
-        return self._refusals[address] >= REFUSALS_MAX
+        return all(self._refusals.get(server, 0) >= REFUSALS_MAX for server in self._pool.servers)
 
     def _gives_up(self) -> bool:
         limit = self.options.reconnect_attempts_max
@@ -513,12 +541,10 @@ class Lifecycle(ClientCore):
                 subscription._close(closed if error else None)
                 self._ended_queues.append(subscription)
         self._fail_requests(closed)
-        while self._pongs:
-            waiter = self._pongs.popleft()
-            if waiter is not None and not waiter.done():
-                waiter.set_exception(closed)
+        self._fail_pongs(closed)
         self._wake()
-        self._closed_event.set()
+        if error is not None:
+            self._closed_event.set()  # else when `close` is done
         self._emit(Closed(error))
 
 

@@ -27,6 +27,7 @@ from tradewind.wire.websocket import (
 WRITE_BUFFER_HIGH_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_BYTES_MAX = 1 << 28
 RESPONSE_BYTES_MAX = 1 << 16
+FRAME_BYTES_MAX = 1 << 16
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
@@ -137,7 +138,9 @@ class WebsocketLink(Link, asyncio.Protocol):
         self._decoder = FrameDecoder(
             WEBSOCKET_MESSAGE_BYTES_MAX, require_mask=False, compression=False
         )
-        self._encoder = FrameEncoder(compression=False, is_browser=False, mask=True)
+        self._encoder = FrameEncoder(
+            compression=False, is_browser=False, mask=True, mask_source=secrets.token_bytes
+        )
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -177,8 +180,10 @@ class WebsocketLink(Link, asyncio.Protocol):
             self.fail(error)
 
     def write(self, data: bytes) -> None:
-        """Send these bytes as a message."""
-        super().write(self._encoder.encode(data))
+        """Send these bytes as messages, none larger than any server accepts."""
+        view = memoryview(data)
+        for start in range(0, len(data), FRAME_BYTES_MAX):
+            super().write(self._encoder.encode(view[start : start + FRAME_BYTES_MAX]))
 
     def close(self) -> None:
         """Say goodbye, then close."""

@@ -29,7 +29,7 @@ from tradewind.client.protocol import CONTROL_ERROR, CONTROL_INFO, CONTROL_PING,
 from tradewind.errors import ProtocolError
 from tradewind.wire.ops import PROTOCOL_VERSION
 
-_LOST = "LOST"
+CONTROL_LOST = "LOST"
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -82,9 +82,13 @@ class Login:
         """The server sent this line."""
         self._controls.put_nowait((kind, argument))
 
+    def rest(self) -> list[tuple[str, Any]]:
+        """What came behind the PONG that ended the login."""
+        return [self._controls.get_nowait() for _ in range(self._controls.qsize())]
+
     def lost(self, error: Exception | None) -> None:
         """The link has ended."""
-        self._controls.put_nowait((_LOST, error))
+        self._controls.put_nowait((CONTROL_LOST, error))
 
     async def run(self) -> tuple[Link, ServerInfo]:
         """A link on which the server has accepted the login."""
@@ -201,7 +205,7 @@ class Login:
                 raise error_from_wire(argument.decode(errors="replace"))
             if kind == CONTROL_PING and self.link is not None:
                 self.link.write(b"PONG\r\n")
-            if kind == _LOST:
+            if kind == CONTROL_LOST:
                 if isinstance(argument, ClientError | ProtocolError | OSError):
                     raise argument
                 raise DisconnectedError(

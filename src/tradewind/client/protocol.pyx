@@ -375,7 +375,10 @@ cdef class ClientCore(Publisher):
             PyBytes_FromStringAndSize(data + line_size + header, total - header))
         subscription.delivered_count += 1
         if subscription._handler is not None:
-            subscription._handler(message)
+            try:
+                subscription._handler(message)
+            except Exception as error:
+                self._on_handler_error(error)
         elif subscription._push(message, total):
             self._on_slow_consumer(subscription)
         if subscription.messages_max and (

@@ -15,7 +15,6 @@ cdef class Publisher:
     cdef bint _flush_wanted             # the owner knows that there is something to send
     cdef size_t _max_payload
     cdef size_t _pending_bytes_max
-    cdef size_t _pings_unsent           # PING operations in the outbox
     cdef readonly uint64_t out_messages
     cdef readonly uint64_t out_bytes
 

@@ -14,7 +14,7 @@ from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
     write_decimal)
 from tradewind.wire.parser cimport (
-    OP_HPUB, OP_PING, OP_PUB, PARSE_DONE, Operation, ParserState, parse_operation, parser_init)
+    OP_HPUB, OP_PUB, PARSE_DONE, Operation, ParserState, parse_operation, parser_init)
 
 from tradewind.client.errors import (
     BadSubjectError, ConnectionClosedError, MaxPayloadError, PendingLimitError)
@@ -102,7 +102,7 @@ cdef class Publisher:
                               <const char*>view.buf, view.len)
             finally:
                 PyBuffer_Release(&view)
-        if buffer_size(&self._outbox) < ROOM_BYTES or self._state == STATE_RECONNECTING:
+        if buffer_size(&self._outbox) < ROOM_BYTES:
             return DONE
         return Room(self)
 
@@ -129,16 +129,10 @@ cdef class Publisher:
         """Put a whole operation without a payload into the outbox."""
         self._line(PyBytes_AS_STRING(line), PyBytes_GET_SIZE(line))
 
-    def _send_ping(self):
-        """Put a PING into the outbox; the answer tells that all before it has been processed."""
-        self._line(b"PING\r\n", 6)
-        self._pings_unsent += 1
-
     def _take(self):
         """All bytes of the outbox, which is empty then."""
         cdef size_t size = buffer_size(&self._outbox)
         cdef bytes data = PyBytes_FromStringAndSize(self._outbox.data + self._outbox.begin, size)
-        self._pings_unsent = 0
         self._flush_wanted = False
         if self._outbox.capacity > KEEP_BYTES:
             buffer_free(&self._outbox)
@@ -147,10 +141,7 @@ cdef class Publisher:
         return data
 
     def _keep_messages(self):
-        """The connection is lost: only messages and pings stay in the outbox, for the next one.
-
-        Gives the number of these pings.
-        """
+        """The connection is lost: only messages stay in the outbox, for the next one."""
         cdef Operation operation
         cdef ParserState state
         cdef size_t begin = self._outbox.begin, end = self._outbox.end, kept = 0
@@ -160,14 +151,13 @@ cdef class Publisher:
             if parse_operation(&state, self._outbox.data + begin, end - begin,
                                &operation) != PARSE_DONE:
                 raise AssertionError("the outbox holds whole operations")
-            if operation.kind == OP_PUB or operation.kind == OP_HPUB or operation.kind == OP_PING:
+            if operation.kind == OP_PUB or operation.kind == OP_HPUB:
                 memmove(self._outbox.data + kept, self._outbox.data + begin, operation.consumed)
                 kept += operation.consumed
             begin += operation.consumed
         self._outbox.begin = 0
         self._outbox.end = kept
         self._flush_wanted = False
-        return self._pings_unsent
 
     # ------------------------------------------------------------------ compiled callers
 
@@ -261,6 +251,8 @@ cdef class Publisher:
             f"{self._pending_bytes_max} (pending_bytes_max): {why}")
 
     cdef int _line(self, const char* data, Py_ssize_t size) except -1:
+        if buffer_size(&self._outbox) + size > self._pending_bytes_max:
+            self._raise_full()
         if buffer_append(&self._outbox, data, size) != 0:
             raise MemoryError
         if not self._flush_wanted:

@@ -94,13 +94,13 @@ class Subscription(SubscriptionCore):
         connection = self._connection
         seconds = connection.options.drain_timeout if timeout is None else timeout
         deadline = asyncio.get_running_loop().time() + seconds
-        if connection._stop_delivery(self):
-            # The answer to a ping comes behind the last message.
-            try:
+        try:
+            if connection._stop_delivery(self):
+                # The answer to a ping comes behind the last message.
                 await connection.flush(timeout=seconds)
-            finally:
-                connection._forget(self)
-                self._end()
+        finally:
+            connection._forget(self)
+            self._end()
         if self._task is not None and self._task is not asyncio.current_task():
             left = max(deadline - asyncio.get_running_loop().time(), 0)
             _, pending = await asyncio.wait({self._task}, timeout=left)

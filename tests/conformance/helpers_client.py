@@ -1,0 +1,72 @@
+"""What the tests of the client library share: connections that are closed, events, and a count of
+what is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import tradewind
+from tradewind.client.events import Event
+from tradewind.client.subscription import Subscription
+
+SECONDS = 10.0
+
+
+class Events:
+    """Collects the events of a connection; `wait` gives the next one of a kind."""
+
+    def __init__(self) -> None:
+        self.all: list[Event] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        self.all.append(event)
+        self._changed.set()
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.all if isinstance(event, kind)]
+
+    async def wait(self, kind: type[Event], count: int = 1) -> Any:
+        async with asyncio.timeout(SECONDS):
+            while len(self.of(kind)) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.of(kind)[count - 1]
+
+
+async def eventually(condition: Callable[[], Any], what: str) -> None:
+    """Wait for something that no event tells."""
+    for _ in range(int(SECONDS * 100)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"waited {SECONDS} s in vain for {what}")
+
+
+def is_of_proxy(task: asyncio.Task[Any]) -> bool:
+    """Whether a ChaosProxy started it."""
+    return "ChaosProxy" in repr(task.get_coro())
+
+
+@asynccontextmanager
+async def connected(url: str, **options: Any) -> AsyncIterator[tradewind.Connection]:
+    """A connection that leaves neither tasks nor subscriptions behind."""
+    before = asyncio.all_tasks()
+    connection = await tradewind.connect(url, **options)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+    left = {task for task in asyncio.all_tasks() - before if not is_of_proxy(task)}
+    assert not left, f"tasks are left: {left}"
+    assert not connection._registered()
+    assert not len(connection.replies)
+
+
+async def collect(subscription: Subscription, count: int) -> list[bytes]:
+    """The payloads of the next messages."""
+    return [(await subscription.next(SECONDS)).data for _ in range(count)]
