@@ -9,10 +9,11 @@ from pathlib import Path
 
 from benchmarks import machine, report
 from benchmarks.build import ensure_loadgen
+from benchmarks.measure import Scale, Workload
 from benchmarks.runner import OURS, PEER, Comparison, compare
-from benchmarks.workloads import WORKLOADS, Scale, Workload
+from benchmarks.workloads import WORKLOADS
 
-WIDTHS = (13, 31, 12, 12, 7, 12)
+WIDTHS = (17, 31, 12, 12, 7, 12)
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 
@@ -125,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.list:
         for workload in WORKLOADS:
-            print(f"{workload.name:14}{workload.summary}")
+            print(f"{workload.name:18}{workload.summary}")
         return 0
     try:
         workloads = choose(arguments.only)

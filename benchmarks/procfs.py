@@ -33,6 +33,7 @@ class Usage:
     cpu_s: float
     rss_kib: int
     rss_peak_kib: int
+    anonymous_kib: int
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -68,7 +69,7 @@ def parse_machine_busy_s(text: str) -> float:
 def session_usage(session: int) -> Usage:
     """Sums over the processes of a session; one that ends while it is read is left out."""
     cpu_s = 0.0
-    rss_kib = rss_peak_kib = 0
+    rss_kib = rss_peak_kib = anonymous_kib = 0
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -82,7 +83,8 @@ def session_usage(session: int) -> Usage:
             continue
         rss_kib += parse_status_kib(status, "VmRSS")
         rss_peak_kib += parse_status_kib(status, "VmHWM")
-    return Usage(cpu_s, rss_kib, rss_peak_kib)
+        anonymous_kib += parse_status_kib(status, "RssAnon")
+    return Usage(cpu_s, rss_kib, rss_peak_kib, anonymous_kib)
 
 
 def own_cpu_s() -> float:

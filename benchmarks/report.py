@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.figures import format_ratio, format_value
+from benchmarks.measure import METRICS
 from benchmarks.runner import OURS, PEER, Comparison, Side
-from benchmarks.workloads import METRICS
 
 COLUMNS = ("workload", "figure", "ours", "nats-server", "ratio", "spread")
 GENERATOR_SHARE_MAX = 0.9

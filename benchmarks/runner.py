@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.figures import advantage, spread
+from benchmarks.measure import METRICS, Result, Scale, Workload
 from benchmarks.servers import Server, ServerError
-from benchmarks.workloads import METRICS, Result, Scale, Workload
 
 OURS = "ours"
 PEER = "peer"
@@ -67,7 +67,7 @@ class Comparison:
 
 def run_once(workload: Workload, template: str, scale: Scale) -> tuple[Result, str]:
     """One fresh server, one workload: its figures and the server's version."""
-    with Server(template) as server:
+    with Server(template, workload.config) as server:
         return workload.run(server, scale), str(server.info.get("version", "unknown"))
 
 

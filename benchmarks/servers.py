@@ -1,6 +1,7 @@
 """Starts one server on an empty folder and a free port, and stops it again.
 
-The command is a template; `{conf}` names the config file written for the run. Every process of the
+The command is a template; `{conf}` names the config file written for the run, and `{folder}` in the
+configuration of a workload the folder, which goes with the server. Every process of the
 server ends with stop(), also one that ignores SIGTERM. Knows nothing of workloads.
 """
 
@@ -56,7 +57,8 @@ class Server:
     def __enter__(self) -> "Server":
         self._folder = Path(tempfile.mkdtemp(prefix="bench-"))
         conf = self._folder / "server.conf"
-        conf.write_text(f'listen: "{self.host}:{self.port}"\n{self._config}')
+        config = self._config.replace("{folder}", str(self._folder))
+        conf.write_text(f'listen: "{self.host}:{self.port}"\n{config}')
         self._log = self._folder / "server.log"
         try:
             with self._log.open("wb") as log:

@@ -1,5 +1,7 @@
 """What is measured: every workload as a function from a running server to its figures.
 
+Those of core messaging are here, those of streams in `stream_workloads`.
+
 Each opens its connections and warms up first, and measures only the part between. Never starts a
 server and never compares two: the runner does.
 """
@@ -7,91 +9,20 @@ server and never compares two: the runner does.
 import contextlib
 import resource
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from benchmarks.figures import percentile
+from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
 from benchmarks.servers import Server
+from benchmarks.stream_workloads import STREAM_WORKLOADS
 
 if TYPE_CHECKING:  # compiled by benchmarks.build before a workload runs, not yet when this loads
     from benchmarks.loadgen.flow import Flow
 
 INFLIGHT_MAX = 20_000
 SUBJECT_COUNT = 16
-WARM_UP_PART = 20
-QUICK_PART = 10
 SPARE_FILES = 256  # of the open-files limit, for what is not a benchmark connection
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One figure: its unit as printed, and which direction is better."""
-
-    unit: str
-    higher_is_better: bool = True
-
-
-METRICS = {
-    "per_cpu": Metric("messages per CPU s"),
-    "wall": Metric("messages per s"),
-    "p50_us": Metric("p50 us", higher_is_better=False),
-    "p99_us": Metric("p99 us", higher_is_better=False),
-    "subscribe_ms": Metric("subscribe all, ms", higher_is_better=False),
-    "subscribe_per_cpu": Metric("subscribes per CPU s"),
-    "subscription_bytes": Metric("bytes per subscription", higher_is_better=False),
-    "alone_per_cpu": Metric("alone: messages per CPU s"),
-    "among_per_cpu": Metric("among all: messages per CPU s"),
-    "growth": Metric("CPU per message, among / alone", higher_is_better=False),
-    "match_per_cpu": Metric("matching: messages per CPU s"),
-    "no_match_per_cpu": Metric("no match: messages per CPU s"),
-    "connect_s": Metric("connect all, s", higher_is_better=False),
-    "connects_per_cpu": Metric("connects per CPU s"),
-    "connection_kib": Metric("KiB per connection", higher_is_better=False),
-    "idle_cpu_ms": Metric("idle: CPU ms per s", higher_is_better=False),
-}
-
-
-@dataclass
-class Result:
-    """Figures of one run by metric key, and notes about the run that only the JSON file keeps."""
-
-    figures: dict[str, float] = field(default_factory=dict)
-    notes: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much load to put on: the counts of the workloads, or a tenth of them."""
-
-    quick: bool = False
-
-    def count(self, full: int) -> int:
-        """The count to run instead of `full`."""
-        return full // QUICK_PART if self.quick else full
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A named load; `run` raises LoadError when the server fails it."""
-
-    name: str
-    summary: str
-    run: Callable[[Server, Scale], Result]
-
-
-def throughput(result: Result, meter: Meter, count: int, session: int) -> None:
-    """Adds rate figures for `count` messages and the notes that tell how far to trust them."""
-    result.figures["wall"] = count / meter.wall_s
-    result.figures["per_cpu"] = count / meter.server_cpu_s
-    result.notes.update(
-        count=count,
-        wall_s=round(meter.wall_s, 4),
-        server_cpu_s=round(meter.server_cpu_s, 4),
-        generator_cpu_share=round(meter.generator_cpu_s / meter.wall_s, 3),
-        other_cpu_share=round(meter.other_cpu_share, 3),
-        rss_peak_mib=round(session_usage(session).rss_peak_kib / 1024, 1),
-    )
 
 
 def subscriptions(filters: list[bytes], group: bytes = b"") -> bytes:
@@ -296,4 +227,5 @@ WORKLOADS = (
     ),
     Workload("subs-100k", "100,000 subscriptions, 3 in 4 wildcards", many_subscriptions),
     Workload("idle-10k", "10,000 idle connections", idle_connections),
+    *STREAM_WORKLOADS,
 )

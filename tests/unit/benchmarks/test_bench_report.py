@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from benchmarks import cli, report
+from benchmarks.measure import Result, Scale, Workload
 from benchmarks.micro.registry import REGISTRY, measure, micro
 from benchmarks.runner import OURS, PEER, Comparison, Side
 from benchmarks.servers import Server, ServerError, command_line
-from benchmarks.workloads import WORKLOADS, Result, Scale, Workload, many_filters, subscriptions
+from benchmarks.workloads import WORKLOADS, many_filters, subscriptions
 
 
 def comparison(

@@ -1,0 +1,111 @@
+"""A plain client of the JetStream API, for what a workload prepares: streams and consumers.
+
+One blocking connection, a bounded number of requests outstanding. Never carries measured messages:
+the compiled load generator does.
+"""
+
+import json
+import socket
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from benchmarks.servers import Server
+
+TIMEOUT_S = 60.0
+OUTSTANDING_MAX = 64
+READ_BYTES = 1 << 16
+GREETING = b'CONNECT {"verbose":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
+
+Request = tuple[str, dict[str, Any]]
+"""An endpoint without its prefix, such as `STREAM.CREATE.ORDERS`, and the body of the request."""
+
+
+class StreamApi:
+    """`with StreamApi(server) as api` gives answers to requests; an error answer is a LoadError."""
+
+    def __init__(self, server: Server) -> None:
+        self._socket = socket.create_connection((server.host, server.port), TIMEOUT_S)
+        self._input = b""
+        self._socket.sendall(GREETING + b"SUB _INBOX.api.* 1\r\n")
+
+    def __enter__(self) -> "StreamApi":
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def request(self, endpoint: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request and its answer."""
+        return self.request_all([(endpoint, body or {})])[0]
+
+    def request_all(self, requests: Iterable[Request]) -> list[dict[str, Any]]:
+        """All requests, some of them outstanding at a time; the answers in order."""
+        waiting = list(requests)
+        answers: dict[int, dict[str, Any]] = {}
+        sent = 0
+        while len(answers) < len(waiting):
+            room = OUTSTANDING_MAX - (sent - len(answers))
+            batch = waiting[sent : sent + room]
+            self._send(sent, batch)
+            sent += len(batch)
+            number, answer = self._read_answer()
+            answers[number] = answer
+        return [answers[number] for number in range(len(waiting))]
+
+    def _send(self, first: int, batch: Sequence[Request]) -> None:
+        parts = []
+        for number, (endpoint, body) in enumerate(batch, first):
+            text = json.dumps(body).encode() if body else b""
+            line = f"PUB $JS.API.{endpoint} _INBOX.api.{number} {len(text)}\r\n"
+            parts.append(line.encode() + text + b"\r\n")
+        self._socket.sendall(b"".join(parts))
+
+    def _read_answer(self) -> tuple[int, dict[str, Any]]:
+        from benchmarks.loadgen.link import LoadError
+
+        while True:
+            words = self._read_line().split(b" ")
+            if words[0] == b"PING":
+                self._socket.sendall(b"PONG\r\n")
+            if words[0] not in (b"MSG", b"HMSG"):
+                continue
+            payload = self._read_exactly(int(words[-1]) + 2)
+            if words[0] == b"HMSG":
+                raise LoadError(f"no answer of the API: {payload[:80]!r}")
+            answer: dict[str, Any] = json.loads(payload)
+            if "error" in answer:
+                raise LoadError(f"the API answered {answer['error']}")
+            return int(words[1].rsplit(b".", 1)[1]), answer
+
+    def _read_line(self) -> bytes:
+        while b"\r\n" not in self._input:
+            self._receive()
+        line, _, self._input = self._input.partition(b"\r\n")
+        if line.startswith(b"-ERR"):
+            from benchmarks.loadgen.link import LoadError
+
+            raise LoadError(f"the server answered {line.decode()}")
+        return line
+
+    def _read_exactly(self, size: int) -> bytes:
+        while len(self._input) < size:
+            self._receive()
+        data, self._input = self._input[:size], self._input[size:]
+        return data
+
+    def _receive(self) -> None:
+        from benchmarks.loadgen.link import LoadError
+
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except TimeoutError:
+            raise LoadError(f"no answer of the API within {TIMEOUT_S:.0f} s") from None
+        if not data:
+            raise LoadError("the server closed the connection of the API")
+        self._input += data
