@@ -34,7 +34,7 @@ def explored(workload: Workload, *, seeds: int, seed: int = 1, cut_share: int = 
 
 @scripted
 def test_every_power_failure_of_a_story_is_survived(workload: Workload) -> None:
-    count = explored(workload, seeds=12)
+    count = explored(workload, seeds=8)
     assert not count.failures, count.failures[:3]
     assert count.states > 50
 
