@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 import tradewind
 from certificates import Authority
+from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import ServerOptions
 from tradewind.server import flags, reload
@@ -27,7 +28,7 @@ from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_text
 from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
-from tradewind.server.config.tree import Node, format_duration
+from tradewind.server.config.tree import Node
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [

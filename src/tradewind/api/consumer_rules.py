@@ -33,8 +33,9 @@ from tradewind.api.names import (
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
 from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
-from tradewind.api.times import go_duration, parse_time
+from tradewind.api.times import parse_time
 from tradewind.api.versioning import consumer_level, stored_metadata, user_metadata
+from tradewind.durations import format_duration
 from tradewind.subjects import collide, is_literal, is_subset, is_valid_subject
 
 ACK_WAIT_NS: Final = 30_000_000_000
@@ -337,7 +338,7 @@ def _check_limits(
             raise errors.CONSUMER_MAX_PENDING_ACK_EXCESS(limit=limit)
     threshold_ns = stream.consumer_limits.inactive_threshold
     if 0 < threshold_ns < config.inactive_threshold:
-        raise errors.CONSUMER_INACTIVE_THRESHOLD_EXCESS(limit=go_duration(threshold_ns))
+        raise errors.CONSUMER_INACTIVE_THRESHOLD_EXCESS(limit=format_duration(threshold_ns))
 
 
 def _check_filters(config: ConsumerConfig) -> None:

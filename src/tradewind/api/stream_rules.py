@@ -32,8 +32,8 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.api.times import go_duration
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
+from tradewind.durations import format_duration
 from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
 from tradewind.subjects import collide, is_subset, is_valid_subject
 
@@ -259,7 +259,7 @@ def _with_duplicate_window(
         raise _invalid("duplicates window can not be larger then max age")
     if 0 < limit_ns < window_ns:
         raise _invalid(
-            f"duplicates window can not be larger then server limit of {go_duration(limit_ns)}"
+            f"duplicates window can not be larger then server limit of {format_duration(limit_ns)}"
         )
     if 0 < window_ns < SHORTEST_NS:
         raise _invalid("duplicates window needs to be >= 100ms")

@@ -490,7 +490,7 @@ class Consumer(Delivery):
         if not self.closed:
             self.save_now()
             if status:
-                self.end_requests(status)
+                self.end_requests(status, counts=status == SHUTDOWN)
             self.detach(self.context.removals)
 
     # ------------------------------------------------------------------ information

@@ -509,10 +509,11 @@ cdef class Delivery(Participant):
             request = request.next
         return wanted
 
-    def end_requests(self, bytes status not None):
-        """The consumer is going: tell everybody who waits."""
+    def end_requests(self, bytes status not None, bint counts=False):
+        """The consumer is going: tell everybody who waits, with `counts` also how much is missing.
+        """
         while self.pulls is not None and self.pulls.head != NULL:
-            self._end_request(self.pulls.head, status, False)
+            self._end_request(self.pulls.head, status, counts)
 
     # -------------------------------------------------------------- flow control and heartbeats
 

@@ -6,7 +6,6 @@ Owns their texts and limits; it knows no consumer beyond its configuration.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from typing import Final
 
 import msgspec
@@ -15,24 +14,11 @@ from tradewind.api.consumer_types import ConsumerConfig, PriorityPolicy
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import NextRequest
 from tradewind.api.requests import decode_lenient
+from tradewind.durations import DURATION_NS_MAX, format_duration, parse_duration_ns
 
 API_LEVEL: Final = 5
-_INT64_MAX: Final = 2**63 - 1
 _DECODER: Final = msgspec.json.Decoder(NextRequest)
 _LEVEL: Final = re.compile(rb"\r\nNats-Required-Api-Level:[ \t]*([^\r\n]*)", re.IGNORECASE)
-_UNIT_NS: Final = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,
-    "μs": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60_000_000_000,
-    "h": 3_600_000_000_000,
-}
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_DURATION: Final = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)\Z")
-_DURATION_LENGTH_MAX: Final = 100
 
 
 class RefusedRequestError(ValueError):
@@ -111,33 +97,7 @@ def nak_delay_ns(argument: bytes) -> int | None:
         if text.startswith(b"{"):
             delay_ns: int | None = msgspec.json.decode(text, type=_NakOptions).delay
         else:
-            delay_ns = parse_duration(text.decode())
+            delay_ns = parse_duration_ns(text.decode())
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return None if delay_ns is None else min(max(delay_ns, 0), _INT64_MAX // 4)
-
-
-def parse_duration(text: str) -> int | None:
-    """Nanoseconds of a text such as "1h30m"; None if it is none."""
-    if len(text) > _DURATION_LENGTH_MAX or not _DURATION.match(text):
-        return None
-    total = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))
-    return -total if text.startswith("-") else total
-
-
-def format_duration(duration_ns: int) -> str:
-    """A duration as Go prints it, of a positive number of nanoseconds."""
-    if duration_ns < _UNIT_NS["s"]:
-        unit = next(unit for unit in ("ms", "µs", "ns") if duration_ns >= _UNIT_NS[unit])
-        return f"{_plain(Decimal(duration_ns) / _UNIT_NS[unit])}{unit}"
-    minutes, rest_ns = divmod(duration_ns, _UNIT_NS["m"])
-    hours, minutes = divmod(minutes, 60)
-    seconds = f"{_plain(Decimal(rest_ns) / _UNIT_NS['s'])}s"
-    if hours:
-        return f"{hours}h{minutes}m{seconds}"
-    return f"{minutes}m{seconds}" if minutes else seconds
-
-
-def _plain(number: Decimal) -> str:
-    text = format(number, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return None if delay_ns is None else min(max(delay_ns, 0), DURATION_NS_MAX // 4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tradewind.api.times import go_duration
+from tradewind.durations import format_duration
 from tradewind.monitor import certificates
 from tradewind.monitor.documents import Connection, Connz, SubscriptionDetail
 from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
@@ -94,7 +94,7 @@ def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> 
         last_activity=timestamp(connection.last_activity_ns),
         stop=present(timestamp(end_ns) if end_ns != now_ns else ""),
         reason=present(_reason(connection)),
-        rtt=go_duration(rounded_rtt_ns(connection.rtt_ns)),
+        rtt=format_duration(rounded_rtt_ns(connection.rtt_ns)),
         uptime=uptime(end_ns - connection.start_ns),
         idle=uptime(end_ns - connection.last_activity_ns),
         pending_bytes=connection.pending_bytes,

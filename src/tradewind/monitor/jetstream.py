@@ -231,6 +231,7 @@ class JetStreamMonitor:
         """For /metrics: totals of the server, and how its syncs go."""
         engine = self._engine
         streams = list(engine.hosted_streams())
+        statistics = engine.syncer.statistics
         gauges: tuple[tuple[str, str, float], ...] = (
             ("streams", "Streams of all accounts.", len(streams)),
             ("consumers", "Consumers.", sum(len(one.consumers) for one in streams)),
@@ -238,10 +239,11 @@ class JetStreamMonitor:
             ("memory_bytes", "Bytes of streams in memory.", engine.usage.memory),
             ("storage_bytes", "Bytes of streams in files.", engine.usage.storage),
             ("problems", "Assets that are damaged.", sum(1 for _ in self._all_problems())),
+            ("commits_running", "Commits under way.", statistics.running),
+            ("read_only_files", "Files that take no changes.", statistics.read_only),
         )
         for name, text, value in gauges:
             yield Family(f"tradewind_jetstream_{name}", "gauge", text, (Sample(value),))
-        statistics = engine.syncer.statistics
         counters: tuple[tuple[str, str, float], ...] = (
             ("api_requests", "Requests to the API.", engine.api.total),
             ("api_errors", "Requests that were refused.", engine.api.errors),
@@ -249,6 +251,8 @@ class JetStreamMonitor:
             ("syncs", "Files that were synced.", statistics.syncs),
             ("sync_failures", "Commits that failed.", statistics.failures),
             ("sync_seconds", "Time that commits took.", statistics.sync_ns / 1e9),
+            ("commit_rounds", "Promises that commits have kept.", statistics.rounds),
+            ("commit_wait_seconds", "Time promises waited.", statistics.waiting_ns / 1e9),
         )
         for name, text, value in counters:
             yield Family(f"tradewind_jetstream_{name}_total", "counter", text, (Sample(value),))

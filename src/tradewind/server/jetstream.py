@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from tradewind.api.times import go_duration
 from tradewind.broker.broker import Broker
+from tradewind.durations import format_duration
 from tradewind.errors import ServerStartError, StoreError
 from tradewind.jetstream.engine import EngineSettings, JetStream
 from tradewind.jetstream.recovery import recover, recover_account
@@ -55,7 +55,7 @@ def start_jetstream(
         root.close()
         raise
     engine.start()
-    log.notice(f"Took {go_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
+    log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
     return RunningJetStream(engine, syncer, root, log)
 
 
@@ -103,7 +103,9 @@ def _log_banner(
     if options.domain:
         log.notice(f"  Domain:          {options.domain}")
     log.notice(f"  API Level:       {ops.JETSTREAM_API_LEVEL}")
-    interval = f"every {go_duration(options.sync_interval_ns)}" if options.sync_interval_ns else ""
+    interval = (
+        f"every {format_duration(options.sync_interval_ns)}" if options.sync_interval_ns else ""
+    )
     log.notice(f"  Sync:            {interval or 'before each acknowledgement'}")
     log.notice("-------------------------------------------")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
+from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
 from tradewind.options import ServerOptions, TlsOptions
-from tradewind.server.config.tree import format_duration
 
 _Say = Callable[[object], str]
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from engine_kit import Peer
 
+from tradewind.monitor.jetstream import JetStreamMonitor
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
@@ -173,3 +174,43 @@ def test_requests_in_a_domain_are_those_without_it() -> None:
     assert [payload for *_, payload in found] == [b"x"]
     missing = peer.ask("$JS.hub.API.CONSUMER.MSG.NEXT.S.nobody")
     assert [header for _, header, _ in missing] == [b"NATS/1.0 503\r\n\r\n"]
+
+
+def test_stop_tells_waiting_requests_how_much_they_did_not_get() -> None:
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S")
+    config = {"durable_name": "c", "ack_policy": "explicit"}
+    peer.api("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    peer.publish("S.a")
+    request = {"batch": 5, "max_bytes": 1000, "expires": 10**10}
+    delivered = peer.ask("$JS.API.CONSUMER.MSG.NEXT.S.c", request)
+    assert [payload for *_, payload in delivered] == [b"x"]
+    assert server.engine is not None
+    server.engine.begin_stop()
+    server.settle()
+    ((_, header, payload),) = peer.take()
+    lines = header.split(b"\r\n")
+    assert lines[:2] == [b"NATS/1.0 409 Server Shutdown", b"Nats-Pending-Messages: 4"]
+    assert lines[2].startswith(b"Nats-Pending-Bytes: 9")
+    assert payload == b""
+
+
+def test_metrics_show_how_commits_go() -> None:
+    server, peer = open_server(SimulatedDisk(), manual_sync=True)
+    peer.create("S")
+    server.syncer.run_all()
+    before = _metrics(server)
+    peer.publish("S.a")
+    assert _metrics(server)["tradewind_jetstream_commits_running"] == 1
+    server.syncer.run_all()
+    after = _metrics(server)
+    assert after["tradewind_jetstream_commits_running"] == 0
+    assert after["tradewind_jetstream_commits_total"] > before["tradewind_jetstream_commits_total"]
+    rounds = "tradewind_jetstream_commit_rounds_total"
+    assert after[rounds] == before[rounds] + 1
+
+
+def _metrics(server: InProcessServer) -> dict[str, float]:
+    assert server.engine is not None
+    families = JetStreamMonitor(server.engine).families()
+    return {family.name: family.samples[0].value for family in families}

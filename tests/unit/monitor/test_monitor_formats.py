@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.api.times import go_duration
+from tradewind.durations import format_duration
 from tradewind.monitor.documents import SubscriptionDetail
 from tradewind.monitor.formats import (
     compact_json,
@@ -47,7 +47,7 @@ US, MS, S = 1_000, 1_000_000, 1_000_000_000
     ],
 )
 def test_durations_are_written_as_go_writes_them(duration_ns: int, text: str) -> None:
-    assert go_duration(duration_ns) == text
+    assert format_duration(duration_ns) == text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tradewind.store.message_ttl import DURATION_NS_MAX, NEVER, SECOND_NS, parse_ttl_ns
+from tradewind.durations import DURATION_NS_MAX, SECOND_NS
+from tradewind.store.message_ttl import NEVER, parse_ttl_ns
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
 from tradewind.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
-from tradewind.server.config.tree import format_duration
 
 _ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/]+\Z")
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from tradewind.durations import parse_duration_ns
 from tradewind.errors import ConfigError
 from tradewind.options import SECOND_NS, Secret
-from tradewind.server.config.tree import INT64_MAX, Node, parse_duration_ns, parse_size_text
+from tradewind.server.config.tree import INT64_MAX, Node, parse_size_text
 
 INT32_MAX = 2**31 - 1
 

@@ -86,49 +86,6 @@ def _json_float(value: float) -> str:
     return re.sub(r"e([+-])0", r"e\1", repr(value).replace(".0e", "e"))
 
 
-_UNIT_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "µs": 1_000,  # micro sign
-    "μs": 1_000,  # Greek mu
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60 * 1_000_000_000,
-    "h": 3600 * 1_000_000_000,
-}
-_DURATION_LENGTH_MAX = 100
-_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
-_DURATION = re.compile(rf"[+-]?(?:0|(?:{_DURATION_PART.pattern})+)\Z")
-
-
-def parse_duration_ns(text: str) -> int | None:
-    """Nanoseconds of a text such as "1h30m"; None when it is not one or does not fit 64 bits."""
-    if len(text) > _DURATION_LENGTH_MAX or not _DURATION.match(text):
-        return None
-    total = sum(
-        int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _DURATION_PART.findall(text)
-    )
-    total = -total if text.startswith("-") else total
-    return total if INT64_MIN <= total <= INT64_MAX else None
-
-
-def format_duration(duration_ns: int) -> str:
-    """Nanoseconds in the form the log uses: "2m0s", "1.5s", "250ms"."""
-    if duration_ns == 0:
-        return "0s"
-    sign = "-" if duration_ns < 0 else ""
-    rest = abs(duration_ns)
-    if rest < _UNIT_NS["s"]:
-        unit = next(unit for unit in ("ms", "µs", "ns") if rest >= _UNIT_NS[unit])
-        return f"{sign}{_json_float(rest / _UNIT_NS[unit])}{unit}"
-    minutes, rest = divmod(rest, _UNIT_NS["m"])
-    hours, minutes = divmod(minutes, 60)
-    seconds = f"{format(Decimal(rest) / _UNIT_NS['s'], 'f')}s"
-    if hours:
-        return f"{sign}{hours}h{minutes}m{seconds}"
-    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"
-
-
 _SIZE_SHIFTS = {"K": 10, "M": 20, "G": 30, "T": 40}
 
 

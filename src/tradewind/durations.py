@@ -1,0 +1,78 @@
+"""Durations as Go reads and writes them: `1h30m`, `1.5s`, `250ms`.
+
+Owns the grammar in both directions; everything else has nanoseconds. Never reads a clock.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Final
+
+MICROSECOND_NS: Final = 1_000
+MILLISECOND_NS: Final = 1_000_000
+SECOND_NS: Final = 1_000_000_000
+MINUTE_NS: Final = 60 * SECOND_NS
+HOUR_NS: Final = 60 * MINUTE_NS
+DURATION_NS_MAX: Final = 2**63 - 1
+# Longer ones cannot mean anything that a shorter one could not.
+TEXT_LENGTH_MAX: Final = 256
+_UNIT_NS: Final = {
+    "ns": 1,
+    "us": MICROSECOND_NS,
+    "µs": MICROSECOND_NS,  # micro sign
+    "μs": MICROSECOND_NS,  # Greek mu
+    "ms": MILLISECOND_NS,
+    "s": SECOND_NS,
+    "m": MINUTE_NS,
+    "h": HOUR_NS,
+}
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION: Final = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)\Z")
+
+
+class DurationTooLong(ValueError):  # noqa: N818 - it names what was found
+    """A duration that 64 bits of nanoseconds cannot hold: 292 years."""
+
+
+def parse_duration_ns(text: str) -> int | None:
+    """Nanoseconds of a text such as "1h30m"; None if it is none or does not fit into 64 bits."""
+    try:
+        return exact_duration_ns(text)
+    except ValueError:
+        return None
+
+
+def exact_duration_ns(text: str) -> int:
+    """The same; ValueError if it is none, DurationTooLong if it does not fit into 64 bits."""
+    if len(text) > TEXT_LENGTH_MAX or not _DURATION.match(text):
+        raise ValueError(f'{text[:64]!r} is no duration such as "1h30m" or "500ms"')
+    total_ns = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))
+    if total_ns > DURATION_NS_MAX + text.startswith("-"):
+        raise DurationTooLong(f"{text[:64]!r} is longer than 292 years")
+    return -total_ns if text.startswith("-") else total_ns
+
+
+def format_duration(duration_ns: int) -> str:
+    """A duration as Go prints it: `0s`, `845µs`, `5.40354ms`, `1m2.5s`, `26h0m1s`."""
+    if duration_ns == 0:
+        return "0s"
+    sign, left = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
+    if left < MICROSECOND_NS:
+        return f"{sign}{left}ns"
+    if left < MILLISECOND_NS:
+        return f"{sign}{_trimmed(left // MICROSECOND_NS, left % MICROSECOND_NS, 3)}µs"
+    if left < SECOND_NS:
+        return f"{sign}{_trimmed(left // MILLISECOND_NS, left % MILLISECOND_NS, 6)}ms"
+    hours, left = divmod(left, HOUR_NS)
+    minutes, left = divmod(left, MINUTE_NS)
+    seconds = _trimmed(left // SECOND_NS, left % SECOND_NS, 9)
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}s"
+    return f"{sign}{minutes}m{seconds}s" if minutes else f"{sign}{seconds}s"
+
+
+def _trimmed(whole: int, fraction: int, digits: int) -> str:
+    """`whole.fraction` with `digits` fractional digits, without trailing zeros."""
+    text = f"{fraction:0{digits}d}".rstrip("0")
+    return f"{whole}.{text}" if text else str(whole)
