@@ -23,7 +23,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "nightly"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
 
 from store_damage import damage_seed

@@ -27,6 +27,7 @@ from tradewind.errors import CorruptRecord, StoreError
 from tradewind.server.progress import Progress
 from tradewind.server.unchanged_disk import UnchangedDisk
 from tradewind.store.checkpoint import fits
+from tradewind.store.damage import DAMAGE_FOLDER
 from tradewind.store.disk import MissingFile
 from tradewind.store.index_file import decode_index
 from tradewind.store.layout import (
@@ -39,7 +40,6 @@ from tradewind.store.layout import (
     TIMERS_FILE,
     block_numbers,
 )
-from tradewind.store.recover import DAMAGE_FOLDER
 from tradewind.store.side_files import decode_schedules, decode_sources
 from tradewind.store.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
 from tradewind.store.timing_wheel import TimingWheel

@@ -5,7 +5,7 @@ from tradewind.store.hash cimport HashKey
 from tradewind.store.record_index cimport RecordIndex
 from tradewind.store.records cimport Record
 from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.subject_index cimport SubjectFilter, SubjectIndex
+from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
 from tradewind.wire.buffer cimport Buffer
 
 cdef class Block:
@@ -30,6 +30,7 @@ cdef class Block:
     cdef object mapped                      # keeps the mapping (or the inflated bytes) alive
     cdef const char* mapped_data
     cdef uint64_t mapped_size
+    cdef readonly bint patched              # the bytes are in memory, those of the file are damaged
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes
     cdef RecordIndex records
     cdef uint64_t lowest
@@ -63,6 +64,7 @@ cdef class Block:
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef int drop(self, uint64_t seq, uint32_t size) except -1
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
+    cdef void count_subjects(self, SubjectEntry* counts, uint32_t ids) noexcept nogil
     cdef void renumber(self, const uint32_t* new_ids) noexcept nogil
     cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
     cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil

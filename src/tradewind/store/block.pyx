@@ -37,6 +37,7 @@ cdef enum:
     ERASED_BIT = 63
     TAIL_KEEP_BYTES = 65536
     COMPRESSED_HEAD = 24
+    FILLER_MAX = 16777216
 
 cdef class Block:
     """Block `number` of a stream; `file` is a DiskFile, or None for a memory stream."""
@@ -124,7 +125,7 @@ cdef class Block:
     def release(self):
         """Give memory back: the index and the mapping; only for a block with nothing in its tail.
         """
-        if self.file is None or self.size != self.written:
+        if self.file is None or self.size != self.written or self.patched:
             return
         records_free(&self.records)
         self.unmap()
@@ -132,6 +133,7 @@ cdef class Block:
 
     def close(self):
         """Release everything and close the file."""
+        self.patched = False
         self.release()
         if self.file is not None:
             self.file.close()
@@ -139,7 +141,7 @@ cdef class Block:
     @property
     def memory_bytes(self):
         """Anonymous memory that `release` would give back, and the tail."""
-        inflated = self.mapped_size if self.compressed else 0
+        inflated = self.mapped_size if self.compressed or self.patched else 0
         return records_memory(&self.records) + self.tail.capacity + inflated
 
     def rewrite(self, parts, disk):
@@ -150,17 +152,13 @@ cdef class Block:
         cdef bytes plain = self.plain_bytes()[:self.size]
         content = b"".join(part if isinstance(part, bytes) else plain[part[0]:part[0] + part[1]]
                            for part in parts)
-        path = self.file.path
+        disk.write_file_atomically(self.file.path, content)
+        self.patched = False
         self.unmap()
         records_free(&self.records)
         self.file.close()
-        disk.write_file_atomically(path, content)
         self.size = self.written = len(content)
         self.compressed = False
-
-    def bytes_from(self, uint64_t offset):
-        """What lies behind an offset; for recovery."""
-        return self.plain_bytes()[offset:self.size] if offset < self.size else b""
 
     def plain_view(self, uint64_t start=0):
         """What is in the file from an offset on, uncompressed; stays valid whatever happens to the
@@ -264,8 +262,82 @@ cdef class Block:
         write_record(record, &self.key, sequence_and_flags, timestamp, NULL, 0, NULL, 0, NULL, 0)
         return record[:RECORD_MIN]
 
+    def filler_bytes(self, uint64_t sequence_and_flags, uint64_t size):
+        """Records that fill `size` bytes (at least RECORD_MIN) and say nothing but a sequence."""
+        cdef uint64_t part
+        cdef bytes padding
+        cdef bytearray record
+        result = []
+        while size:
+            part = size if size <= FILLER_MAX else min(size - RECORD_MIN, <uint64_t>FILLER_MAX)
+            padding = bytes(part - RECORD_MIN)
+            record = bytearray(part)
+            write_record(record, &self.key, sequence_and_flags, 0, NULL, 0, NULL, 0, padding,
+                         <uint32_t>len(padding))
+            result.append(bytes(record))
+            size -= part
+        return b"".join(result)
+
+    def patch(self, bytes content not None):
+        """From now on these are the bytes of the block, whatever its file holds.
+
+        They stay in memory until `rewrite` writes them or `unpatch` gives them up.
+        """
+        cdef const unsigned char[::1] view = content
+        self.forget_index()
+        self.mapped = content
+        self.mapped_data = <const char*>&view[0] if view.shape[0] else NULL
+        self.mapped_size = self.size = self.written = view.shape[0]
+        self.file_records_known = False
+        self.patched = True
+
+    def unpatch(self):
+        """Go on with the bytes of the file; the index has to be built again."""
+        self.patched = False
+        self.release()
+        self.adopt_size()
+
+    def forget_index(self):
+        """The index has to be built again."""
+        records_free(&self.records)
+
+    def lose(self, list sequences not None):
+        """These live sequences are gone; the index has to be built, and `recount` called."""
+        cdef uint64_t seq
+        self.live_msgs -= len(sequences)
+        if self.live_msgs == 0:
+            self.first_seq = self.last_seq + 1
+            self.deleted = SequenceSet()
+            return
+        for seq in sequences:
+            if sequences_insert(&self.deleted.tree, seq) < 0:
+                raise MemoryError
+        while sequences_delete(&self.deleted.tree, self.first_seq):
+            self.first_seq += 1
+
+    def recount(self):
+        """Take bytes and first time from the records; the block must be loaded."""
+        cdef uint32_t entry, size
+        cdef const char* start
+        self.live_bytes = 0
+        self.first_timestamp = 0
+        for entry in range(self.records.count):
+            if self.records.offsets[entry] == NO_RECORD:
+                continue
+            start = self._at(self.records.offsets[entry], RECORD_MIN)
+            memcpy(&size, start, 4)
+            if self.live_bytes == 0:
+                memcpy(&self.first_timestamp, start + 12, 8)
+            self.live_bytes += size & 0x7FFFFFFF
+
+    def plain(self):
+        """A copy of all bytes, inflated; for a block with nothing in its tail."""
+        return self.plain_bytes()[:self.size] if self.size else b""
+
     def unmap(self):
         """Let go of the mapping of the file."""
+        if self.patched:
+            return
         self.mapped = None
         self.mapped_data = NULL
         self.mapped_size = 0
@@ -273,7 +345,7 @@ cdef class Block:
     # -------------------------------------------------------------- the index
 
     cdef bint is_loaded(self) noexcept nogil:
-        return self.records.offsets != NULL or self.size == 0
+        return self.records.offsets != NULL or (self.size == 0 and self.live_msgs == 0)
 
     cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil:
         cdef int64_t entry = records_find(&self.records, seq)
@@ -501,6 +573,21 @@ cdef class Block:
             if records.subject_ids[entry] == subject_id and records.offsets[entry] != NO_RECORD:
                 return records_seq(records, entry)
         return 0
+
+    cdef void count_subjects(self, SubjectEntry* counts, uint32_t ids) noexcept nogil:
+        """Add what is live to totals and ends by subject id; blocks come in their order."""
+        cdef uint32_t entry
+        cdef SubjectEntry* count
+        for entry in range(self.records.count):
+            if self.records.offsets[entry] == NO_RECORD or self.records.subject_ids[entry] >= ids:
+                continue
+            count = &counts[self.records.subject_ids[entry]]
+            if count.total == 0:
+                count.first_seq = records_seq(&self.records, entry)
+                count.first_block = self.number
+            count.total += 1
+            count.last_seq = records_seq(&self.records, entry)
+            count.last_block = self.number
 
     cdef void renumber(self, const uint32_t* new_ids) noexcept nogil:
         """Subject ids have changed; those of dead records mean nothing."""

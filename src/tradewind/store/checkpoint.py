@@ -80,6 +80,39 @@ def fits(index: StreamIndex, disk: Disk, folder: str, numbers: list[int]) -> boo
     return _last_checksum(disk, folder, listed[-1]) == index.last_checksum
 
 
+def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> bool:
+    """Whether blocks that were read show that a summary is older than they are, or of others.
+
+    What is merely missing in the blocks is no contradiction: it may have been lost. `damaged` are
+    the numbers of blocks that are known to have lost something.
+    """
+    listed = {entry.number: entry for entry in index.blocks}
+    for block in blocks:
+        entry = listed.get(block.number)
+        if block.number > index.blocks[-1].number:
+            return True
+        if block.live_msgs == 0:
+            continue
+        if entry is None or block.last_seq > entry.last_seq:
+            return True
+        if block.last_seq < entry.first_seq and block.number not in damaged:
+            return True
+        if block.first_seq == entry.first_seq and block.first_timestamp != known_time(
+            entry.first_time_ns
+        ):
+            return True
+    return False
+
+
+def same_messages(entry: IndexBlock, block: Block) -> bool:
+    """Whether a block has as many messages as a summary says, between the same ends."""
+    count = entry.last_seq + 1 - entry.first_seq - len(entry.deleted)
+    return (block.first_seq, block.last_seq) == (entry.first_seq, entry.last_seq) and (
+        block.live_msgs,
+        block.live_bytes,
+    ) == (count, entry.live_bytes)
+
+
 def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
     with disk.open(f"{folder}/{block_file_name(number)}") as file:
         size = file.size

@@ -17,7 +17,8 @@ nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,14 @@ from tradewind.store.block import Block
 from tradewind.store.checkpoint import encode_checkpoint
 from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.damage import DamageFolder, RecoveryReport
 from tradewind.store.disk import DiskFull
 from tradewind.store.layout import block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
+from tradewind.store.salvage import Salvage, salvage_block
 from tradewind.store.timing_wheel import TimingWheel
 
 if TYPE_CHECKING:
@@ -75,6 +78,8 @@ class FileStore(MessageStore):
         self._lost: LostMessages | None = None
         self._unsynced: dict[str, BlockFile] = {}
         self._pinned: list[BlockFile] = []  # those that the commit under way syncs
+        # Losses below the first message are told until that one is removed too.
+        self._first_seq_after_loss = 0
         self._names_changed = False
         # Blocks to remove, each group with the position that a mark on disk must have reached.
         self._trash: list[tuple[Position, list[Block]]] = []
@@ -86,6 +91,12 @@ class FileStore(MessageStore):
         self._clean: Position = (0, 0)
         self._committing: Commit | None = None
         self.index_file_present = False
+        # Damage that was found while reading; each piece is reported once.
+        self._evidence = DamageFolder(disk, folder.rpartition("/")[0])
+        self._salvaged: list[Salvage] = []
+        self._reported: set[tuple[int, int]] = set()
+        self._is_settling = False
+        self.on_damage: Callable[[RecoveryReport], None] | None = None
 
     # -------------------------------------------------------------- blocks, called by MessageStore
 
@@ -184,6 +195,7 @@ class FileStore(MessageStore):
 
     def begin_commit(self) -> Commit | None:
         """All that was appended, for a worker; None if there is nothing or one is under way."""
+        self.settle_damage()
         if self._committing is not None or not self.is_dirty:
             return None
         self.rewriter.prepare(self._durable_mark[0])
@@ -332,7 +344,8 @@ class FileStore(MessageStore):
                 timers = self.timers.encode(self.last_seq + 1)
                 self.disk.write_file_atomically(f"{self.folder}/{TIMERS_FILE}", timers)
             path = f"{self.folder}/{INDEX_FILE}"
-            self.disk.write_file_atomically(path, encode_checkpoint(self))
+            if not self._salvaged:
+                self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
             block.close()
 
@@ -345,8 +358,14 @@ class FileStore(MessageStore):
 
     @property
     def lost(self) -> LostMessages | None:
-        """What recovery could not read."""
-        return self._lost
+        """What could not be read, as far as it was not removed since."""
+        lost = self._lost
+        if lost is None or lost.sequences[0] >= self.first_seq:
+            return lost
+        if self.first_seq <= self._first_seq_after_loss:
+            return lost
+        rest = lost.sequences[bisect_left(lost.sequences, self.first_seq) :]
+        return LostMessages(rest, lost.bytes) if rest else None
 
     def recovered(self, marked: Position, *, sync: bool = False) -> None:
         """Told by recovery: what was read counts as synced; `marked` is what the disk says.
@@ -384,6 +403,62 @@ class FileStore(MessageStore):
                 found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
         self.adopt_timers(found, stamp)
 
-    def set_lost(self, lost: LostMessages | None) -> None:
-        """Told by recovery."""
-        self._lost = lost
+    def add_lost(self, report: RecoveryReport) -> None:
+        """More is lost; messages that were lost and are there again are not."""
+        known = self._lost or LostMessages((), 0)
+        sequences = sorted(seq for seq in {*known.sequences, *report.lost} if not self.is_live(seq))
+        size = known.bytes + report.damaged_bytes
+        self._lost = LostMessages(tuple(sequences), size) if sequences else None
+        self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
+
+    def block_damaged(self, block: Block) -> None:
+        """Found when a block was read for the first time: go on with all that is good in it."""
+        found = salvage_block(block, self.name)
+        self.take_salvaged(block, found.lost)
+        places = {(entry.block, entry.offset) for entry in found.entries}
+        if not found.entries or not places <= self._reported:
+            self._reported |= places
+            self._salvaged.append(found)
+
+    def settle_damage(self) -> RecoveryReport | None:
+        """Count again, keep the evidence, repair the files, and tell; when nobody reads a block.
+
+        All blocks are read for it, so that all damage is found at once.
+        """
+        if self._is_settling or not (self.unsettled or self._salvaged):
+            return None
+        self._is_settling = True
+        report = RecoveryReport(self.name)
+        try:
+            self.recount_subjects()
+            found, self._salvaged = self._salvaged, []
+            for salvage in found:
+                report.damage += salvage.entries
+                report.add_lost(salvage.lost)
+            if report.is_clean:
+                report.notes.append("subjects in the blocks were not those of index.db")
+            report.first_seq = self.first_seq
+            self.add_lost(report)
+            self.check_writable()
+            self._repair_files(report, [salvage.block for salvage in found])
+        except StoreError as error:
+            report.notes.append(f"the damage is not repaired yet: {error}")
+            for block in self.blocks:
+                if block.patched:
+                    block.unpatch()
+        finally:
+            # What failed is tried again with the next commit, not with every message.
+            self.unsettled = self._is_settling = False
+        if self.on_damage is not None:
+            self.on_damage(report)
+        return report
+
+    def _repair_files(self, report: RecoveryReport, blocks: list[Block]) -> None:
+        """First the evidence, then the summary that would be wrong, then the blocks."""
+        with self._changing(resumable=True):
+            if not report.is_clean:
+                self._evidence.save(report, blocks)
+            self._forget_index_file()
+            for block in blocks:
+                block.rewrite([(0, block.size)], self.disk)
+        self.drop_leading_blocks()

@@ -41,6 +41,7 @@ cdef class MessageCore:
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
     cdef public bint read_only              # `check_writable` says why
+    cdef public bint unsettled              # damage was found, `settle_damage` has to be called
     cdef uint64_t limit_floor               # all below were removed by a limit, from the front
     cdef readonly uint64_t said_floor       # ... and a mark in a block that stays says so
     cdef bint blocks_went                   # since the floor was said

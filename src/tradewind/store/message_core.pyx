@@ -22,12 +22,12 @@ What limits removed stays away, although they write nothing while messages come 
   before that commit is known to be on disk.
 """
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
-from tradewind.errors import StoreError
+from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.mapping import mappings_alive
 
@@ -95,6 +95,13 @@ cdef class MessageCore:
     def open_block(self, uint32_t number):
         """A new, empty block of that number."""
         return Block(self.name, number)
+
+    def block_damaged(self, Block block not None):
+        """`block` does not hold what is known of it: `take_salvaged` what it holds, or raise."""
+        raise CorruptRecord(block.path, 0, "the records are not those that were stored")
+
+    def settle_damage(self):
+        """Finish what `take_salvaged` began, when nobody uses anything of the store."""
 
     def block_sealed(self, Block block not None):
         """`block` will not be appended to any more."""
@@ -181,7 +188,8 @@ cdef class MessageCore:
                     self.maps_since_check = 0
                     self.limit_mappings(block)
             return 0
-        load_block_index(block, self.index)
+        if load_block_index(block, self.index) != 0:
+            self.block_damaged(block)
         self.loads_since_check += 1
         if self.loads_since_check >= EVICTION_CHECK_LOADS or block.compressed:
             self.loads_since_check = 0
@@ -201,6 +209,62 @@ cdef class MessageCore:
             for block in self.blocks:
                 if block is not kept:
                     block.unmap()
+
+    def take_salvaged(self, Block block not None, list lost not None):
+        """Go on without these messages of a block; its bytes hold all others.
+
+        The totals are right at once; those of the subjects only after `recount_subjects`, for
+        nobody knows which subjects the lost messages had.
+        """
+        cdef uint64_t msgs = block.live_msgs, size = block.live_bytes, seq
+        cdef Block other
+        block.lose(lost)
+        for seq in lost:
+            timers_forget(&self.timers.table, seq)
+        if load_block_index(block, self.index, True) != 0:
+            raise CorruptRecord(block.path, 0, "the block cannot be read in spite of its repair")
+        block.recount()
+        self.msgs -= msgs - block.live_msgs
+        self.bytes -= size - block.live_bytes
+        self.unsettled = True
+        self.first_seq = self.last_seq + 1
+        for other in self.blocks:
+            if other.live_msgs:
+                self.first_seq = other.first_seq
+                break
+
+    def recount_subjects(self):
+        """Count the messages of every subject again, and forget subjects that have none.
+
+        No entry of the subject index may be in use. It reads all blocks, each once more.
+        """
+        cdef Block block
+        cdef SubjectEntry* counts
+        cdef SubjectEntry* entry
+        cdef uint32_t index, ids
+        for block in self.blocks:
+            self.load_index(block)      # finds all damage, and adds subjects that were unknown
+        ids = self.index.entry_count
+        counts = <SubjectEntry*>calloc(max(ids, 1), sizeof(SubjectEntry))
+        if counts == NULL:
+            raise MemoryError
+        try:
+            for block in self.blocks:
+                self.load_index(block)
+                block.count_subjects(counts, ids)
+            for index in range(ids):
+                entry = self.index.entries[index]
+                if entry == NULL:
+                    continue
+                entry.total = counts[index].total
+                entry.first_seq = counts[index].first_seq
+                entry.last_seq = counts[index].last_seq
+                entry.first_block = counts[index].first_block
+                entry.last_block = counts[index].last_block
+                if entry.total == 0:
+                    self.index.forget(entry)
+        finally:
+            free(counts)
 
     def evict(self, Block kept=None):
         """Release the least recently used block indexes until they fit into `index_bytes_max`."""
@@ -330,7 +394,14 @@ cdef class MessageCore:
         """Remove the oldest messages of a subject until only `keep` are left."""
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         while entry != NULL and entry.total > keep:
-            self.forget_message(self.first_of(entry), True)
+            seq = self.first_of(entry)
+            if self.unsettled:
+                # The total may count lost messages: never take a good one in their place.
+                self.settle_damage()
+                if self.unsettled:
+                    return
+            else:
+                self.forget_message(seq, True)
             entry = self.index.find(subject, <uint32_t>len(subject))
 
     def skip(self, uint64_t through, int64_t timestamp):
@@ -413,6 +484,8 @@ cdef class MessageCore:
             if entry.last_seq:
                 entry.last_block = block.number
                 return entry.last_seq
+        if self.unsettled:
+            return 0
         raise StoreError(
             f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
 
@@ -432,6 +505,8 @@ cdef class MessageCore:
             if entry.first_seq:
                 entry.first_block = block.number
                 return entry.first_seq
+        if self.unsettled:
+            return 0
         raise StoreError(
             f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
 

@@ -74,8 +74,17 @@ cdef class MessageStore(MessageCore):
         """The message of a sequence; NotFoundError if there is none."""
         cdef Record record
         if self.read(seq, &record) != 0:
-            raise NotFoundError(f"stream {self.name!r} has no message {seq}")
-        return self._copy(&record)
+            if self.unsettled:
+                self.settle_damage()
+            raise NotFoundError(f"stream {self.name!r} has no message {seq}{self._why(seq)}")
+        message = self._copy(&record)
+        if self.unsettled:
+            self.settle_damage()
+        return message
+
+    def _why(self, uint64_t seq):
+        lost = self.lost
+        return ": it was lost by damage" if lost is not None and seq in lost.sequences else ""
 
     def filter(self, patterns=()):
         """A compiled filter for `next_message` and the like; keep it, it remembers its verdicts."""
@@ -142,6 +151,8 @@ cdef class MessageStore(MessageCore):
                 found = self._last_up_to(index, up_to or self.last_seq)
                 if found:
                     result.append(found)
+        if self.unsettled:
+            self.settle_damage()
         result.sort()
         return result
 
@@ -290,7 +301,11 @@ cdef class MessageStore(MessageCore):
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
         if entry == NULL:
             return None
-        return SubjectState(entry.total, self.first_of(entry), self.last_of(entry))
+        first_seq, last_seq = self.first_of(entry), self.last_of(entry)
+        if self.unsettled:
+            self.settle_damage()
+            return None if self.unsettled else self.subject_state(subject)
+        return SubjectState(entry.total, first_seq, last_seq)
 
     def count_matching(self, patterns, uint64_t seq=0):
         """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
@@ -309,6 +324,8 @@ cdef class MessageStore(MessageCore):
                 continue
             self.load_index(block)
             total += block.count_accepted(seq, chosen)
+        if self.unsettled:
+            self.settle_damage()
         return total
 
     def sequence_at(self, int64_t timestamp_ns):
@@ -354,6 +371,8 @@ cdef class MessageStore(MessageCore):
     @property
     def state(self):
         """The totals now."""
+        if self.unsettled:
+            self.settle_damage()
         deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
         return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
                           self.last_seq, self.last_timestamp, self.index.live_count, deleted,
@@ -383,4 +402,7 @@ cdef class MessageStore(MessageCore):
         """Have the index of every block in memory, whatever it costs; for `verify`."""
         for block in self.blocks:
             self.load_index(block)
+            if self.unsettled:
+                self.settle_damage()
+                self.load_index(block)
             yield block

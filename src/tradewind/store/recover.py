@@ -12,18 +12,24 @@ file is never a reason to delete another.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.block import Block
-from tradewind.store.checkpoint import adopt_checkpoint, fits, known_time, read_checkpoint
-from tradewind.store.contract import LostMessages, StoredMessage, StoreLimits
+from tradewind.store.checkpoint import (
+    adopt_checkpoint,
+    contradicts,
+    fits,
+    known_time,
+    read_checkpoint,
+    same_messages,
+)
+from tradewind.store.contract import StoredMessage, StoreLimits
+from tradewind.store.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
 from tradewind.store.filestore import FileStore, Position
 from tradewind.store.layout import (
+    RECORD_BYTES_MIN,
     TEMPORARY_SUFFIX,
     block_file_name,
     block_numbers,
@@ -34,49 +40,18 @@ from tradewind.store.message_core import (
     MARK_PREVIOUS_KIND,
     MARK_SYNCED_KIND,
 )
+from tradewind.store.salvage import in_order, known_live, replacement
 from tradewind.store.scan import BlockReport, Damage, recover_block
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
     from tradewind.store.index_file import StreamIndex
 
-DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
-LOST_LISTED_MAX = 100_000
-RECORD_BYTES_MIN = 30
+__all__ = ["Recovery", "RecoveryReport", "open_store"]
+
 # How our own marks begin: their length, and a tombstone of sequence 0.
 OUR_MARK_HEAD = b"\x1e\0\0\0" + (1 << 62).to_bytes(8, "little")
 PROGRESS_BYTES = 256 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class DamageEntry:
-    """One piece of damage, as the report names it."""
-
-    block: int
-    offset: int
-    size: int
-    torn: bool
-    first_lost: int
-    last_lost: int
-    saved_as: str
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What opening a stream found; machine-readable through msgspec."""
-
-    stream: str
-    blocks: int = 0
-    bytes: int = 0
-    records: int = 0
-    messages: int = 0
-    damage: list[DamageEntry] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing was wrong."""
-        return not self.damage and not self.lost
 
 
 class Recovery:
@@ -97,9 +72,12 @@ class Recovery:
         self._progress = progress
         self._expired = expired
         self.report = RecoveryReport(name)
+        self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
         self._index: StreamIndex | None = None
         self._deleted: list[int] = []
+        self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
+        self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
 
     def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
         """Read everything and give the store."""
@@ -123,17 +101,32 @@ class Recovery:
             self._follow(store, index)
         elif index is not None and usable:
             adopt_checkpoint(store, index, numbers)
+            self._take(store.settle_damage())
             self.report.blocks, self.report.messages = len(numbers), store.msgs
             store.recovered((0, 0))
         else:
             self._rebuild(store, numbers)
+            self._compare_with_index(store, limits, now_ns)
+            self.report.messages = store.msgs
         store.index_file_present = "index.db" in names
-        if self.report.lost:
-            size = sum(entry.size for entry in self.report.damage)
-            store.set_lost(LostMessages(tuple(self.report.lost), size))
+        self._recall_losses(store)
         store.recover_timers()
         store.apply_limits(now_ns, self._expired)
         return store
+
+    def _take(self, found: RecoveryReport | None) -> None:
+        """Damage in the last block shows at once, also behind a good summary."""
+        if found is not None:
+            self.report.damage += found.damage
+            self.report.notes += found.notes
+            self.report.add_lost(found.lost)
+
+    def _recall_losses(self, store: FileStore) -> None:
+        """What was lost stays lost over a restart, until its sequences are removed."""
+        for report in self._evidence.earlier():
+            store.add_lost(report)
+            if not report.stream:
+                self.report.notes += report.notes
 
     def _needs_tombstones(self, limits: StoreLimits, number: int) -> bool:
         """Whether only this index.db knows what a limit removed, as with the official server.
@@ -180,6 +173,7 @@ class Recovery:
         hole = self._first_hole(found)
         if hole is not None and store.limits.removes_for_others:
             self._give_up_behind(hole, found)
+        self._find_cuts(found)
         if hole is not None or any(report.damage for _, report in found):
             self._note_damage(found)
             self._repair(found, hole)
@@ -198,8 +192,6 @@ class Recovery:
         store.adopt(blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
         store.recovered(self._synced or (0, 0), sync=True)
-        self._compare_with_index(store, numbers)
-        self.report.messages = store.msgs
 
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
         found: list[tuple[Block, BlockReport]] = []
@@ -248,12 +240,14 @@ class Recovery:
             (block.number, damage.offset)
             for block, report in found
             for damage in report.damage
-            if (block.number, damage.offset) >= synced
+            if damage.unfinished and (block.number, damage.offset) >= synced
         ]
         for _, report in found:
             for kind, value, _ in report.marks:
                 number, size = value >> 32, value & 0xFFFFFFFF
                 if kind == MARK_PREVIOUS_KIND and number >= synced[0]:
+                    if number not in sizes and number == synced[0] and synced[1]:
+                        continue  # its name was durable: it went later
                     actual = sizes.get(number, 0)
                     # So much of it was synced, with its name: somebody else has made it shorter.
                     is_foreign = number == synced[0] and actual < synced[1]
@@ -269,15 +263,44 @@ class Recovery:
         """
         for block, report in found:
             start = hole[1] if block.number == hole[0] else 0
-            data = block.bytes_from(start) if block.number >= hole[0] else b""
-            if not data:
+            if block.number < hole[0] or block.size <= start:
                 continue
             before = [damage for damage in report.damage if damage.offset < start]
             after_seq = before[-1].after_seq if before else 0
-            torn = Damage(start, len(data), after_seq, 0, True, 0, data)
+            torn = Damage(start, block.size - start, after_seq, 0, torn=True, unfinished=True)
             report.damage = [*before, torn]
             report.tombstones = [entry for entry in report.tombstones if entry[2] < start]
             report.marks = [entry for entry in report.marks if entry[2] < start]
+
+    def _find_cuts(self, found: list[tuple[Block, BlockReport]]) -> None:
+        """Blocks that were whole once, as the next one remembers, and are shorter now.
+
+        A compacted block is shorter by right; it has no mark at its begin.
+        """
+        for _, report in found:
+            for kind, value, _ in report.marks:
+                if kind == MARK_PREVIOUS_KIND:
+                    self._sizes[value >> 32] = value & 0xFFFFFFFF
+        behind = 0
+        for block, report in reversed(found):
+            missing = self._sizes.get(block.number, 0) - block.size
+            is_original = any(
+                offset == 0 and kind == MARK_SYNCED_KIND for kind, _, offset in report.marks[:1]
+            ) or any(damage.offset == 0 for damage in report.damage[:1])
+            if (
+                is_original
+                and missing > 0
+                and self._synced is not None
+                and (block.number, block.size) < self._synced
+            ):
+                if report.damage and report.damage[-1].torn:
+                    report.damage[-1].missing = missing
+                elif missing >= RECORD_BYTES_MIN and behind > block.last_seq + 1:
+                    after = block.last_seq
+                    report.damage.append(
+                        Damage(block.size, 0, after, 0, torn=True, missing=missing)
+                    )
+            behind = block.lowest_seq() or behind
 
     def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
         floor = 0
@@ -291,29 +314,31 @@ class Recovery:
         if floor:
             store.drop_below(floor)
 
-    def _compare_with_index(self, store: FileStore, numbers: list[int]) -> None:
-        """An outdated summary still knows what was there when it was written."""
+    def _compare_with_index(self, store: FileStore, limits: StoreLimits, now_ns: int) -> None:
+        """A summary that does not fit still knows what was there when it was written."""
         index = self._index
-        if index is None or numbers[-1] > index.blocks[-1].number:
+        damaged = {entry.block for entry in self.report.damage}
+        if index is None or contradicts(index, store.blocks, damaged):
             return
-        ended = store.last.number == index.blocks[-1].number
-        if ended and store.last.last_checksum() != index.last_checksum:
-            return  # written to since: the official server leaves the file lying while it runs
         deleted = set(self._deleted)
-        missing = [block for block in index.blocks if block.number not in numbers]
-        gone = [
-            seq
-            for block in missing
-            for seq in islice(range(block.first_seq, block.last_seq + 1), LOST_LISTED_MAX)
-            if seq not in block.deleted and seq not in deleted
-        ]
+        found = {block.number: block for block in store.blocks}
+        gone: list[int] = []
+        for entry in index.blocks:
+            block = found.get(entry.number)
+            if block is not None and same_messages(entry, block):
+                continue
+            if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
+                continue  # it went because it was too old
+            live = (seq for seq in known_live(entry) if seq not in deleted)
+            gone += islice((seq for seq in live if not store.is_live(seq)), LOST_LISTED_MAX)
         if index.last_seq > store.last_seq:
             store.skip(index.last_seq, store.last_timestamp)
-        known = set(self.report.lost)
-        self.report.lost += [seq for seq in dict.fromkeys(gone) if seq not in known]
+        self.report.add_lost(gone)
         if gone:
             # The number and the report must not depend on a summary that is about to go.
-            self._write_report()
+            report = RecoveryReport(self._name, lost=gone, lost_total=len(gone))
+            report.first_seq = store.first_seq
+            self._evidence.save(report)
         store.commit()
 
     # ---------------------------------------------------------------- damage
@@ -322,23 +347,64 @@ class Recovery:
         """Save the damaged bytes and the report before anything on disk is changed."""
         absent = {seq for _, report in found for seq, _, _ in report.tombstones}
         absent.update(seq for block, _ in found for seq in block.live_sequences())
+        absent.update(
+            damage.before_seq
+            for _, report in found
+            for damage in report.damage
+            if damage.out_of_order
+        )
         first_behind = 0
         for block, report in reversed(found):
+            mixed = any(damage.out_of_order for damage in report.damage)
+            room = sum(damage.size + damage.missing for damage in report.damage)
+            room //= RECORD_BYTES_MIN
             for damage in reversed(report.damage):
                 torn = self._is_torn(block, damage, found[-1][0])
+                costs: set[int] = set()
+                if mixed:
+                    costs = _gaps(block, report, first_behind, absent)
+                    mixed = False
+                    if not first_behind:
+                        self._used_up[block.number] = block.last_seq + max(room, 1)
+                elif not torn and not damage.out_of_order:
+                    # All damage in one gap between messages counts together.
+                    sizes = [
+                        other.size + other.missing
+                        for other in report.damage
+                        if other.after_seq == damage.after_seq and not other.out_of_order
+                    ]
+                    costs = _may_have_cost(damage, first_behind, sizes, room) - absent
+                    room -= len(costs.difference(self.report.lost))
+                    if not (costs or damage.before_seq or first_behind):
+                        # Nobody knows what the end held; its numbers are not given out again.
+                        self._used_up[block.number] = damage.after_seq + max(room, 1)
                 first, last = damage.after_seq + 1, damage.after_seq
-                if not torn:
-                    before = damage.before_seq or first_behind
-                    last = max(before - 1 if before else damage.record_seq, damage.after_seq)
-                    # So many bytes hold so many records at most; sequences further back went
-                    # before.
-                    first = max(first, last + 1 - max(damage.size // RECORD_BYTES_MIN, 1))
-                    self.report.lost += [seq for seq in range(first, last + 1) if seq not in absent]
-                self._save_damage(block, damage, torn=torn, first=first, last=last)
+                if costs:
+                    first, last = min(costs), max(costs)
+                    self.report.add_lost(costs)
+                entry = DamageEntry(block.number, damage.offset, damage.size, torn, first, last)
+                entry.missing = damage.missing
+                self.report.damage.append(entry)
             first_behind = block.lowest_seq() or first_behind
-        self.report.lost = sorted(set(self.report.lost))
         self.report.damage.reverse()
-        self._write_report()
+        if not self.report.is_clean:
+            self.report.first_seq = self._first_live(found)
+            self._evidence.save(self.report, [block for block, _ in found])
+
+    def _first_live(self, found: list[tuple[Block, BlockReport]]) -> int:
+        deleted = {seq for _, report in found for seq, _, _ in report.tombstones}
+        floor = max(
+            (
+                value
+                for _, report in found
+                for kind, value, _ in report.marks
+                if kind == MARK_FLOOR_KIND
+            ),
+            default=0,
+        )
+        live = (seq for block, _ in found for seq in block.live_sequences())
+        last_seq = max((block.last_seq for block, _ in found), default=0)
+        return next((seq for seq in live if seq >= floor and seq not in deleted), last_seq + 1)
 
     def _is_torn(self, block: Block, damage: Damage, last: Block) -> bool:
         """Whether this is the end of a write that was cut off, and not rot.
@@ -346,20 +412,11 @@ class Recovery:
         Our own blocks say how far they were synced. In blocks without marks it is the end of the
         last block, unless it looks like a whole record with a wrong checksum.
         """
+        if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
+            return True  # behind the end that the next block knows of
         if self._synced is not None:
-            return (block.number, damage.offset) >= self._synced
-        return damage.torn and block is last and damage.record_seq == 0
-
-    def _save_damage(
-        self, block: Block, damage: Damage, *, torn: bool, first: int, last: int
-    ) -> None:
-        folder = f"{self._folder}/{DAMAGE_FOLDER}"
-        self._disk.make_directory(folder)
-        name = f"{block.number}-{damage.offset}.bin"
-        self._disk.write_file_atomically(f"{folder}/{name}", damage.data)
-        self.report.damage.append(
-            DamageEntry(block.number, damage.offset, damage.size, torn, first, last, name)
-        )
+            return damage.unfinished and (block.number, damage.offset) >= self._synced
+        return damage.torn and damage.unfinished and block is last and not damage.claimed
 
     def _repair(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
         """Write damaged blocks anew without the damage, and without removals behind a hole.
@@ -370,12 +427,14 @@ class Recovery:
         noted = {(entry.block, entry.offset): entry for entry in self.report.damage}
         for block, report in reversed(found):
             cuts: list[tuple[int, int, bytes]] = []
-            for damage in report.damage:
+            damages = [damage for damage in report.damage if not damage.out_of_order]
+            for damage in damages:
                 entry = noted[block.number, damage.offset]
-                # Sequences must ascend in a block: a record out of its order leaves nothing behind.
-                lost = entry.last_lost >= entry.first_lost and not damage.out_of_order
-                mark = block.mark_bytes(1 << 63 | entry.last_lost, 0) if lost else b""
-                cuts.append((damage.offset, damage.size, mark))
+                last_lost = entry.last_lost if entry.last_lost >= entry.first_lost else 0
+                if damage is damages[-1]:
+                    last_lost = max(last_lost, self._used_up.get(block.number, 0))
+                instead = b"" if entry.torn else replacement(block, damage, last_lost)
+                cuts.append((damage.offset, damage.size, instead))
             if hole is not None:
                 offsets = [offset for _, _, offset in report.tombstones]
                 offsets += [offset for kind, _, offset in report.marks if kind != MARK_SYNCED_KIND]
@@ -384,10 +443,13 @@ class Recovery:
                     for offset in offsets
                     if (block.number, offset) > hole
                 ]
-            if cuts:
+            misplaced = len(damages) < len(report.damage)
+            if cuts or misplaced:
                 self._cut(block, sorted(cuts))
-            else:
-                block.close()
+                if misplaced:
+                    block.adopt_file()
+                    block.rewrite([in_order(block)], self._disk)
+            block.close()
 
     def _cut(self, block: Block, cuts: list[tuple[int, int, bytes]]) -> None:
         parts: list[tuple[int, int] | bytes] = []
@@ -397,13 +459,46 @@ class Recovery:
             start = offset + size
         parts.append((start, block.size - start))
         block.rewrite(parts, self._disk)
-        block.close()
 
-    def _write_report(self) -> None:
-        if not self.report.is_clean:
-            path = f"{self._folder}/{DAMAGE_FOLDER}/report.json"
-            self._disk.make_directory(f"{self._folder}/{DAMAGE_FOLDER}", sync=True)
-            self._disk.write_file_atomically(path, msgspec.json.encode(self.report))
+
+def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: int) -> set[int]:
+    """The sequences that were in a damage, as far as can be told.
+
+    `sizes` are those of all damage in the same gap, `room` is for how many records there is room in
+    all damage of the block. Where the gap is wider, messages went before, or sequences were
+    skipped: then what the damaged records say decides, or else which good neighbour is in the same
+    block.
+    """
+    low, before = damage.after_seq + 1, damage.before_seq or first_behind
+    records = sum(sizes) // RECORD_BYTES_MIN or max(room, 1)
+    if not before:
+        return set(range(low, 1 + min(max(damage.claimed, default=0), low + records - 1)))
+    if before - low <= max(records, sum(1 + size // RECORD_BYTES_MIN for size in sizes)):
+        return set(range(low, before))
+    lowest, highest = set(range(low, low + records)), set(range(before - records, before))
+    if damage.claimed and lowest.isdisjoint(damage.claimed) != highest.isdisjoint(damage.claimed):
+        return highest if lowest.isdisjoint(damage.claimed) else lowest
+    if damage.after_seq == 0 or (damage.at_start and damage.before_seq):
+        return highest
+    return lowest
+
+
+def _gaps(block: Block, report: BlockReport, first_behind: int, absent: set[int]) -> set[int]:
+    """The same for all damage of a block whose records are not in their order any more."""
+    misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
+    present = sorted([*block.live_sequences(), *misplaced])
+    low = min(damage.after_seq for damage in report.damage)
+    ends = [low, *present, first_behind or present[-1] + 1]
+    # Small ones first; what is far in front of the first message went before.
+    gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)
+    candidates = (
+        seq
+        for gap in gaps
+        for seq in (gap if gap.start > 1 else reversed(gap))
+        if seq not in absent
+    )
+    records = sum(damage.size for damage in report.damage if not damage.out_of_order)
+    return set(islice(candidates, records // RECORD_BYTES_MIN))
 
 
 def open_store(

@@ -3,4 +3,4 @@
 from tradewind.store.block cimport Block
 from tradewind.store.subject_index cimport SubjectIndex
 
-cdef int load_block_index(Block block, SubjectIndex index) except -1
+cdef int load_block_index(Block block, SubjectIndex index, bint adding=*) except -1

@@ -10,9 +10,11 @@ class Damage:
     after_seq: int
     before_seq: int
     torn: bool
-    record_seq: int
-    data: bytes
+    at_start: bool = False
+    claimed: list[int] = field(default_factory=list)
+    unfinished: bool = False
     out_of_order: bool = False
+    missing: int = 0
 
 @dataclass(slots=True)
 class BlockReport:
@@ -25,4 +27,5 @@ class BlockReport:
     schedule_count: int = 0
     good_bytes: int = 0
 
+def record_places(block: Block) -> list[tuple[int, int, int]]: ...
 def recover_block(block: Block, index: SubjectIndex, after_seq: int) -> BlockReport: ...

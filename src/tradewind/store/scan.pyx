@@ -10,18 +10,22 @@ tail. Nothing here changes a file.
 
 from dataclasses import dataclass, field
 
-from tradewind.errors import CorruptRecord
-
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
     RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
 from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.subject_index cimport SubjectEntry
 
-# How far apart two sequences of one block may be when looking for the next good record behind
-# damage.
-cdef uint64_t RESYNC_GAP_MAX = <uint64_t>1 << 40
+# No stream comes this far.
+cdef uint64_t SEQUENCE_MAX = <uint64_t>1 << 56
+# More zeros side by side than the numbers in a record have.
+cdef uint32_t HOLE_BYTES = 24
+# What a disk writes wholly or not at all.
+cdef uint64_t SECTOR_BYTES = 512
+# How far behind the one before it a sequence may be whose checksum is wrong.
+cdef uint64_t CLAIM_GAP_MAX = 1048576
 
 
 @dataclass(slots=True)
@@ -33,10 +37,13 @@ class Damage:
     after_seq: int      # the last good sequence in front of them
     before_seq: int     # the first one behind them; 0: none in this block
     torn: bool
-    # What looks like a whole record of this sequence with a wrong checksum; 0: nothing does.
-    record_seq: int
-    data: bytes
-    out_of_order: bool = False      # an intact record that does not belong where it is
+    at_start: bool = False          # no message of this block is in front of them
+    # Sequences of what look like whole records with a wrong checksum.
+    claimed: list = field(default_factory=list)
+    # They look like what a write leaves that was cut off or arrived in parts.
+    unfinished: bool = False
+    out_of_order: bool = False      # an intact message behind one with a higher sequence
+    missing: int = 0                # so many bytes behind it were cut off
 
 
 @dataclass(slots=True)
@@ -53,73 +60,123 @@ class BlockReport:
     good_bytes: int = 0     # up to here the block is records
 
 
-cdef int load_block_index(Block block, SubjectIndex index) except -1:
-    """Build the index of a block whose totals are known; dead records are left out, checksums are
-    not looked at.
+cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) except -1:
+    """Build the index of a block whose totals are known; dead records are left out.
+
+    Gives 1, with nothing loaded, if the block is not what its totals say. Checksums are verified
+    the first time. `adding`: a subject that is not known is added, with no messages.
     """
-    cdef uint64_t position = 0
+    cdef uint64_t position = 0, pushed = 0
     cdef const char* data
     cdef Record record
     cdef SubjectEntry* entry
-    cdef int status
     cdef uint64_t messages = 0, lowest = 0, tombstones = 0
     if block.size == 0:
-        return 0
+        return 1 if block.live_msgs else 0
     data = block.plain_bytes()
     block.reset_index()
     while position < block.size:
-        status = parse_record(data + position, block.size - position, &record)
-        if status != RECORD_OK \
+        if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or (not block.verified and not record_is_intact(&block.key, &record)):
-            block.release()
-            raise CorruptRecord(block.path, position, "a record that was good has changed")
+            block.forget_index()
+            return 1
         if not record.tombstone and not record.erased and record.seq >= block.first_seq \
                 and record.seq <= block.last_seq and record.seq > block.indexed_to() \
                 and not sequences_contains(&block.deleted.tree, record.seq):
             entry = index.find(record.subject, record.subject_size)
+            if entry == NULL and adding:
+                entry = index.find_or_add(record.subject, record.subject_size)
+                if entry == NULL:
+                    raise MemoryError
             if entry != NULL:
                 block._push(record.seq, <uint32_t>position, entry.id)
+                pushed += 1
         if record.tombstone:
             tombstones += record.seq != 0
         elif not record.erased:
             lowest = record.seq if lowest == 0 else min(lowest, record.seq)
             messages += 1
         position += record.size
+    if pushed != block.live_msgs:
+        block.forget_index()
+        return 1
     block.adopt_counts(messages, lowest, tombstones)
     block.verified = True
     return 0
 
 
-cdef uint64_t next_record(Block block, const char* data, uint64_t position, uint64_t after_seq,
-                          Record* record) except? 0:
-    """Where the next intact record begins, looking byte by byte; 0 if there is none."""
-    while position + RECORD_MIN <= block.size:
-        if parse_record(data + position, block.size - position, record) == RECORD_OK \
-                and (record.tombstone or record.seq == 0
-                     or (record.seq > after_seq and record.seq - after_seq < RESYNC_GAP_MAX)) \
-                and record_is_intact(&block.key, record):
-            return position
-        position += 1
-    return 0
+cdef bint is_record(Block block, const char* data, uint64_t position,
+                    Record* record) noexcept nogil:
+    """Whether an intact record is there."""
+    return parse_record(data + position, block.size - position, record) == RECORD_OK \
+        and record.seq < SEQUENCE_MAX and record_is_intact(&block.key, record)
 
 
-cdef uint64_t whole_record_at(const char* data, uint64_t available,
-                              uint64_t after_seq) noexcept nogil:
-    """The sequence of a record that is all there but for its checksum.
+cdef uint64_t next_record(Block block, const char* data, uint64_t position) noexcept nogil:
+    """Where the next intact record behind the damaged one at `position` begins; 0 if there is none.
+
+    A payload may hold bytes that look like a record. So if the length of the damaged one leads to
+    an intact record, one on the way counts only if a chain of them leads there too.
+    """
+    cdef Record record
+    cdef uint64_t start = position + 1, target = 0, follow
+    if parse_record(data + position, block.size - position, &record) == RECORD_OK \
+            and is_record(block, data, position + record.size, &record):
+        target = <uint64_t>(record.start - data)
+    while start + RECORD_MIN <= block.size and start != target:
+        if is_record(block, data, start, &record):
+            follow = start + record.size
+            while follow < target and is_record(block, data, follow, &record):
+                follow += record.size
+            if target == 0 or follow == target:
+                return start
+        start += 1
+    return target
+
+
+cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after_seq):
+    """The sequences of records that are all there but for their checksums, one behind the other.
 
     A write cut off by a crash is not: a torn write ends early, or its missing sectors are zeros up
     to the end.
     """
     cdef Record record
     cdef uint32_t index
-    if parse_record(data, available, &record) != RECORD_OK or record.tombstone:
-        return 0
-    if record.seq <= after_seq or record.seq - after_seq > 1048576:
-        return 0
-    for index in range(record.size - 8, record.size):
-        if data[index] != 0:
-            return record.seq
-    return 0
+    cdef uint64_t position = 0
+    result = []
+    while parse_record(data + position, available - position, &record) == RECORD_OK:
+        # A tombstone or a skip has no text: this one is a message whose flags are wrong.
+        if not record.tombstone or record.size > RECORD_MIN:
+            if record.seq <= after_seq or record.seq - after_seq > CLAIM_GAP_MAX:
+                break
+            for index in range(record.size - 8, record.size):
+                if data[position + index] != 0:
+                    break
+            else:
+                break
+            after_seq = record.seq
+            if not record.erased or record.size > RECORD_MIN:
+                result.append(record.seq)
+        position += record.size
+    return result
+
+
+cdef bint has_hole(const char* data, uint64_t start, uint64_t end) noexcept nogil:
+    """Whether bytes [start, end), at least 4, look like a write that arrived only in parts.
+
+    Then they are zero at their begin or end, in front of a sector, or over some length; rot hardly
+    ever looks like that.
+    """
+    cdef uint32_t length, zeros = 0
+    memcpy(&length, data + start, 4)
+    if length == 0 or data[end - 1] == 0:
+        return True
+    while start < end:
+        zeros = zeros + 1 if data[start] == 0 else 0
+        start += 1
+        if zeros >= HOLE_BYTES or (zeros and start % SECTOR_BYTES == 0):
+            return True
+    return False
 
 
 cdef bint has_header(const Record* record, const char* name, size_t size) noexcept nogil:
@@ -148,6 +205,24 @@ cdef int take_message(Block block, SubjectIndex index, const Record* record, uin
     return 0
 
 
+def record_places(Block block not None):
+    """(sequence, offset, size) of all records of a block without damage, as they lie there.
+
+    What is no message and skips nothing has the sequence of the message in front of it, or 0.
+    """
+    cdef uint64_t position = 0, seq = 0
+    cdef const char* data = block.plain_bytes() if block.size else NULL
+    cdef Record record
+    places = []
+    while position < block.size \
+            and parse_record(data + position, block.size - position, &record) == RECORD_OK:
+        if not record.tombstone:
+            seq = record.seq
+        places.append((seq, position, record.size))
+        position += record.size
+    return places
+
+
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
     """Walk the whole block, verify everything, fill its index and the subjects.
 
@@ -168,11 +243,17 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     while position < block.size:
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or not record_is_intact(&block.key, &record):
-            looks_like = whole_record_at(data + position, block.size - position, last)
-            next_position = next_record(block, data, position + 1, last, &record)
+            next_position = next_record(block, data, position)
             end = next_position or block.size
+            claimed = claimed_sequences(data + position, end - position, last)
+            if claimed:
+                parse_record(data + position, block.size - position, &record)
+                unfinished = has_hole(data, position, position + record.size)
+            else:
+                unfinished = next_position == 0 or end < position + 4 \
+                    or has_hole(data, position, end)
             report.damage.append(Damage(position, end - position, last, 0, next_position == 0,
-                                        looks_like, (data + position)[:end - position]))
+                                        last == after_seq, claimed, unfinished))
             if next_position == 0:
                 break
             position = next_position
@@ -184,8 +265,10 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             report.marks.append((<uint64_t>record.timestamp >> 56,
                                  <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull, position))
         elif record.seq > last:
-            if report.damage and report.damage[len(report.damage) - 1].before_seq == 0:
-                report.damage[len(report.damage) - 1].before_seq = record.seq
+            for damage in reversed(report.damage):
+                if damage.before_seq:
+                    break
+                damage.before_seq = record.seq
             if record.erased:
                 block.skip_to(record.seq)
             else:
@@ -195,8 +278,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             last = record.seq
         elif record.seq > after_seq and not record.erased \
                 and block._offset_of(record.seq) == NO_RECORD:
-            report.damage.append(Damage(position, record.size, record.seq - 1, record.seq + 1,
-                                        False, record.seq, (data + position)[:record.size], True))
+            report.damage.append(Damage(position, record.size, record.seq - 1, record.seq,
+                                        False, out_of_order=True))
         position += record.size
         report.good_bytes = position
     block.verified = not report.damage

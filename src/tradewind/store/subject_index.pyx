@@ -250,6 +250,10 @@ cdef class SubjectFilter:
             return True
         if subject_id >= self.index.entry_count:
             return False
+        if subject_id >= self.verdict_capacity:
+            # Added since: a damaged block was found on the way.
+            entry = self.index.entries[subject_id]
+            return entry != NULL and self._matches(&entry.name[0], entry.name_size)
         if self.verdicts[subject_id] == 0:
             entry = self.index.entries[subject_id]
             if entry == NULL:

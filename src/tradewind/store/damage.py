@@ -1,0 +1,168 @@
+"""What is known about damage in a stream, and the evidence of it.
+
+Owns the report about damage and the folder `damage` of a stream: numbered reports, and beside each
+the bytes that were taken out of the blocks. A number is used once, so nothing that was ever written
+there is replaced; only people remove files from it. Decides nothing about messages.
+
+    damage/3.json       a RecoveryReport: where, how much, which sequences
+    damage/3-7.bin      what was taken out of block 7, piece behind piece
+    damage/3-7.blk      the whole file of block 7, where it was compressed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tradewind.store.block import Block
+    from tradewind.store.disk import Disk
+
+DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
+# The list of lost sequences is for stream info; the ranges of the single damages are complete.
+LOST_LISTED_MAX = 100_000
+
+
+@dataclass(slots=True)
+class DamageEntry:
+    """One piece of damage. Sequences `first_lost` to `last_lost` may have been there.
+
+    `missing` bytes behind it were cut off. The `size` bytes are at `saved_at` of `saved_as`; of a
+    compressed block that is the whole file, and the offset is that of the plain bytes.
+    """
+
+    block: int
+    offset: int
+    size: int
+    torn: bool
+    first_lost: int
+    last_lost: int
+    saved_as: str = ""
+    saved_at: int = 0
+    missing: int = 0
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening or reading a stream found; machine-readable through msgspec.
+
+    `lost` has the first LOST_LISTED_MAX of `lost_total` sequences; `notes` is what else should be
+    known.
+    """
+
+    stream: str
+    blocks: int = 0
+    bytes: int = 0
+    records: int = 0
+    messages: int = 0
+    damage: list[DamageEntry] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+    lost_total: int = 0
+    first_seq: int = 0  # of the first message that was left
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.damage and not self.lost
+
+    @property
+    def damaged_bytes(self) -> int:
+        """Of damage that cost messages; a write that was cut off promised nothing."""
+        return sum(entry.size for entry in self.damage if not entry.torn)
+
+    def add_lost(self, sequences: Iterable[int]) -> None:
+        """Name more of them; none is counted twice as long as the list is complete."""
+        known = set(self.lost)
+        new = [seq for seq in dict.fromkeys(sequences) if seq not in known]
+        self.lost_total += len(new)
+        self.lost = sorted(self.lost + new[: LOST_LISTED_MAX - len(self.lost)])
+
+    def lines(self) -> list[str]:
+        """For the log: one line that says what was lost, and one for each note."""
+        lines = []
+        rotten = [entry for entry in self.damage if not entry.torn]
+        if rotten or self.lost:
+            where = ", ".join(f"{entry.block}.blk byte {entry.offset}" for entry in rotten[:5])
+            more = f" and {len(rotten) - 5} more places" if len(rotten) > 5 else ""
+            lines.append(
+                f"stream {self.stream!r}: damage found ({where or 'a block is missing'}{more});"
+                f" {self.lost_total} messages are lost{_listed(self.lost, self.lost_total)}"
+            )
+        return lines + [f"stream {self.stream!r}: {note}" for note in self.notes]
+
+
+def _listed(sequences: list[int], total: int) -> str:
+    """The first ten by number."""
+    if not sequences:
+        return ""
+    text = ", ".join(map(str, sequences[:10]))
+    return f": {text}" + (", ..." if total > 10 else "")
+
+
+class DamageFolder:
+    """The evidence of one stream; making this object touches nothing."""
+
+    def __init__(self, disk: Disk, stream_folder: str) -> None:
+        self._disk = disk
+        self.path = f"{stream_folder}/{DAMAGE_FOLDER}"
+
+    def _names(self) -> list[str]:
+        return self._disk.list_directory(self.path) if self._disk.exists(self.path) else []
+
+    def save(self, report: RecoveryReport, blocks: Iterable[Block] = ()) -> None:
+        """Write the bytes of all entries, then the report, under a number of their own, durably.
+
+        Called before anything on disk is changed; `blocks` are those that the entries name.
+        """
+        self._disk.make_directory(self.path, sync=True)
+        number = 1 + max((_number(name) for name in self._names()), default=0)
+        found = {block.number: block for block in blocks}
+        entries: dict[int, list[DamageEntry]] = {}
+        for entry in report.damage:
+            if entry.size:
+                entries.setdefault(entry.block, []).append(entry)
+        for block_number, pieces in entries.items():
+            self._save_pieces(f"{number}-{block_number}", found[block_number], pieces)
+        self._disk.write_file_atomically(
+            f"{self.path}/{number}.json", msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+        )
+
+    def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
+        parts: list[bytes] = []
+        if block.compressed:
+            name += ".blk"
+            parts.append(self._disk.read_file(block.path))
+        else:
+            name += ".bin"
+        offset = 0
+        for entry in pieces:
+            entry.saved_as = name
+            if not block.compressed:
+                entry.saved_at = offset
+                parts.append(block.file.read(entry.offset, entry.size))
+                offset += entry.size
+        self._disk.write_file_atomically(f"{self.path}/{name}", b"".join(parts))
+
+    def earlier(self) -> list[RecoveryReport]:
+        """All reports; of one that cannot be read there are only `notes`."""
+        found = []
+        for name in self._names():
+            if not name.endswith(".json") or not _number(name):
+                continue
+            path = f"{self.path}/{name}"
+            try:
+                found.append(msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport))
+            except msgspec.MsgspecError as error:
+                note = f"{path}: what was lost earlier cannot be read: {error}"
+                found.append(RecoveryReport("", notes=[note]))
+        return found
+
+
+def _number(name: str) -> int:
+    """The number that a file of the folder begins with; 0 if it is not one of ours."""
+    digits = name.partition(".")[0].partition("-")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
