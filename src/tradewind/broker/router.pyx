@@ -72,6 +72,11 @@ cdef class Router:
         return touched
 
     @property
+    def touched_count(self):
+        """How many sessions have something for their links by now."""
+        return len(self.touched)
+
+    @property
     def has_work(self):
         """Whether a turn has anything to do."""
         return bool(self.touched) or bool(self.internal) or self.turn.has_work

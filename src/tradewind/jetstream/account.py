@@ -48,6 +48,18 @@ class Usage:
     reserved_memory: int = 0
     reserved_storage: int = 0
 
+    @property
+    def used(self) -> int:
+        """Of a stream, which has one kind of storage only."""
+        return self.memory + self.storage
+
+    def use(self, storage: StorageType, more: int) -> None:
+        """So many more bytes are in use."""
+        if storage is StorageType.MEMORY:
+            self.memory += more
+        else:
+            self.storage += more
+
     def replace(self, old: Usage, new: Usage) -> None:
         """A part of the sum has changed."""
         self.memory += new.memory - old.memory

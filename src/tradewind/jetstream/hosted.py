@@ -18,6 +18,7 @@ from tradewind.consumer.removals import RemovalFanOut
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import Usage, stream_usage
 from tradewind.jetstream.retention import Retention
+from tradewind.options import MIB
 from tradewind.store.consumer_states import ConsumerFiles
 from tradewind.store.filestore import FileStore
 from tradewind.store.syncer import SyncMode, SyncTarget
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
 
 INTEREST_KEPT_MAX: Final = 8192
+CREDIT_BYTES: Final = 64 * MIB
 
 
 class HostedStream:
@@ -50,6 +52,7 @@ class HostedStream:
         stream.interest = self
         self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
         self._counted = Usage()
+        self._is_tight = True
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
@@ -160,12 +163,17 @@ class HostedStream:
         """The stream changed in this turn."""
         stream, engine = self.stream, self.engine
         stream.flush()
-        if isinstance(stream.store, FileStore):
-            engine.syncer.mark_dirty(stream.store, engine.turn.monotonic_ns)
+        store, now_ns = stream.store, engine.turn.monotonic_ns
+        if isinstance(store, FileStore):
+            if engine.syncer.write_through(store, now_ns):
+                stream.synced()
+            else:
+                engine.syncer.mark_dirty(store, now_ns)
         if not stream.waits_for_sync:
             self.wake_consumers()
-        self.recount()
-        engine.timers.set(self, self.next_deadline_ns)
+        self._use_bytes()
+        if due_ns := self.next_deadline_ns:
+            engine.timers.set(self, due_ns)
 
     def wake_consumers(self) -> None:
         """There may be something to send."""
@@ -269,9 +277,27 @@ class HostedStream:
     def recount(self) -> None:
         """Tell the account what the stream uses now, and the stream what it may still store."""
         self._count(stream_usage(self.config, self.stream.store.bytes))
-        credit = self.engine.room_bytes(self.home, self.config.storage)
-        shares = max(len(self.home.streams), 1)
-        self.stream.ingest.credit_bytes = credit // shares
+        self._grant_credit()
+
+    def _use_bytes(self) -> None:
+        """The stream has stored or removed messages; what it reserves is the same as before."""
+        more = self.stream.store.bytes - self._counted.used
+        if more:
+            for usage in (self._counted, self.home.usage, self.engine.usage):
+                usage.use(self.config.storage, more)
+        if self._is_tight or self.stream.ingest.credit_bytes < CREDIT_BYTES // 2:
+            self._grant_credit()
+
+    def _grant_credit(self) -> None:
+        """Let the stream store so much without asking.
+
+        While there is room for the credit of every stream nobody can use up that of another; else
+        it is shared out anew in every turn.
+        """
+        share = self.engine.room_bytes(self.home, self.config.storage)
+        share //= max(len(self.home.streams), 1)
+        self._is_tight = share < CREDIT_BYTES
+        self.stream.ingest.credit_bytes = min(share, CREDIT_BYTES)
 
     def _count(self, usage: Usage) -> None:
         for total in (self.home.usage, self.engine.usage):

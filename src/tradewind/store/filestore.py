@@ -114,10 +114,13 @@ class FileStore(MessageStore):
         try:
             yield
         except StoreError as error:
-            self.failure = error
-            self.read_only = True
-            self._may_resume = resumable and isinstance(error, DiskFull)
+            self._fail(error, resumable=resumable)
             raise
+
+    def _fail(self, error: StoreError, *, resumable: bool) -> None:
+        self.failure = error
+        self.read_only = True
+        self._may_resume = resumable and isinstance(error, DiskFull)
 
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
@@ -152,9 +155,13 @@ class FileStore(MessageStore):
     def _write(self, block: Block) -> None:
         if not block.pending_bytes:
             return
-        with self._changing(resumable=True):
-            self._forget_index_file()
+        try:
+            if self.index_file_present:
+                self._forget_index_file()
             block.flush()
+        except StoreError as error:
+            self._fail(error, resumable=True)
+            raise
         self._unsynced[block.path] = block.file
 
     def _forget_index_file(self) -> None:

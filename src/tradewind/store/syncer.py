@@ -219,8 +219,33 @@ class Syncer:
             self._marked[entry] = None
         return entry.rounds + 1
 
-    def end_turn(self, now_ns: int) -> None:
-        """Write and begin to sync what was marked."""
+    def write_through(self, target: SyncTarget, now_ns: int) -> bool:
+        """Write a store that is going to be synced by the interval anyway; false: mark it instead.
+
+        What `mark_dirty` and `end_turn` would come to for it, without the way there: this is what
+        happens to a busy store in almost every turn.
+        """
+        entry = self._entries[id(target)]
+        if (
+            entry.mode is not SyncMode.INTERVAL
+            or entry not in self._unsynced
+            or entry.job is not None
+            or entry.is_marked
+            or self._is_draining
+            or target.wants_commit
+            or target.failure is not None
+        ):
+            return False
+        entry.touched_ns = now_ns
+        return self._attempt(entry, target.flush, now_ns)
+
+    @property
+    def mark_count(self) -> int:
+        """For how many stores `end_turn` has something to do."""
+        return len(self._marked)
+
+    def end_turn(self, now_ns: int, *, is_calm: bool = False) -> None:  # noqa: ARG002
+        """Write and begin to sync what was marked. `is_calm`: nobody else has anything to do."""
         marked, self._marked = self._marked, {}
         for entry in marked:
             self._begin(entry, now_ns)

@@ -460,12 +460,12 @@ class Stream:
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do (monotonic); 0: never."""
+        direct_ns = self.direct.next_deadline_ns
         age_ns = self.store.next_expiry_ns()
         if self.ids.count:
             # Late is soon enough for ids: their time is looked at whenever one is found.
             id_ns = self.ids.next_expiry_ns + IDS_LATE_NS
             age_ns = id_ns if age_ns is None else min(age_ns, id_ns)
-        direct_ns = self.direct.next_deadline_ns
         if age_ns is None:
             return direct_ns
         due_ns = self.turn.monotonic_ns + max(age_ns - self.turn.now_ns, 0)

@@ -343,3 +343,38 @@ def test_fault_of_the_program_in_a_worker_is_a_failure_of_its_store(kit: Kit) ->
     kit.syncer.waiting[0].commit.files.append(None)  # type: ignore[arg-type]
     kit.syncer.run_all()
     assert "fault of the program" in str(kit.said[0][1])
+
+
+def test_store_that_waits_for_the_interval_is_written_without_a_round(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.INTERVAL)
+    assert not kit.syncer.write_through(store, 0)  # nothing of it waits for the interval yet
+    kit.put(store)
+    kit.end_turn()
+    store.store(b"s", b"", b"y", 1)
+    assert kit.syncer.write_through(store, 0)
+    assert store.unwritten_bytes == 0
+    assert kit.kept_after_power_cut("A") == 0
+    kit.later(INTERVAL_NS)
+    kit.syncer.run_all()
+    assert kit.kept_after_power_cut("A") == 2
+
+
+def test_store_that_syncs_always_is_not_written_through(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    assert not kit.syncer.write_through(store, 0)
+
+
+def test_written_through_failure_is_told_once(kit: Kit) -> None:
+    store = kit.open("A", SyncMode.INTERVAL)
+    kit.put(store)
+    kit.end_turn()
+    kit.said.clear()
+    store.store(b"s", b"", b"y", 1)
+    kit.disk.fail("write", "*/A/*")
+    assert not kit.syncer.write_through(store, 0)
+    assert [name for name, _ in kit.said] == ["A"]
+    assert store.failure is not None
+    assert not kit.syncer.write_through(store, 0)
+    assert len(kit.said) == 1
