@@ -27,8 +27,10 @@ __all__ = ["Connection", "Server", "ServerThread", "__version__", "connect", "se
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
+    import importlib
 
+    if name == "sync":
+        return importlib.import_module("tradewind.sync")
+    if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

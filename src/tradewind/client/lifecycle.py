@@ -13,7 +13,8 @@ import logging
 import random
 import re
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from tradewind.client.addresses import Address, ServerPool, parse_servers
 from tradewind.client.errors import (
@@ -64,12 +65,20 @@ _log = logging.getLogger("tradewind.client")
 
 
 class Lifecycle(ClientCore):
-    """The part of a Connection that keeps it alive."""
+    """The part of a Connection that keeps it alive.
+
+    `info` is the last INFO of the server.
+    """
+
+    options: ConnectOptions
+    info: ServerInfo
 
     def __init__(self, options: ConnectOptions) -> None:
         self.options = options
         self.info = ServerInfo()
         self._loop = asyncio.get_running_loop()
+        self._call_soon: Callable[..., asyncio.Handle] = self._loop.call_soon
+        self._runner: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
         self._pool = ServerPool(parse_servers(options.servers), randomize=options.randomize_servers)
         self._address: Address | None = None
         self._link: Link | None = None
@@ -237,9 +246,18 @@ class Lifecycle(ClientCore):
 
     # ------------------------------------------------------------------ output
 
+    def _set_runner(self, runner: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        """Users are in other threads: they publish from there, and `runner` waits for them."""
+        self._runner = runner
+        self._call_soon = self._loop.call_soon_threadsafe
+
+    def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What a method of a message gives: something to await, or for threads its result."""
+        return coroutine if self._runner is None else self._runner(coroutine)
+
     def _schedule_flush(self) -> None:
         """The outbox has its first bytes: write them when this turn of the loop is over."""
-        self._loop.call_soon(self._flush_outbox)
+        self._call_soon(self._flush_outbox)
 
     def _flush_outbox(self) -> None:
         link = self._link

@@ -163,8 +163,14 @@ cdef class Msg:
         cdef bytes text = f"+TERM {reason}".encode() if reason else b"+TERM"
         self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
 
-    async def ack_sync(self, *, double timeout=5.0):
-        """Acknowledge and wait until the server has taken note of it."""
+    def ack_sync(self, *, timeout=None):
+        """Acknowledge and wait until the server has taken note of it; to be awaited.
+
+        A message of a blocking connection blocks instead.
+        """
+        return self._publisher._run_for_user(self._ack_sync(timeout))
+
+    async def _ack_sync(self, timeout):
         if self._settled:
             raise AlreadyAcknowledgedError(_ALREADY)
         if self._reply is None:

@@ -112,6 +112,11 @@ cdef class Publisher:
         return self._max_payload
 
     @property
+    def is_crowded(self):
+        """Whether an awaited publish would wait."""
+        return buffer_size(&self._outbox) >= ROOM_BYTES
+
+    @property
     def pending_bytes(self):
         """How many bytes wait to be sent."""
         return buffer_size(&self._outbox)

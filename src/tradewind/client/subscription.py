@@ -76,6 +76,19 @@ class Subscription(SubscriptionCore):
                 )
         return message
 
+    async def take_some(self, count_max: int) -> list[Msg]:
+        """Up to so many messages: those that are there, or the first that comes; empty at the end.
+
+        Fewer switches between tasks or threads than one message at a time.
+        """
+        try:
+            messages = [await self._wait_next()]
+        except StopAsyncIteration:
+            return []
+        while len(messages) < count_max and (message := self.take()) is not None:
+            messages.append(message)
+        return messages
+
     async def unsubscribe(self) -> None:
         """End the subscription now; messages that are not read yet are dropped."""
         self._connection._unsubscribe(self)

@@ -1,0 +1,225 @@
+"""The client without an event loop in user code: every coroutine becomes a call that blocks.
+
+Owns the one background thread with its loop that all blocking connections of a process share, and
+the rules by which asynchronous objects are turned into blocking ones. It repeats no logic of the
+client: whatever an asynchronous class can do, its blocking twin can do.
+
+    coroutine                    runs in the loop, the caller waits; Ctrl-C cancels it
+    async iterator, generator    blocking iterator
+    async context manager        context manager
+    callback arguments           run in worker threads, never in the loop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+
+from tradewind.client.connection import Connection, connect
+from tradewind.client.errors import ClientError
+
+WORKERS_MAX = 16
+BATCH_MAX = 256
+_CALLBACKS = ("callback", "on_event", "on_status", "progress")
+
+
+class LoopThread:
+    """An event loop in a daemon thread."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tradewind-callback")
+        self.thread = threading.Thread(
+            target=self.loop.run_forever, name="tradewind-client", daemon=True
+        )
+        self.thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine; the caller waits, and an interrupt cancels it."""
+        if threading.current_thread() is self.thread or os.getpid() != self.process:
+            coroutine.close()
+            raise ClientError(
+                "a blocking call in the client's own thread would wait for itself: use tradewind."
+                "connect there"
+                if os.getpid() == self.process
+                else "this connection was made before a fork: connect again in this process"
+            )
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+
+_lock = threading.Lock()
+_shared: list[LoopThread] = []
+_asynchronous: dict[type, bool] = {}
+
+
+def shared_thread() -> LoopThread:
+    """The thread of this process; made at first use, and again after a fork."""
+    with _lock:
+        if not _shared:
+            _shared.append(LoopThread())
+        return _shared[0]
+
+
+def _forget_thread() -> None:
+    """In the child of a fork the thread does not exist."""
+    global _lock
+    # The old one may be held by a thread that is gone.
+    _lock = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget_thread)
+
+
+class Blocking:
+    """The blocking twin of an asynchronous object."""
+
+    def __init__(self, inner: Any, thread: LoopThread) -> None:
+        self._inner = inner
+        self._thread = thread
+        self._batch: deque[Any] = deque()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self._inner, name)
+        if not callable(value) or inspect.isclass(value):
+            return _wrap(value, self._thread)
+
+        @functools.wraps(value)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(value, args, kwargs)
+
+        return call
+
+    def publish(self, *args: Any, **kwargs: Any) -> Any:
+        """As the asynchronous one; core messages are encoded at once, without a thread switch."""
+        method = self._inner.publish
+        if not isinstance(self._inner, Connection):
+            return self._call(method, args, kwargs)
+        method(*args, **kwargs)
+        if self._inner.is_crowded:
+            self._thread.run(self._inner.wait_for_room())
+        return None
+
+    def __iter__(self) -> Iterator[Any]:
+        if not hasattr(self._inner, "__anext__"):
+            return iter(_wrap(aiter(self._inner), self._thread))
+        return self
+
+    def __next__(self) -> Any:
+        if self._batch:
+            return self._batch.popleft()
+        take_some = getattr(self._inner, "take_some", None)
+        if take_some is None:
+            try:
+                return _wrap(self._thread.run(_next(self._inner)), self._thread)
+            except StopAsyncIteration:
+                raise StopIteration from None
+        self._batch.extend(self._thread.run(take_some(BATCH_MAX)))
+        if not self._batch:
+            raise StopIteration
+        return self._batch.popleft()
+
+    def next(self, timeout: float | None = None) -> Any:
+        """The next message; see the asynchronous class."""
+        if self._batch:
+            return self._batch.popleft()
+        return self._call(self._inner.next, (timeout,), {})
+
+    def __enter__(self) -> Self:
+        self._thread.run(_enter(self._inner))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.run(_exit(self._inner, exc))
+
+    def __repr__(self) -> str:
+        return f"blocking {self._inner!r}"
+
+    def _call(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = [_unwrap(value) for value in args]
+        for name, value in kwargs.items():
+            kwargs[name] = _in_worker(value, self._thread) if name in _CALLBACKS else _unwrap(value)
+        return _wrap(self._thread.run(_run(method, arguments, kwargs)), self._thread)
+
+
+async def _run(method: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    result = method(*args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def _next(iterator: Any) -> Any:
+    return await anext(iterator)
+
+
+async def _enter(manager: Any) -> Any:
+    return await manager.__aenter__()
+
+
+async def _exit(manager: Any, exc: tuple[object, ...]) -> None:
+    await manager.__aexit__(*exc)
+
+
+def _in_worker(function: Callable[..., Any] | None, thread: LoopThread) -> Any:
+    """A callback as the asynchronous client wants it; a coroutine function stays as it is."""
+    if function is None or inspect.iscoroutinefunction(function):
+        return function
+
+    async def call(*args: Any) -> Any:
+        values = [_wrap(value, thread) for value in args]
+        return await thread.loop.run_in_executor(thread.workers, function, *values)
+
+    return call
+
+
+def _is_asynchronous(kind: type) -> bool:
+    """Whether objects of this class have anything to wait for; looked at once per class."""
+    if kind not in _asynchronous:
+        _asynchronous[kind] = _has_something_to_await(kind)
+    return _asynchronous[kind]
+
+
+def _has_something_to_await(kind: type) -> bool:
+    if not kind.__module__.startswith("tradewind.client."):
+        return kind.__name__ in ("async_generator", "async_generator_object")
+    return any(
+        name in ("__anext__", "__aiter__", "__aenter__")
+        or (
+            not name.startswith("_")
+            and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member))
+        )
+        for owner in kind.__mro__
+        for name, member in vars(owner).items()
+    )
+
+
+def _wrap(value: Any, thread: LoopThread) -> Any:
+    return Blocking(value, thread) if _is_asynchronous(type(value)) else value
+
+
+def _unwrap(value: Any) -> Any:
+    return value._inner if isinstance(value, Blocking) else value
+
+
+def connect_blocking(*args: Any, **kwargs: Any) -> Blocking:
+    """`tradewind.connect` for programs without an event loop."""
+    thread = shared_thread()
+    if "on_event" in kwargs:
+        kwargs["on_event"] = _in_worker(kwargs["on_event"], thread)
+    connection = thread.run(connect(*args, **kwargs))
+    connection._set_runner(thread.run)
+    return Blocking(connection, thread)
