@@ -29,6 +29,7 @@ run: build
 	@echo "Tradewind listens on nats://127.0.0.1:$(PORT), monitoring is on http://127.0.0.1:$(MONITOR_PORT). Ctrl-C stops it."
 	@echo "Try in another terminal:"
 	@echo "  $(BIN)/python examples/hello.py nats://127.0.0.1:$(PORT)     publish, subscribe, request"
+	@echo "  $(BIN)/python examples/streams.py nats://127.0.0.1:$(PORT)   streams, if this is: make run ARGS='-js -sd data'"
 	@echo "  curl http://127.0.0.1:$(MONITOR_PORT)/varz              what the server says of itself"
 	@echo "  any NATS client or the nats CLI with the same address"
 	@$(BIN)/tradewind-server --addr 127.0.0.1 --port $(PORT) --http_port $(MONITOR_PORT) $(ARGS)

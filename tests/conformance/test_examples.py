@@ -65,6 +65,19 @@ def test_websocket_on_a_running_server(start: StartServer) -> None:
     assert lines == ["INFO", "chat.room: hello"]
 
 
+def test_streams_shows_streams_consumers_buckets_and_objects(
+    start: StartServer, tmp_path: Path
+) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "streams.py"), server.url) == [
+        "stored 3 messages; message 2 again: duplicate is True",
+        "pulled 'a pear', delivery 2",
+        "pushed ['two apples', 'a pear', 'ten figs']",
+        "a pear is 0.45 at revision 2",
+        "pear.png has 400000 bytes in 4 chunks",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "output"),
     [

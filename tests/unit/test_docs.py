@@ -20,6 +20,7 @@ from starlette.routing import Route
 
 import tradewind
 from certificates import Authority
+from tradewind.api import consumer_rules, stream_rules
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import ServerOptions
@@ -188,7 +189,7 @@ def test_named_flags_exist(page: Path) -> None:
     named = [
         span for span in SPAN.findall(prose_of(page)) if re.fullmatch(r"--?[A-Za-z][\w]*", span)
     ]
-    protocol = {"-ERR"}
+    protocol = {"-ERR", "-NAK"}
     assert [f for f in named if f.lstrip("-") not in ALL_FLAGS and f not in protocol] == []
 
 
@@ -472,6 +473,21 @@ def test_every_conformance_test_is_linked() -> None:
     assert [name for name in files if f"conformance/{name}" not in text] == []
 
 
+def test_fields_that_are_refused_are_named() -> None:
+    named = {
+        (name, row.cells[1], row.cells[2])
+        for row in rows(section("docs/JETSTREAM.md", "What is refused"))
+        for name in row.names
+    }
+    assert {(name, what) for name, of, what in named if of == "stream"} == set(
+        stream_rules.UNSUPPORTED_FIELDS.items()
+    )
+    refused = {name for name, of, _ in named if of == "consumer"}
+    assert refused == set(consumer_rules.UNSUPPORTED_FIELDS)
+    compared = {name for row in verdict_rows() for name in SPAN.findall(" ".join(row.cells))}
+    assert set(stream_rules.UNSUPPORTED_FIELDS) <= compared
+
+
 def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
     named = {name for row in verdict_rows() for name in row.names}
     assert {f for f in ALL_FLAGS if f"-{f}" not in named and f"--{f}" not in named} == set()
@@ -490,8 +506,8 @@ def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[tradewind.Server]:
-    async with tradewind.Server() as server:
+async def server(tmp_path: Path) -> AsyncIterator[tradewind.Server]:
+    async with tradewind.Server(jetstream=tmp_path) as server:
         yield server
 
 
