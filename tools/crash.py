@@ -1,14 +1,15 @@
 """Crash stores on a simulated disk and damage their files, for as long as one likes.
 
-    python tools/crash.py [--states 100000] [--damages 20000] [--kills 200] [--seconds 900]
-                          [--seed 0]
+    python tools/crash.py [--states 100000] [--damages 20000] [--kills 200] [--server-kills 100]
+                          [--seconds 900] [--seed 0]
 
 Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
 disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
 opened, examined, and its recovery is cut off at every step. Then files at rest are damaged and
-the stores are opened again. Last, real processes are killed while they write. The rules are in
-store_verdict.py, store_damage.py and store_process_kit.py of tests/faults, docs/DURABILITY.md says
-what is promised. Everything but the moment of a kill follows from the seeds: a failure is printed
+the stores are opened again. Last, real processes are killed while they write, first bare stores and
+then whole servers with their clients. The rules are in store_verdict.py, store_damage.py,
+store_process_kit.py and server_kill_kit.py of tests/faults, docs/DURABILITY.md says what is
+promised. Everything but the moment of a kill follows from the seeds: a failure is printed
 with all that is needed to see it again. Exits with 1 if there was one.
 """
 
@@ -23,8 +24,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "faults"))
 
+from server_kill_kit import Cycles as ServerCycles
 from store_damage import damage_seed
 from store_process_kit import Cycles
 from store_verdict import Count, Explorer
@@ -51,6 +54,7 @@ class Result:
     recoveries_cut: int = 0
     damages: int = 0
     kills: int = 0
+    acks: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -153,11 +157,29 @@ def kills_of(seed: int) -> Result:
     return result
 
 
+def server_kills_of(seed: int) -> Result:
+    """One folder with several servers that are killed while clients use them."""
+    result = Result(seed)
+    with tempfile.TemporaryDirectory(prefix="tradewind-kill-") as folder:
+        cycles = ServerCycles(Path(folder), seed)
+        problems: list[str] = []
+        while result.kills < KILLS_PER_SEED and not problems:
+            problems = cycles.run_one()
+            result.kills += 1
+        problems = problems or cycles.finish()
+        result.acks = cycles.acks
+        if problems:
+            shown = "\n".join(problems[:FAILURES_SHOWN_MAX])
+            result.failures.append(f"server seed {seed}: {shown}\n{cycles.log}")
+    return result
+
+
 def run_until(
     work: Callable[[int], Result],
     is_done: Callable[[Result], bool],
     arguments: argparse.Namespace,
     seconds: float,
+    seeds_at_once: int = 16,
 ) -> Result:
     """Work on seed after seed until it is enough or the time is up; gives the sums."""
     begin = said = time.monotonic()
@@ -165,7 +187,7 @@ def run_until(
     total = Result(arguments.seed)
     with multiprocessing.Pool(arguments.processes) as pool:
         while not is_done(total) and time.monotonic() < end:
-            batch = range(total.seed, total.seed + 16 * arguments.processes)
+            batch = range(total.seed, total.seed + seeds_at_once * arguments.processes)
             for result in pool.imap_unordered(work, batch):
                 add(total, result)
             total.seed = batch.stop
@@ -186,7 +208,7 @@ def say(text: str) -> None:
 
 def add(total: Result, result: Result) -> None:
     """Sum up, and print what is wrong as soon as it is known."""
-    for name in ("states", "distinct", "steps", "recoveries_cut", "damages", "kills"):
+    for name in ("states", "distinct", "steps", "recoveries_cut", "damages", "kills", "acks"):
         setattr(total, name, getattr(total, name) + getattr(result, name))
     for text in result.failures:
         if len(total.failures) < FAILURES_SHOWN_MAX:
@@ -200,18 +222,22 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument("--states", type=int, default=100_000, help="distinct crashed disks")
     parser.add_argument("--damages", type=int, default=20_000, help="damaged stores")
     parser.add_argument("--kills", type=int, default=200, help="processes killed while they write")
+    parser.add_argument("--server-kills", type=int, default=100, help="servers killed in use")
     parser.add_argument("--seconds", type=float, default=900.0, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     return parser.parse_args()
 
 
-def run_kills(arguments: argparse.Namespace, seconds: float) -> Result:
-    """The part with real processes."""
+def run_kills(
+    what: str, work: Callable[[int], Result], enough: int, arguments: argparse.Namespace, end: float
+) -> Result:
+    """A part with real processes."""
     begin = time.monotonic()
-    total = run_until(kills_of, lambda total: total.kills >= arguments.kills, arguments, seconds)
+    total = run_until(work, lambda total: total.kills >= enough, arguments, end - begin, 2)
+    acks = f", {total.acks} acknowledgements" if total.acks else ""
     say(
-        f"kills: {total.kills} processes, seeds {arguments.seed}..{total.seed - 1},"
+        f"kills: {total.kills} {what}{acks}, seeds {arguments.seed}..{total.seed - 1},"
         f" {time.monotonic() - begin:.0f} s, {len(total.failures)} failures"
     )
     return total
@@ -241,12 +267,15 @@ def main() -> int:
         f"damages: {damages.damages} stores, seeds {arguments.seed}..{damages.seed - 1},"
         f" {time.monotonic() - middle:.0f} s, {len(damages.failures)} failures"
     )
-    kills = run_kills(arguments, arguments.seconds - (time.monotonic() - begin))
-    done = (crashes.distinct, damages.damages, kills.kills)
-    wanted = (arguments.states, arguments.damages, arguments.kills)
+    end = begin + arguments.seconds
+    kills = run_kills("processes", kills_of, arguments.kills, arguments, end)
+    servers = run_kills("servers", server_kills_of, arguments.server_kills, arguments, end)
+    parts = (crashes, damages, kills, servers)
+    done = (crashes.distinct, damages.damages, kills.kills, servers.kills)
+    wanted = (arguments.states, arguments.damages, arguments.kills, arguments.server_kills)
     if any(count < enough for count, enough in zip(done, wanted, strict=True)):
         say("the time was up before all was done")
-    return 1 if crashes.failures or damages.failures or kills.failures else 0
+    return 1 if any(part.failures for part in parts) else 0
 
 
 if __name__ == "__main__":

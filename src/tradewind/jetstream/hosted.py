@@ -15,6 +15,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import PersistMode, RetentionPolicy, StreamConfig
 from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
 from tradewind.consumer.removals import RemovalFanOut
+from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import Usage, stream_usage
 from tradewind.jetstream.retention import Retention
@@ -243,6 +244,26 @@ class HostedStream:
         self._interest.clear()
         if self.config.retention is RetentionPolicy.INTEREST and self.retention is not None:
             self.retention.remove_unneeded(0, self.stream.store.last_seq)
+
+    def recovered(self) -> None:
+        """All consumers are there again: what they have acknowledged goes, if it is still there.
+
+        Their states and the messages reach the disk on ways of their own, so a crash can keep the
+        acknowledgement and not the removal. Nobody would ever ask for such a message. A consumer
+        that cannot be opened may need any of them.
+        """
+        if self.retention is None or not self.consumers or self.consumer_problems:
+            return
+        consumers = self.consumers.values()
+        # One without a filter needs everything that it was not given yet.
+        whole = [each.cursor.limit_seq for each in consumers if not filters_of(each.config)]
+        given = min(whole) if whole else max(each.cursor.limit_seq for each in consumers)
+        removed = self.retention.remove_unneeded(0, given - 1)
+        if removed:
+            self.engine.log.notice(
+                f"  Removed {removed:,} acknowledged messages of stream '{self.home.name} >"
+                f" {self.name}'"
+            )
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether some consumer wants messages of this subject; asked by the stream."""

@@ -82,6 +82,7 @@ def _recover_stream(engine: JetStream, home: JetStreamAccount, folder: StreamFol
     engine.log.notice(f"  Restored {count} messages for stream {label} in {took_ms}ms")
     _log_damage(engine, label, report)
     _recover_consumers(engine, hosted, folder)
+    hosted.recovered()
 
 
 class _Progress:

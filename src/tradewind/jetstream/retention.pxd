@@ -14,3 +14,4 @@ cdef class Retention(Settled):
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
+    cdef bint _has_consumer(self, bytes subject) except -1

@@ -45,9 +45,15 @@ cdef class Retention(Settled):
                 return True
         return False
 
+    cdef bint _has_consumer(self, bytes subject) except -1:
+        for consumer in self.consumers:
+            if consumer.cursor.accepts(subject):
+                return True
+        return False
+
     def remove_unneeded(self, uint64_t first_seq, uint64_t last_seq):
         """A consumer has gone or wants less: remove what nobody needs in this range; gives how
-        many messages that were.
+        many messages that were. A work queue keeps what nobody has been given yet.
         """
         cdef uint64_t seq
         cdef uint64_t removed = 0
@@ -55,6 +61,8 @@ cdef class Retention(Settled):
             seq = message.seq
             if seq > last_seq:
                 break
+            if self.any_ack and not self._has_consumer(message.subject):
+                continue
             if not self._is_needed(seq, None) and self.store.remove(seq):
                 removed += 1
         if removed:
