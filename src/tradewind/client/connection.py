@@ -16,7 +16,6 @@ from tradewind.client.errors import (
     DrainingError,
     DrainTimeoutError,
     NoRespondersError,
-    OperationTimeoutError,
 )
 from tradewind.client.headers import Headers, HeaderValues
 from tradewind.client.lifecycle import Lifecycle
@@ -127,24 +126,11 @@ class Connection(Lifecycle):
         """
         self._check_open()
         seconds = self.options.timeout if timeout is None else timeout
-        future: asyncio.Future[Msg] = self._loop.create_future()
-
-        def answered(reply: Msg | Exception) -> None:
-            if future.done():
-                return
-            if isinstance(reply, Exception):
-                future.set_exception(reply)
-                future.exception()  # whoever waits may be cancelled before it looks
-            else:
-                future.set_result(reply)
-
-        inbox = self.replies.add(subject, answered)
-        timer = self._loop.call_later(seconds, answered, _timed_out(subject, seconds))
+        inbox, future = self.replies.expect(subject, seconds)
         try:
             self.publish(subject, payload, reply=inbox, headers=headers)
             message = await future
         finally:
-            timer.cancel()
             self.replies.remove(inbox)
         if message.status == NO_RESPONDERS and not message.data:
             raise NoRespondersError(subject)
@@ -223,9 +209,8 @@ class Connection(Lifecycle):
         queue._on_emptied(emptied)
         await emptied
 
-    def _fail_requests(self, error: Exception, subject: str | None = None) -> None:
+    def _fail_requests(self, error: Exception, subject: str) -> None:
         self.replies.fail(error, subject)
 
-
-def _timed_out(subject: str, seconds: float) -> Exception:
-    return OperationTimeoutError(f"request to {subject!r}: no answer within {seconds:g} s")
+    def _close_requests(self, error: Exception) -> None:
+        self.replies.close(error)

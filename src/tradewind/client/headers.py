@@ -50,6 +50,8 @@ class Headers(Mapping[str, str]):
 
     def set(self, name: str, value: HeaderValues) -> None:
         """Give a name these values and no others."""
+        if not isinstance(value, Iterable):
+            raise BadHeaderError(f"header {name}: a str or several, convert {value!r} first")
         self._values[name] = [value] if isinstance(value, str) else list(value)
 
     def remove(self, name: str) -> None:

@@ -307,8 +307,11 @@ class Lifecycle(ClientCore):
         text = f"the connection is closed: {reason}" if reason else "the connection is closed"
         return ConnectionClosedError(text, reason)
 
-    def _fail_requests(self, error: Exception, subject: str | None = None) -> None:
-        """Tell those who wait for a reply; what they are is not known here."""
+    def _fail_requests(self, error: Exception, subject: str) -> None:
+        """Tell those who wait for a reply from this subject; they are not known here."""
+
+    def _close_requests(self, error: Exception) -> None:
+        """Tell all who wait for a reply."""
 
     # ------------------------------------------------------------------ control lines
 
@@ -558,7 +561,7 @@ class Lifecycle(ClientCore):
             if isinstance(subscription, Subscription):
                 subscription._close(closed if error else None)
                 self._ended_queues.append(subscription)
-        self._fail_requests(closed)
+        self._close_requests(closed)
         self._fail_pongs(closed)
         self._wake()
         if error is not None:

@@ -1,0 +1,214 @@
+"""Addresses, options, headers and credentials: what is accepted, and what the errors say."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tradewind.client.addresses import Address, ServerPool, parse_address, parse_servers
+from tradewind.client.credentials import login_fields
+from tradewind.client.errors import (
+    AuthorizationError,
+    BadHeaderError,
+    CredentialsError,
+    OptionsError,
+    PermissionsError,
+    error_from_wire,
+)
+from tradewind.client.headers import Headers, decode_headers, encode_headers
+from tradewind.client.nuid import Nuid
+from tradewind.client.options import ConnectOptions, ConnectSettings, make_options
+from tradewind.errors import TradewindError
+from tradewind.nkeys import KeyPair, decode_public, verify
+
+KEY = KeyPair("U", bytes(range(32)))
+HERE = Address("nats", "127.0.0.1", 4222)
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "login"),
+    [
+        ("127.0.0.1", "nats://127.0.0.1:4222", ("", "")),
+        ("host:1234", "nats://host:1234", ("", "")),
+        ("nats://a:b%40c@host", "nats://host:4222", ("a", "b@c")),
+        ("tls://[::1]:99", "tls://[::1]:99", ("", "")),
+        ("ws://host/path", "ws://host:80/path", ("", "")),
+        ("wss://token@host", "wss://host:443", ("token", "")),
+    ],
+)
+def test_urls_of_servers(text: str, url: str, login: tuple[str, str]) -> None:
+    address = parse_address(text)
+    assert (address.url, (address.user, address.password)) == (url, login)
+
+
+@pytest.mark.parametrize("text", ["http://host", "nats://", "nats://host:99999", "nats://host:x"])
+def test_wrong_urls_are_named(text: str) -> None:
+    with pytest.raises(OptionsError, match="server url"):
+        parse_address(text)
+
+
+def test_passwords_of_urls_are_never_shown() -> None:
+    with pytest.raises(OptionsError) as caught:
+        parse_address("http://user:secret@host")
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(parse_address("nats://user:secret@host"))
+    assert "secret" not in repr(ConnectOptions(password="secret", token="secret"))
+
+
+def test_lists_of_servers() -> None:
+    assert [address.port for address in parse_servers("a:1, b:2")] == [1, 2]
+    assert [address.port for address in parse_servers(["a:1", "b:2"])] == [1, 2]
+    for wrong in ("", [], ["ws://a", "nats://b"], ["a"] * 2000):
+        with pytest.raises(OptionsError, match="servers"):
+            parse_servers(wrong)
+
+
+def test_pool_takes_note_of_discovered_servers_and_forgets_them() -> None:
+    configured = parse_servers("a:1,b:2")
+    pool = ServerPool(configured, randomize=False)
+    new = pool.discovered(["c:3", "a:1", "not a url:x"], configured[0])
+    assert [address.url for address in new] == ["nats://c:3"]
+    assert not pool.discovered(["c:3"], configured[0])
+    pool.move_to_end(configured[0])
+    assert [address.port for address in pool.servers] == [2, 3, 1]
+    pool.discovered([], configured[0])
+    assert [address.port for address in pool.servers] == [2, 1]
+
+
+def test_pool_in_random_order_has_everyone() -> None:
+    addresses = parse_servers([f"h{number}" for number in range(50)])
+    pool = ServerPool(addresses, randomize=True)
+    assert pool.servers != addresses
+    assert sorted(pool.servers, key=repr) == sorted(addresses, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"timeout": 0}, "timeout: more than 0 seconds"),
+        ({"ping_interval": -1}, "ping_interval"),
+        ({"pending_bytes_max": 0}, "pending_bytes_max: at least 1"),
+        ({"inbox_prefix": "a.*"}, "inbox_prefix: a subject without wildcards"),
+        ({"credentials": "a", "nkey_seed": "b"}, "credentials and nkey_seed: give only one"),
+        ({"tls_cert_file": "a"}, "give both or none"),
+        ({"nam": "x"}, "did you mean 'name'"),
+    ],
+)
+def test_wrong_options_are_named(settings: dict[str, object], text: str) -> None:
+    with pytest.raises(OptionsError, match=text):
+        make_options(ConnectOptions(), settings)
+
+
+def test_typed_settings_are_those_of_the_options() -> None:
+    names = {field.name for field in fields(ConnectOptions)} - {"servers"}
+    assert set(ConnectSettings.__annotations__) == names
+
+
+# ---------------------------------------------------------------------- credentials
+
+
+def check_signature(connect: dict[str, str], nonce: bytes) -> None:
+    signature = base64.urlsafe_b64decode(connect["sig"] + "==")
+    assert verify(decode_public(KEY.public)[1], nonce, signature)
+
+
+def test_seed_signs_the_nonce() -> None:
+    connect = login_fields(ConnectOptions(nkey_seed=KEY.seed), HERE, "nonce")
+    assert connect["nkey"] == KEY.public
+    check_signature(connect, b"nonce")
+
+
+def test_credentials_file(tmp_path: Path) -> None:
+    path = tmp_path / "user.creds"
+    path.write_text(
+        f"-----BEGIN NATS USER JWT-----\nthe.jwt.text\n------END NATS USER JWT------\n\n"
+        f"IMPORTANT\n\n-----BEGIN USER NKEY SEED-----\n{KEY.seed}\n------END USER NKEY SEED------\n"
+    )
+    connect = login_fields(ConnectOptions(credentials=str(path)), HERE, "nonce")
+    assert connect["jwt"] == "the.jwt.text"
+    assert "nkey" not in connect
+    check_signature(connect, b"nonce")
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "text"),
+    [
+        ("credentials", "", "BEGIN NATS USER JWT"),
+        ("credentials", "-----BEGIN NATS USER JWT-----\nx\n-----END NATS USER JWT-----", "SEED"),
+        ("nkey_file", "no seed here", "holds no nkey seed"),
+        ("nkey_file", KEY.seed[:-1] + "A", "checksum"),
+    ],
+)
+def test_wrong_credentials_say_what_is_missing(
+    tmp_path: Path, option: str, content: str, text: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    options = make_options(ConnectOptions(), {option: str(path)})
+    with pytest.raises(CredentialsError, match=text) as caught:
+        login_fields(options, HERE, "nonce")
+    assert KEY.seed[:-1] not in str(caught.value)
+
+
+def test_login_of_the_url_counts_more() -> None:
+    options = ConnectOptions(user="a", password="b")
+    assert login_fields(options, parse_address("c:d@h"), "") == {"user": "c", "pass": "d"}
+    assert login_fields(options, parse_address("t@h"), "") == {"auth_token": "t"}
+    assert login_fields(options, HERE, "") == {"user": "a", "pass": "b"}
+
+
+# ---------------------------------------------------------------------- headers, ids, errors
+
+NAME = st.text("abcXYZ-_", min_size=1, max_size=8)
+VALUE = st.text("abc äöü:;,=", max_size=12).map(str.strip)
+
+
+@given(st.lists(st.tuples(NAME, VALUE), max_size=8))
+def test_headers_survive_the_wire(pairs: list[tuple[str, str]]) -> None:
+    headers = Headers(pairs)
+    decoded = decode_headers(encode_headers(headers))
+    assert decoded == headers
+    for name in headers:
+        expected = [value for other, value in pairs if other == name]
+        assert decoded.get_all(name) == expected
+        assert decoded[name] == expected[0]
+
+
+def test_header_names_keep_their_case() -> None:
+    headers = Headers({"Trace": "1"})
+    headers.add("trace", "2")
+    headers["Other"] = ["3", "4"]
+    assert (headers["Trace"], headers["trace"], headers.get("TRACE")) == ("1", "2", None)
+    headers.remove("trace")
+    del headers["Trace"]
+    assert list(headers.fields()) == [("Other", "3"), ("Other", "4")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("", "v"), ("a:b", "v"), ("a b", "v"), ("a\r\n", "v"), ("a", "v\r\nb: c")]
+)
+def test_headers_that_would_break_the_block_are_refused(name: str, value: str) -> None:
+    with pytest.raises(BadHeaderError):
+        encode_headers({name: value})
+    with pytest.raises(BadHeaderError):
+        encode_headers({"a": 5})  # type: ignore[dict-item]
+
+
+def test_ids_are_unique_and_of_the_common_form() -> None:
+    nuid = Nuid()
+    ids = [nuid.next() for _ in range(10_000)]
+    assert len(set(ids)) == 10_000
+    assert all(len(text) == 22 and text.isalnum() for text in ids)
+
+
+def test_errors_of_the_server_have_classes() -> None:
+    assert isinstance(error_from_wire("Authorization Violation"), AuthorizationError)
+    assert isinstance(error_from_wire('Permissions Violation for Publish to "a"'), PermissionsError)
+    other = error_from_wire("Something New")
+    assert (other.wire_text, str(other)) == ("Something New", "the server reports: Something New")
+    assert isinstance(other, TradewindError)
