@@ -41,6 +41,22 @@ def test_hello_shows_the_three_patterns(start: StartServer) -> None:
     ]
 
 
+def test_our_client_shows_the_three_patterns(start: StartServer) -> None:
+    assert run(str(EXAMPLES / "client.py"), start().url) == [
+        "orders.42.created: two apples {'Trace': '7'}",
+        "shout: HELLO",
+        "nobody.listens.here: no responders",
+        "jobs: 100 done, shared by 2 workers",
+    ]
+
+
+def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
+    assert run(str(EXAMPLES / "client_sync.py"), start().url) == [
+        "{'readings.north': 499500, 'readings.south': 499500}",
+        "total: 999000",
+    ]
+
+
 ACCOUNTS_OUTPUT = [
     "FACTORY does not see what SHOP publishes",
     'robot: nats: permissions violation for publish to "order.2"',
