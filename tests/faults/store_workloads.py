@@ -297,6 +297,14 @@ class Run:
                 self.ledger.promise(last_seq, gone)
             self.store.finish_commit(commit)
 
+    def do_alone(self) -> None:
+        """The short way of a commit, where it is possible."""
+        if self._commit is None:
+            last_seq, gone = self.ledger.last_seq, len(self.ledger.gone)
+            if self.store.commit_alone():
+                self.ledger.promise(last_seq, gone)
+                self.ledger.promised_erased = gone
+
     def do_commit(self) -> None:
         """Until nothing is left to do."""
         self.do_finish()
@@ -390,6 +398,14 @@ def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False
         steps.append(("commit",))
     rewriting = random.choice(REWRITING)
     return Workload(f"random {seed}", tuple(steps), limits, block_bytes_max, rewriting)
+
+
+def with_short_commits(workload: Workload) -> Workload:
+    """The same in a store that syncs by itself wherever it can, before and after other commits."""
+    steps: list[Step] = []
+    for step in workload.steps:
+        steps += [step, ("alone",)] if step[0] in ("store", "finish") else [step]
+    return replace(workload, steps=tuple(steps))
 
 
 def with_rewrites(workload: Workload, seed: int) -> Workload:

@@ -19,6 +19,7 @@ from store_workloads import (
     random_workload,
     scripted_workloads,
     with_rewrites,
+    with_short_commits,
 )
 from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 
@@ -57,6 +58,14 @@ def test_power_failures_around_a_change_of_the_limits_are_survived(seed: int) ->
 @pytest.mark.parametrize("seed", range(300, 308))
 def test_power_failures_while_blocks_are_rewritten_are_survived(seed: int) -> None:
     count = explored(with_rewrites(random_workload(seed), seed), seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
+
+
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_power_failures_around_short_commits_are_survived(seed: int) -> None:
+    workload = with_short_commits(random_workload(seed))
+    assert any(name == "alone" for name, *_ in workload.steps)
+    count = explored(workload, seeds=3, seed=seed)
     assert not count.failures, count.failures[:3]
 
 

@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from tradewind.store.syncer import Syncer
 
 
-# Where more publishers wait for a sync than this, it is better done beside the next turn.
-CALM_REPLIES_MAX = 4
-
-
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
     """What the configuration says, with all limits known."""
@@ -174,12 +170,11 @@ class JetStream:
         for handler, subject, reply, header, payload in turn.take_deferred():
             handler(subject, reply, header, payload)
         dirty = turn.take_dirty()
-        is_calm = len(dirty) == 1 and not self.router.touched_count
+        is_calm = len(dirty) == 1 and not self.router.touched_count and not turn.has_work
         for participant in dirty:
             if (hosted := self.hosts.get(participant)) is not None:
-                hosted.flush()
-                is_calm = is_calm and hosted.stream.ingest.replies.count <= CALM_REPLIES_MAX
-        self.syncer.end_turn(turn.monotonic_ns, is_calm=is_calm and not turn.has_work)
+                hosted.flush(is_calm=is_calm)
+        self.syncer.end_turn(turn.monotonic_ns)
         for participant in turn.take_woken():
             if (hosted := self.consumer_hosts.get(participant)) is not None:
                 assert isinstance(participant, Consumer)

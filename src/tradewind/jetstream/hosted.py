@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 INTEREST_KEPT_MAX: Final = 8192
 CREDIT_BYTES: Final = 64 * MIB
+# Where more publishers wait for a sync than this, it is better done beside the next turn.
+CALM_REPLIES_MAX: Final = 4
 
 
 class HostedStream:
@@ -160,17 +162,23 @@ class HostedStream:
 
     # ---------------------------------------------------------------- turns
 
-    def flush(self) -> None:
-        """The stream changed in this turn."""
+    def flush(self, *, is_calm: bool = False) -> None:
+        """The stream changed in this turn; `is_calm`: and nobody else has anything to do."""
         stream, engine = self.stream, self.engine
         stream.flush()
         store, now_ns = stream.store, engine.turn.monotonic_ns
         if isinstance(store, FileStore):
-            if engine.syncer.write_through(store, now_ns):
+            if stream.waits_for_sync:
+                is_calm = is_calm and stream.ingest.replies.count <= CALM_REPLIES_MAX
+                is_kept = is_calm and engine.syncer.sync_alone(store, now_ns)
+            else:
+                is_kept = engine.syncer.write_through(store, now_ns)
+            if is_kept:
                 stream.synced()
+                self.wake_consumers()
             else:
                 engine.syncer.mark_dirty(store, now_ns)
-        if not stream.waits_for_sync:
+        else:
             self.wake_consumers()
         self._use_bytes()
         if due_ns := self.next_deadline_ns:

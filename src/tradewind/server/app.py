@@ -39,6 +39,7 @@ from tradewind.wire import ops
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 PASSWORD_THREADS = 2
+TALKS_ALONE_MIN = 8
 
 SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
@@ -65,6 +66,8 @@ class Server:
         self.log = log
         self._reload_options = reload_options
         self._turn_scheduled = False
+        self._talker: object = None
+        self._talks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._event_timer: asyncio.TimerHandle | None = None
@@ -297,6 +300,21 @@ class Server:
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
+
+    def input_done(self, link: object) -> None:
+        """End the turn when every ready socket has been read.
+
+        Where one connection alone has been talking for a while there is no other to wait for.
+        """
+        if link is not self._talker:
+            self._talker = link
+            self._talks = 0
+        elif self._talks < TALKS_ALONE_MIN:
+            self._talks += 1
+        elif not self._turn_scheduled:
+            self.turn_now()
+            return
+        self.turn_needed()
 
     def _turn(self) -> None:
         self._turn_scheduled = False

@@ -33,6 +33,9 @@ class Turns(Protocol):
     def turn_needed(self) -> None:
         """Something happened: end the turn when every ready socket has been read."""
 
+    def input_done(self, link: object) -> None:
+        """A link has run what it read."""
+
     def turn_now(self) -> None:
         """Some outbox has grown large: end the turn at once."""
 
@@ -119,7 +122,7 @@ class Link:
         if self._router.pressure:
             self._turns.turn_now()
         else:
-            self._turns.turn_needed()
+            self._turns.input_done(self)
 
     # ---------------------------------------------------------------- transport callbacks
 

@@ -22,7 +22,7 @@ STOP_SECONDS = 5.0
 # The loop may wait for a sync if it usually takes less than this.
 WAIT_NS_MAX = 500_000
 # Now and then it tries one, to see whether the disk has become faster.
-PROBE_TURNS = 32
+PROBE_COUNT = 32
 
 
 def _nothing() -> None:
@@ -57,19 +57,12 @@ class ThreadedSyncer(Syncer):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._idle: asyncio.Event | None = None
-        self._sync_ns = 0
-        self._calm_turns = 0
-        self._may_wait = False
-        self._waited: SyncJob | None = None
+        self._alone_ns = 0
+        self._alone_count = 0
 
     # -------------------------------------------------------------- to the threads and back
 
     def _hand_over(self, job: SyncJob) -> None:
-        if self._may_wait:
-            self._may_wait = False
-            job.run(self._clock.monotonic_ns)
-            self._waited = job
-            return
         # `running` counts this job already.
         if len(self._threads) < min(self._threads_max, self.statistics.running):
             name = f"sync-{len(self._threads)}"
@@ -105,25 +98,27 @@ class ThreadedSyncer(Syncer):
 
     # -------------------------------------------------------------- time
 
-    def end_turn(self, now_ns: int, *, is_calm: bool = False) -> None:
-        """Write and begin to sync what was marked.
+    def end_turn(self, now_ns: int) -> None:
+        """Write and begin to sync what was marked."""
+        if self._marked:
+            super().end_turn(now_ns)
+            self._arm()
 
-        In a calm turn, and with a disk that answers at once, the loop waits for the one sync that
-        there is: that is shorter than the way to a thread and back.
+    def sync_alone(self, target: SyncTarget, now_ns: int) -> bool:
+        """Sync a store in the loop: with a disk that answers at once that is shorter than the way
+        to a thread and back.
         """
-        if not self.mark_count:
-            return
-        if is_calm and self.mark_count == 1 and self.statistics.running == 0:
-            self._calm_turns += 1
-            self._may_wait = self._sync_ns < WAIT_NS_MAX or self._calm_turns % PROBE_TURNS == 0
-        super().end_turn(now_ns)
-        self._may_wait = False
-        if self._waited is not None:
-            job, self._waited = self._waited, None
-            # What a sync takes of late; a single slow one does not tell much.
-            self._sync_ns += (min(job.run_ns, 2 * WAIT_NS_MAX) - self._sync_ns) // 8
-            self.completed(job, self._clock.monotonic_ns())
-        self._arm()
+        self._alone_count += 1
+        if self._alone_ns >= WAIT_NS_MAX and self._alone_count % PROBE_COUNT:
+            return False
+        if not super().sync_alone(target, now_ns):
+            return False
+        # What a sync takes of late; a single slow one does not tell much.
+        took_ns = min(self._clock.monotonic_ns() - now_ns, 2 * WAIT_NS_MAX)
+        self._alone_ns += (took_ns - self._alone_ns) // 8
+        if self._timer is None:
+            self._arm()
+        return True
 
     def tick(self, now_ns: int) -> None:
         """Do what is due."""

@@ -226,6 +226,40 @@ class FileStore(MessageStore):
         self._committing = commit
         return commit
 
+    def commit_alone(self) -> bool:
+        """The commit of a stream to which nothing but an append has happened, done at once.
+
+        False, and nothing is done, if there is more to it: then it takes a `Commit`.
+        """
+        block = self.last
+        if (
+            block is None
+            or self._committing is not None
+            or self._unsynced
+            or self._names_changed
+            or self.failure is not None
+            or self.wants_commit
+            or self.unsettled
+        ):
+            return False
+        self.say_floor()
+        if block is not self.last:
+            return False  # the mark of the floor began a new block
+        marked = self._marked_position
+        self._write(block)
+        self._unsynced.clear()
+        self._clean = position = (block.number, block.written)
+        try:
+            block.file.sync_all()
+        except StoreError as error:
+            self._fail(error, resumable=False)
+            raise
+        self.synced_seq = self.last_seq
+        self._synced_position = max(self._synced_position, position)
+        self._durable_mark = max(self._durable_mark, marked)
+        self._mark_synced()
+        return True
+
     def finish_commit(self, commit: Commit) -> None:
         """The worker is done with it. Raises its error, after making the store read-only."""
         assert commit is self._committing

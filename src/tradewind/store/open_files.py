@@ -95,6 +95,11 @@ class BlockFile(DiskFile):
         self._pins += 1
         self._unsynced = False
 
+    def sync_all(self) -> None:
+        """Sync what was written so far, in this thread."""
+        self._unsynced = False
+        self.sync()
+
     def unpin(self) -> None:
         """The worker is done."""
         self._pins -= 1

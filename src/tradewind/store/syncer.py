@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from tradewind.errors import StoreError
 from tradewind.store.commit import Commit
@@ -84,6 +84,14 @@ class SyncTarget(Protocol):
 
     def mark_idle(self) -> None:
         """No change for a while."""
+
+
+@runtime_checkable
+class SelfSyncing(Protocol):
+    """A store that can do its usual commit by itself."""
+
+    def commit_alone(self) -> bool:
+        """Sync now; false if that takes more than one sync."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,13 +247,33 @@ class Syncer:
         entry.touched_ns = now_ns
         return self._attempt(entry, target.flush, now_ns)
 
-    @property
-    def mark_count(self) -> int:
-        """For how many stores `end_turn` has something to do."""
-        return len(self._marked)
+    def sync_alone(self, target: SyncTarget, now_ns: int) -> bool:
+        """Sync a store in this thread, if that is all there is to do; false: mark it instead."""
+        entry = self._entries[id(target)]
+        if (
+            entry.mode is not SyncMode.ALWAYS
+            or entry.job is not None
+            or entry.has_failed
+            or self._marked
+            or self.statistics.running
+            or not isinstance(target, SelfSyncing)
+        ):
+            return False
+        entry.touched_ns = now_ns
+        try:
+            is_done = target.commit_alone()
+        except StoreError as error:
+            self._fail(entry, error, now_ns)
+            return False
+        if is_done:
+            self.statistics.commits += 1
+            self.statistics.syncs += 1
+            self._quiet[entry] = None
+            self._idle_at_ns = self._idle_at_ns or now_ns + IDLE_NS
+        return is_done
 
-    def end_turn(self, now_ns: int, *, is_calm: bool = False) -> None:  # noqa: ARG002
-        """Write and begin to sync what was marked. `is_calm`: nobody else has anything to do."""
+    def end_turn(self, now_ns: int) -> None:
+        """Write and begin to sync what was marked."""
         marked, self._marked = self._marked, {}
         for entry in marked:
             self._begin(entry, now_ns)

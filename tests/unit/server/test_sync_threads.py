@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.syncer import PROBE_TURNS, WAIT_NS_MAX, ThreadedSyncer
+from tradewind.server.syncer import PROBE_COUNT, WAIT_NS_MAX, ThreadedSyncer
 from tradewind.store.commit import Commit
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
-from tradewind.store.syncer import SyncJob, SyncMode
+from tradewind.store.syncer import SyncMode
 
 CLOCK = SystemClock()
 WAIT_SECONDS = 20
@@ -165,40 +164,33 @@ async def test_jobs_that_end_together_share_one_batch(tmp_path: Path) -> None:
         store.close()
 
 
-async def test_calm_turn_waits_for_its_only_sync(tmp_path: Path) -> None:
+async def test_store_is_synced_at_once_when_it_is_alone(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     store = watched.open("S")
-    number = watched.put(store)
-    watched.syncer.end_turn(CLOCK.monotonic_ns(), is_calm=True)
-    assert watched.promised["S"] == number
-    assert store.synced_seq == store.last_seq == 1
-    assert watched.syncer.statistics.running == 0
+    watched.put(store)
+    watched.end_turn()
+    await watched.until_promised("S", 1)
+    while not watched.syncer.is_idle:
+        watched.changed.clear()
+        await watched.changed.wait()
+    store.store(b"s", b"", b"y", 1)
+    assert watched.syncer.sync_alone(store, CLOCK.monotonic_ns())
+    assert store.synced_seq == store.last_seq == 2
     assert await watched.syncer.drain(WAIT_SECONDS) == []
     assert watched.syncer.stop()
     store.close()
 
 
-async def test_calm_turn_does_not_wait_for_a_slow_disk(
+async def test_loop_does_not_wait_for_a_slow_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched(tmp_path)
     store = watched.open("S")
-    plain = SyncJob.run
-
-    def slow(self: SyncJob, clock_ns: Callable[[], int]) -> None:
-        plain(self, clock_ns)
-        self.run_ns = 5 * WAIT_NS_MAX
-
-    monkeypatch.setattr(SyncJob, "run", slow)
-    waited = []
-    for _ in range(PROBE_TURNS * 2):
-        number = watched.put(store)
-        watched.syncer.end_turn(CLOCK.monotonic_ns(), is_calm=True)
-        waited.append(watched.promised["S"] == number)
-        await watched.until_promised("S", number)
+    monkeypatch.setattr(FileStore, "commit_alone", lambda _: True)
+    began_ns = CLOCK.monotonic_ns() - 5 * WAIT_NS_MAX
+    waited = [watched.syncer.sync_alone(store, began_ns) for _ in range(3 * PROBE_COUNT)]
     assert waited[0]
-    assert not all(waited[PROBE_TURNS - 8 : PROBE_TURNS])
-    assert waited.count(True) < PROBE_TURNS
+    assert waited[16:].count(True) == 3
     assert await watched.syncer.drain(WAIT_SECONDS) == []
     assert watched.syncer.stop()
     store.close()

@@ -67,6 +67,9 @@ class Turns:
             seed=1,
         )
 
+    def input_done(self, link: object) -> None:  # noqa: ARG002
+        self.turn_needed()
+
     def turn_needed(self) -> None:
         asyncio.get_running_loop().call_soon(self.turn_now)
 

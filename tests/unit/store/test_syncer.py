@@ -12,7 +12,14 @@ from tradewind.store.consumer_states import ConsumerFiles, ConsumerStates
 from tradewind.store.disk import DiskFull
 from tradewind.store.filestore import FileStore, ReadOnlyError
 from tradewind.store.recover import open_store
-from tradewind.store.syncer import ASYNC_BYTES_MIN, ASYNC_WAIT_NS, RETRY_NS, SyncMode, SyncTarget
+from tradewind.store.syncer import (
+    ASYNC_BYTES_MIN,
+    ASYNC_WAIT_NS,
+    RETRY_NS,
+    Syncer,
+    SyncMode,
+    SyncTarget,
+)
 from tradewind.testing.clock import FakeClock
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.syncer import SteppedSyncer
@@ -378,3 +385,34 @@ def test_written_through_failure_is_told_once(kit: Kit) -> None:
     assert store.failure is not None
     assert not kit.syncer.write_through(store, 0)
     assert len(kit.said) == 1
+
+
+def test_store_that_only_appended_is_synced_in_one_go(kit: Kit) -> None:
+    store = kit.open("A")
+    store.store(b"s", b"", b"x", 1)
+    assert Syncer.sync_alone(kit.syncer, store, 0)
+    assert store.synced_seq == 1
+    assert kit.kept_after_power_cut("A") == 1
+    assert kit.syncer.waiting == []
+
+
+def test_store_with_more_to_do_takes_the_long_way(kit: Kit) -> None:
+    store, other = kit.open("A"), kit.open("B")
+    store.store(b"s", b"", b"x" * 5000, 1)
+    store.store(b"s", b"", b"x" * 5000, 1)  # a new block, whose name is not durable
+    assert not Syncer.sync_alone(kit.syncer, store, 0)
+    kit.put(other)
+    assert not Syncer.sync_alone(kit.syncer, store, 0)
+    kit.end_turn()
+    assert not Syncer.sync_alone(kit.syncer, other, 0)
+
+
+def test_failed_short_way_makes_the_store_read_only(kit: Kit) -> None:
+    store = kit.open("A")
+    store.store(b"s", b"", b"x", 1)
+    kit.disk.fail("sync", "*/A/*")
+    assert not Syncer.sync_alone(kit.syncer, store, 0)
+    assert store.synced_seq == 0
+    assert [name for name, _ in kit.said] == ["A"]
+    with pytest.raises(ReadOnlyError):
+        store.store(b"s", b"", b"x", 1)
