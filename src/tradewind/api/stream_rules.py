@@ -32,6 +32,7 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
+from tradewind.api.subject_owners import SubjectOwners
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
 from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
@@ -125,13 +126,10 @@ def check_stream_update(
     return new
 
 
-def check_overlap(config: StreamConfig, streams: Mapping[str, StreamConfig]) -> None:
+def check_overlap(config: StreamConfig, owners: SubjectOwners) -> None:
     """ApiError if another stream takes some of its subjects."""
-    for name, other in streams.items():
-        if name == config.name:
-            continue
-        if any(collide(mine, its) for mine in config.subjects for its in other.subjects):
-            raise errors.STREAM_SUBJECT_OVERLAP()
+    if any(owners.others(config.name, subject) for subject in config.subjects):
+        raise errors.STREAM_SUBJECT_OVERLAP()
 
 
 def check_consumer_limits(config: StreamConfig, consumers: Mapping[str, tuple[int, int]]) -> None:

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.api.subject_owners import SubjectOwners
 from tradewind.broker.accounts import Account
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.lanes import Lane
 
 UNLIMITED: Final = -1
 
@@ -78,14 +80,19 @@ class ApiCounts:
 
 @dataclass(slots=True, eq=False)
 class JetStreamAccount:
-    """`account` is the subject space; `problems` names what of it could not be opened."""
+    """`account` is the subject space; `lane` the order of its requests, `problems` names
+    what of it could not be opened.
+    """
 
     account: Account
     limits: AccountLimits
+    lane: Lane
     streams: dict[str, HostedStream] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)  # of all its streams
     api: ApiCounts = field(default_factory=ApiCounts)
     problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
+    configs: dict[str, StreamConfig] = field(default_factory=dict)  # of its streams
+    owners: SubjectOwners = field(default_factory=SubjectOwners)
 
     @property
     def name(self) -> str:
@@ -109,9 +116,14 @@ class JetStreamAccount:
             return None
         return max(limit - (self.usage.memory if is_memory else self.usage.storage), 0)
 
-    def configs(self) -> dict[str, StreamConfig]:
-        """The configurations of its streams."""
-        return {name: hosted.config for name, hosted in self.streams.items()}
+    def stream_configured(self, name: str, config: StreamConfig | None) -> None:
+        """A stream has this configuration from now on; None: it is gone."""
+        old = self.configs.pop(name, None)
+        if old is not None:
+            self.owners.remove(name, old.subjects)
+        if config is not None:
+            self.configs[name] = config
+            self.owners.add(name, config.subjects)
 
     @property
     def consumer_count(self) -> int:

@@ -6,9 +6,11 @@ event. Nothing is changed when a check fails. The checks of a configuration are 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tradewind.api import errors
+from tradewind.api.configs import stream_config_to_dict
 from tradewind.api.limits import Reserved, check_resources, check_resources_of_update
 from tradewind.api.stream_rules import (
     check_consumer_limits,
@@ -18,16 +20,18 @@ from tradewind.api.stream_rules import (
     check_stream_update,
 )
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import Usage, stream_usage
-from tradewind.jetstream.consumer_catalog import delete_consumer
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.store.filestore import FileStore
+from tradewind.store.meta import StreamMeta
 from tradewind.stream.stream import Stream, StreamContext
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
-    from tradewind.store.stream_folder import StreamFolder
+    from tradewind.jetstream.lanes import Steps
 
 
 def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> StreamContext:
@@ -56,12 +60,11 @@ def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> Stre
 
 def create_stream(
     engine: JetStream, home: JetStreamAccount, wanted: StreamConfig, *, pedantic: bool
-) -> HostedStream:
+) -> Steps[HostedStream]:
     """A new stream, or the one that is there with the same configuration."""
-    configs = home.configs()
     config = check_stream_create(
         wanted,
-        streams=configs,
+        streams=home.configs,
         pedantic=pedantic,
         server=engine.server_limits,
         account=home.limits,
@@ -71,14 +74,9 @@ def create_stream(
     if config.name in home.problems:
         raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
     check_resources(config, _reserved(engine, home), home.limits, engine.server_limits)
-    check_overlap(config, configs)
+    check_overlap(config, home.owners)
     try:
-        stream = Stream.create(
-            stream_context(engine, home, config.name),
-            config,
-            engine.turn.now_ns,
-            _folder(engine, home, config),
-        )
+        stream = yield from _new_stream(engine, home, config)
     except StoreError as error:
         raise errors.STREAM_CREATE(err=str(error)) from None
     hosted = HostedStream(engine, home, stream)
@@ -87,10 +85,27 @@ def create_stream(
     return hosted
 
 
-def _folder(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> StreamFolder | None:
-    if config.storage is StorageType.MEMORY or engine.root is None:
-        return None
-    return engine.root.stream(home.name, config.name)
+def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> Steps[Stream]:
+    """A stream that takes no messages yet; if it is in files, all of it is durable."""
+    context = stream_context(engine, home, config.name)
+    meta = StreamMeta(stream_config_to_dict(config), engine.turn.now_ns)
+    if config.storage is StorageType.MEMORY:
+        return Stream.in_memory(context, meta)
+    if engine.root is None:
+        raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
+    folder = engine.root.stream(home.name, config.name)
+    yield partial(folder.create, meta)
+    stream, _ = Stream.open(context, folder, engine.turn.now_ns, commits=False)
+    store = stream.store
+    assert isinstance(store, FileStore)
+    try:
+        while (commit := store.begin_commit()) is not None:
+            yield commit.run
+            store.finish_commit(commit)
+    except BaseException:
+        store.abandon()
+        raise
+    return stream
 
 
 def _reserved(
@@ -109,9 +124,9 @@ def _reserved(
 
 def update_stream(
     engine: JetStream, home: JetStreamAccount, name: str, wanted: StreamConfig, *, pedantic: bool
-) -> HostedStream:
+) -> Steps[HostedStream]:
     """Change a stream; what does not fit its consumers is refused."""
-    configs = home.configs()
+    configs = home.configs
     # A configuration that is wrong by itself is refused before anybody looks for the stream.
     check_stream_config(
         wanted,
@@ -142,21 +157,28 @@ def update_stream(
     check_resources_of_update(
         old, config, _reserved(engine, home, old), home.limits, engine.server_limits
     )
-    check_overlap(config, configs)
+    check_overlap(config, home.owners)
+    meta = hosted.stream.meta_with(config)
     try:
-        hosted.update(config)
+        if (folder := hosted.stream.folder) is not None:
+            yield partial(folder.update, meta)
+        hosted.apply(meta, config)
     except StoreError as error:
         raise errors.STREAM_UPDATE(err=str(error)) from None
     engine.advisories.stream_action(home.account, config.name, "modify")
     return hosted
 
 
-def delete_stream(engine: JetStream, hosted: HostedStream) -> None:
-    """A stream goes with its messages and consumers."""
+def delete_stream(engine: JetStream, hosted: HostedStream) -> Steps[None]:
+    """A stream goes with its messages and consumers; their space is given back later."""
     for consumer in list(hosted.consumers.values()):
-        delete_consumer(engine, hosted, consumer)
-    try:
-        hosted.delete()
-    except StoreError as error:
-        raise errors.STREAM_DELETE(err=str(error)) from None
+        hosted.remove_consumer(consumer, DELETED)
+        engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")
+    hosted.retire()
+    if (folder := hosted.stream.folder) is not None:
+        try:
+            yield folder.retire
+        except StoreError as error:
+            raise errors.STREAM_DELETE(err=str(error)) from None
+        engine.workers.submit(folder.remove_retired, hosted.removed)
     engine.advisories.stream_action(hosted.home.account, hosted.name, "delete")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -29,6 +30,7 @@ from tradewind.store.meta import ConsumerMeta
 if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.lanes import Steps
     from tradewind.store.stream_folder import StoredConsumer
 
 # The official server reads such a time but cannot write it.
@@ -81,7 +83,7 @@ def create_consumer(
     *,
     action: ConsumerAction,
     pedantic: bool,
-) -> Consumer:
+) -> Steps[Consumer]:
     """A new consumer, or the one of this name with this configuration."""
     config = check_consumer_create(
         wanted,
@@ -97,7 +99,7 @@ def create_consumer(
     existing = hosted.consumers.get(name)
     if existing is not None:
         if config != existing.config:
-            change_consumer(hosted, existing, config)
+            yield from change_consumer(hosted, existing, config)
         return existing
     if name in hosted.consumer_problems:
         raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
@@ -109,7 +111,7 @@ def create_consumer(
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
         try:
-            hosted.stream.folder.create_consumer(meta, consumer.state(), now_ns)
+            yield partial(hosted.stream.folder.create_consumer, meta, consumer.state(), now_ns)
         except StoreError as error:
             consumer.close()
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
@@ -124,13 +126,15 @@ def _new_name(engine: JetStream, hosted: HostedStream) -> str:
     return name
 
 
-def change_consumer(hosted: HostedStream, consumer: Consumer, config: ConsumerConfig) -> None:
+def change_consumer(
+    hosted: HostedStream, consumer: Consumer, config: ConsumerConfig
+) -> Steps[None]:
     """Another configuration, which was checked; on disk first."""
     if is_stored(hosted, consumer.config):
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(consumer.name, consumer_config_to_dict(config), consumer.created_ns)
         try:
-            hosted.stream.folder.update_consumer(meta)
+            yield partial(hosted.stream.folder.update_consumer, meta)
         except StoreError as error:
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     old_filters = (consumer.config.filter_subject, consumer.config.filter_subjects)
@@ -140,13 +144,13 @@ def change_consumer(hosted: HostedStream, consumer: Consumer, config: ConsumerCo
         hosted.interest_changed()
 
 
-def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> None:
+def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> Steps[None]:
     """Deliver nothing until then; a time that is past resumes."""
     is_past = until_ns <= consumer.turn.now_ns
     until = None if is_past else format_time(until_ns)
     config = msgspec.structs.replace(consumer.config, pause_until=until)
     metadata = stored_metadata(config.metadata, consumer_level(config))
-    change_consumer(hosted, consumer, msgspec.structs.replace(config, metadata=metadata))
+    yield from change_consumer(hosted, consumer, msgspec.structs.replace(config, metadata=metadata))
 
 
 def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsumer) -> Consumer:
@@ -161,13 +165,14 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
     return consumer
 
 
-def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer) -> None:
+def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
     """A consumer goes, with what is on disk of it; whoever waits is told."""
     hosted.remove_consumer(consumer, DELETED)
     if is_stored(hosted, consumer.config):
         assert hosted.stream.folder is not None
+        hosted.stream.folder.states.forget(consumer.name)
         try:
-            hosted.stream.folder.delete_consumer(consumer.name)
+            yield partial(hosted.stream.folder.remove_consumer, consumer.name)
         except StoreError as error:
             engine.log.error(
                 f"JetStream cannot remove consumer '{hosted.home.name} > {hosted.name} > "

@@ -11,7 +11,8 @@ its own, so that a request for one that is not there finds nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
@@ -23,10 +24,13 @@ from tradewind.api.times import format_time
 from tradewind.broker.accounts import Account, InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.broker.session import Session
+from tradewind.errors import StoreError
 from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.lanes import Lane, Steps
+from tradewind.jetstream.requests import Answer, Durable, Request
 
 if TYPE_CHECKING:
+    from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
 
 LEVEL_HEADER: Final = b"nats-required-api-level"
@@ -75,6 +79,8 @@ class Dispatcher:
     def __init__(self, engine: JetStream) -> None:
         self._engine = engine
         self._tokens: dict[str, list[int]] = {}
+        # For accounts without JetStream: they are only refused.
+        self._lane = Lane(engine.workers, engine.set_time, _raise)
 
     def listen(self) -> None:
         """Hear the requests of every account, also of those that came with a reload."""
@@ -137,7 +143,31 @@ class Dispatcher:
         call = parse_subject(subject)
         if call is None or call.endpoint.response is None:
             return
-        error, response = self._attempt(message, call)
+        home = self._engine.accounts.get(message.account.name)
+        lane = home.lane if home is not None else self._lane
+        lane.add(self._serve(message, call))
+
+    def _serve(self, message: InternalMessage, call: Call) -> Steps[None]:
+        error, answer = yield from self._attempt(message, call)
+        if isinstance(answer, Durable):
+            answer.hosted.when_durable(partial(self._when_durable, message, call, answer))
+        else:
+            self._finish(message, call, error, answer)
+
+    def _when_durable(
+        self, message: InternalMessage, call: Call, answer: Durable, failure: StoreError | None
+    ) -> None:
+        error = answer.failed(err=str(failure)) if failure is not None else None
+        self._finish(message, call, error, answer.response)
+
+    def _finish(
+        self,
+        message: InternalMessage,
+        call: Call,
+        error: ApiError | None,
+        response: ApiStruct | None,
+    ) -> None:
+        assert call.endpoint.response is not None
         if error is None:
             if response is None:
                 return
@@ -153,10 +183,12 @@ class Dispatcher:
 
     def _attempt(
         self, message: InternalMessage, call: Call
-    ) -> tuple[ApiError | None, ApiStruct | None]:
-        """The error, or the response."""
+    ) -> Steps[tuple[ApiError | None, Answer]]:
+        """The error, or the answer."""
         try:
-            return None, self._respond(message, call)
+            answer = self._respond(message, call)
+            if isinstance(answer, Generator):
+                answer = yield from answer
         except ApiError as error:
             if error.is_kind(errors.INVALID_JSON):
                 subject = printable(message.subject.encode("utf-8", "surrogateescape"))
@@ -168,6 +200,7 @@ class Dispatcher:
         except Exception as error:  # a fault of ours must not leave the client waiting
             self._engine.log.error(f"JetStream request {message.subject!r} failed: {error!r}")
             return errors.STREAM_GENERAL(err="internal error, see the server's log"), None
+        return None, answer
 
     def _count(self, account: str, *, is_error: bool) -> None:
         home = self._engine.accounts.get(account)
@@ -177,7 +210,7 @@ class Dispatcher:
             counts.total += 1
             counts.errors += is_error
 
-    def _respond(self, message: InternalMessage, call: Call) -> ApiStruct | None:
+    def _respond(self, message: InternalMessage, call: Call) -> Answer | Steps[Answer]:
         """All checks in their order, then the handler."""
         if message.header and level_required(message.header) > API_LEVEL:
             raise errors.REQUIRED_API_LEVEL()
@@ -248,11 +281,19 @@ class Dispatcher:
             f"Purge request for account {printable(name.encode())} (streams: {count}, "
             f"hasAccount: {'true' if home is not None else 'false'})"
         )
+        lane = home.lane if home is not None else self._lane
+        lane.add(self._purge(message, home))
+
+    def _purge(self, message: InternalMessage, home: JetStreamAccount | None) -> Steps[None]:
         if home is not None:
-            self._engine.purge_account(home)
+            yield from self._engine.purge_account(home)
         body = encode(AccountPurgeResponse(initiated=True))
         self._send(message, body)
         self._audit(message, body)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def level_required(header: bytes) -> int:

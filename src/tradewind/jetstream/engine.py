@@ -30,6 +30,7 @@ from tradewind.jetstream.catalog import delete_stream
 from tradewind.jetstream.consumer_catalog import delete_consumer
 from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
 from tradewind.jetstream.timers import Timers
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
@@ -57,6 +58,7 @@ class JetStream:
         settings: EngineSettings,
         root: StoreRoot | None,
         syncer: Syncer,
+        workers: Workers,
         seed: int = 0,
     ) -> None:
         self.broker = broker
@@ -66,6 +68,7 @@ class JetStream:
         self.settings = settings
         self.root = root
         self.syncer = syncer
+        self.workers = workers
         self.seed = seed
         self.names = Names(seed)
         self.advisories = Advisories(self.names, broker.now_ns, self.domain)
@@ -105,9 +108,14 @@ class JetStream:
                 self.accounts[name].limits = account_limits(limits)
             elif name in self.broker.accounts:
                 account = self.broker.accounts[name]
-                self.accounts[name] = JetStreamAccount(account, account_limits(limits))
+                lane = Lane(self.workers, self.set_time, self._lane_fault)
+                self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
+
+    def _lane_fault(self, error: Exception) -> None:
+        self.log.error(f"JetStream failed to finish a task: {error!r}")
 
     def _dismiss(self, home: JetStreamAccount) -> None:
+        home.lane.drop_waiting()
         for hosted in list(home.streams.values()):
             hosted.close()
 
@@ -183,8 +191,11 @@ class JetStream:
                 self.timers.set(participant, participant.next_deadline_ns)
         while self.retired:
             hosted, consumer = self.retired.pop()
-            if consumer.name in hosted.consumers:
-                delete_consumer(self, hosted, consumer)
+            hosted.home.lane.add(self._delete_inactive(hosted, consumer))
+
+    def _delete_inactive(self, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
+        if hosted.consumers.get(consumer.name) is consumer:
+            yield from delete_consumer(self, hosted, consumer)
 
     def watch(self, hosted: HostedStream, *, pushes: bool) -> None:
         """Whether the receivers of a stream's consumers are of interest."""
@@ -215,10 +226,10 @@ class JetStream:
         """When `tick` has something to do."""
         return self.timers.next_ns()
 
-    def purge_account(self, home: JetStreamAccount) -> None:
+    def purge_account(self, home: JetStreamAccount) -> Steps[None]:
         """Remove all streams of an account."""
         for hosted in list(home.streams.values()):
-            delete_stream(self, hosted)
+            yield from delete_stream(self, hosted)
 
     # ---------------------------------------------------------------- the end
 
@@ -226,6 +237,8 @@ class JetStream:
         """Take no more messages and requests, and tell those who wait that it is over."""
         self._is_stopping = True
         self._dispatcher.stop_listening()
+        for home in self.accounts.values():
+            home.lane.drop_waiting()
         self.set_time()
         for hosted in self.hosted_streams():
             hosted.begin_stop()

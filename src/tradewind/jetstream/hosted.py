@@ -8,6 +8,8 @@ message where the retention of the stream says so (`retention`).
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
@@ -28,6 +30,7 @@ from tradewind.stream.stream import Stream
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
+    from tradewind.store.meta import StreamMeta
 
 INTEREST_KEPT_MAX: Final = 8192
 CREDIT_BYTES: Final = 64 * MIB
@@ -56,6 +59,8 @@ class HostedStream:
         self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
         self._counted = Usage()
         self._is_tight = True
+        # (round of the syncer, whom to tell when it is kept)
+        self._waiting: deque[tuple[int, Callable[[StoreError | None], None]]] = deque()
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
@@ -77,6 +82,7 @@ class HostedStream:
     def attach(self) -> None:
         """Take part in turns and commits from now on."""
         self.home.streams[self.name] = self
+        self.home.stream_configured(self.name, self.config)
         self.engine.hosts[self.stream.ingest] = self
         store = self.stream.store
         if isinstance(store, FileStore):
@@ -107,29 +113,31 @@ class HostedStream:
         self.engine.timers.forget(self)
         self.engine.hosts.pop(self.stream.ingest, None)
         self.home.streams.pop(self.name, None)
+        self.home.stream_configured(self.name, None)
         self._count(Usage())
+        self._durable(None)
 
-    def delete(self) -> None:
-        """Remove the stream with all that was stored; its consumers were removed before."""
+    def retire(self) -> None:
+        """Let go of the stream and its files: it is deleted, its consumers were removed before."""
         self.detach()
-        store, folder = self.stream.store, self.stream.folder
-        if folder is None or not isinstance(store, FileStore):
-            return
-        # The name is free at once; the files are closed when no sync uses them any more.
-        folder.retire()
         if self.files is not None:
             self.engine.syncer.detach(self.files)
+        if isinstance(self.stream.store, FileStore):
+            # The files are closed when no sync uses them any more.
+            self.engine.syncer.detach(self.stream.store, self.stream.store.abandon)
 
-        def remove() -> None:
-            store.abandon()
-            folder.remove_retired()
+    def removed(self, error: Exception | None) -> None:
+        """A worker has given the space back, or could not."""
+        if error is not None:
+            self.engine.log.error(
+                f"JetStream cannot remove '{self.home.name} > {self.name}' from disk: {error}"
+            )
 
-        self.engine.syncer.detach(store, remove)
-
-    def update(self, config: StreamConfig) -> None:
-        """Change the stream; the configuration was checked."""
+    def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
+        """Change the stream; the configuration was checked, and the disk says it already."""
         old = self.config
-        self.stream.update(config)
+        self.stream.apply(meta, config)
+        self.home.stream_configured(self.name, config)
         if config.retention is not old.retention:
             limits = config.retention is RetentionPolicy.LIMITS
             self.retention = None if limits else self._new_retention(config)
@@ -189,12 +197,34 @@ class HostedStream:
         for consumer in self.consumers.values():
             self.engine.turn.add_woken(consumer)
 
-    def _synced(self, _store: SyncTarget, _round: int) -> None:
+    def _synced(self, _store: SyncTarget, kept: int) -> None:
         self.stream.synced()
         self.wake_consumers()
+        if self._waiting:
+            self._durable(None, kept)
 
     def _failed(self, _store: SyncTarget, error: StoreError) -> None:
         self.stream.failed(error)
+        self._durable(error)
+
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
+        """Call `done` when what has changed up to now is as safe as the stream promises, or with
+        the error if it will not be.
+        """
+        store = self.stream.store
+        if not isinstance(store, FileStore) or not self.stream.waits_for_sync:
+            done(None)
+        elif store.failure is not None:
+            done(store.failure)
+        else:
+            now_ns = self.engine.turn.monotonic_ns
+            self._waiting.append((self.engine.syncer.mark_dirty(store, now_ns), done))
+            self.engine.turn.add_dirty(self.stream.ingest)
+
+    def _durable(self, error: StoreError | None, kept: int | None = None) -> None:
+        """Tell those who wait; with `kept` those up to this round."""
+        while self._waiting and (kept is None or self._waiting[0][0] <= kept):
+            self._waiting.popleft()[1](error)
 
     def _resumed(self, _store: SyncTarget) -> None:
         self.engine.log.notice(

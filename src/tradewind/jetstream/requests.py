@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import Call
+from tradewind.api.errors import ErrorKind
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
@@ -27,3 +29,19 @@ class Request:
     def hosted(self) -> HostedStream:
         """The stream that the subject names; ApiError if there is none."""
         return self.home.stream(self.call.stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """An answer that leaves when all changes of a stream up to now are durable.
+
+    Requests that follow do not wait for it. `failed` is the error if the disk fails.
+    """
+
+    hosted: HostedStream
+    response: ApiStruct
+    failed: ErrorKind
+
+
+# None: nobody answers.
+Answer: TypeAlias = ApiStruct | Durable | None

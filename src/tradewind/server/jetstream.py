@@ -18,6 +18,7 @@ from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.logs import Log
 from tradewind.server.resources import StoreResources, store_resources
 from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.workers import LoopWorkers
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.stream_folder import StoreRoot
@@ -48,7 +49,8 @@ def start_jetstream(
         after_batch=turn_needed,
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
-    engine = JetStream(broker, settings, root, syncer)
+    workers = LoopWorkers(asyncio.get_running_loop(), turn_needed)
+    engine = JetStream(broker, settings, root, syncer, workers)
     try:
         recover(engine, root)
     except BaseException:
@@ -56,17 +58,23 @@ def start_jetstream(
         raise
     engine.start()
     log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
-    return RunningJetStream(engine, syncer, root, log)
+    return RunningJetStream(engine, syncer, workers, root, log)
 
 
 class RunningJetStream:
     """The engine with what it stands on."""
 
     def __init__(
-        self, engine: JetStream, syncer: ThreadedSyncer, root: StoreRoot, log: Log
+        self,
+        engine: JetStream,
+        syncer: ThreadedSyncer,
+        workers: LoopWorkers,
+        root: StoreRoot,
+        log: Log,
     ) -> None:
         self.engine = engine
         self.syncer = syncer
+        self._workers = workers
         self._root = root
         self._log = log
 
@@ -80,6 +88,9 @@ class RunningJetStream:
         """Have everything on disk and let go of the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")
         self.engine.begin_stop()
+        # A request under way is finished; those that have not begun are not.
+        if not await self._workers.drain(DRAIN_SECONDS_MAX):
+            self._log.error("JetStream: the disk does not answer, a request is still under way")
         # What is left of consumers is written when they are closed.
         for target in await self.syncer.drain(DRAIN_SECONDS_MAX):
             if isinstance(target, FileStore):

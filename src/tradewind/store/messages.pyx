@@ -177,7 +177,15 @@ cdef class MessageStore(MessageCore):
 
     def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
         """Delete what matches, below a sequence, or all but the newest `keep`; gives how many."""
-        cdef uint64_t before = self.msgs
+        return sum(self.purge_steps(pattern, below=below, keep=keep))
+
+    def purge_steps(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0,
+                    uint64_t step=0xFFFFFFFFFFFFFFFF):
+        """The same, at most `step` messages at a time; gives how many after each.
+
+        The store may change between two steps; what is stored there stays.
+        """
+        cdef uint64_t before = self.msgs, last = self.last_seq, seq = 0
         cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
         if self.read_only:
             self.check_writable()
@@ -185,16 +193,41 @@ cdef class MessageStore(MessageCore):
             raise ValueError("purge takes a sequence or a number to keep, not both")
         if chosen.everything and not below and not keep:
             self._purge_all()
-            return before
+            yield before
+            return
         if keep:
             below = self._sequence_that_keeps(chosen, keep)
+        if chosen.everything and below > last:
+            yield self.compact(below)
+            return
+        below = min(below, last + 1) if below else last + 1
+        while True:
+            before = self.msgs
+            seq = self._purge_some(chosen, seq, below, step)
+            yield before - self.msgs
+            if seq == 0:
+                return
+            if self.read_only:
+                self.check_writable()
+
+    cdef uint64_t _purge_some(self, SubjectFilter chosen, uint64_t seq, uint64_t below,
+                              uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
+        """Remove up to `count` that match in [seq, below); gives where to go on, 0 at the end."""
         if chosen.everything:
-            return self.compact(below)
-        seq = self.next_matching(0, chosen)
-        while seq and (not below or seq < below):
+            while self.msgs and self.first_seq < below:
+                if count == 0:
+                    return self.first_seq
+                count -= 1
+                self.forget_message(self.first_seq, True)
+            return 0
+        seq = self.next_matching(seq, chosen)
+        while seq and seq < below:
+            if count == 0:
+                return seq
+            count -= 1
             self.forget_message(seq, True)
             seq = self.next_matching(seq + 1, chosen)
-        return before - self.msgs
+        return 0
 
     def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
         """The sequence from which exactly `keep` matching messages remain; 1 if there are no more.

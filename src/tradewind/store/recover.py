@@ -64,6 +64,8 @@ class Recovery:
         name: str,
         progress: Callable[[int, int], None] | None = None,
         expired: Callable[[StoredMessage], None] | None = None,
+        *,
+        commits: bool = True,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -71,6 +73,7 @@ class Recovery:
         self._name = name
         self._progress = progress
         self._expired = expired
+        self._commits = commits
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
@@ -182,8 +185,9 @@ class Recovery:
         self.report.blocks = len(found)
         if not found:
             store.add_block()
-            # From here on there is a mark, so whatever a crash leaves is known to be ours.
-            store.commit()
+            # With this commit there is a mark: whatever a crash leaves is known to be ours.
+            if self._commits:
+                store.commit()
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
@@ -510,12 +514,14 @@ def open_store(
     now_ns: int,
     progress: Callable[[int, int], None] | None = None,
     expired: Callable[[StoredMessage], None] | None = None,
+    commits: bool = True,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
 
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
+    `commits`: the first block of a new store is durable; else the owner has yet to commit it.
     """
-    recovery = Recovery(disk, folder, name, progress, expired)
+    recovery = Recovery(disk, folder, name, progress, expired, commits=commits)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     return store, recovery.report

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import CorruptRecord, StoreError
@@ -109,7 +110,9 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
 class StreamFolder:
     """One stream below `root`, the configured store folder; making this object touches nothing."""
 
-    def __init__(self, disk: Disk, root: str, account: str, stream: str) -> None:
+    def __init__(
+        self, disk: Disk, root: str, account: str, stream: str, durable: set[str] | None = None
+    ) -> None:
         if problem := account_name_problem(account):
             raise StoreError(f"account name {account!r} {problem}")
         if problem := name_problem(stream):
@@ -119,6 +122,9 @@ class StreamFolder:
         self.stream = stream
         self.path = f"{root}/{stream_folder(account, stream)}"
         self._root = root
+        # Folders above this one whose names are known to be on disk; shared by all streams.
+        self._durable = set() if durable is None else durable
+        self._retired: list[str] = []
         self._consumers = f"{self.path}/{CONSUMERS_FOLDER}"
         self.states = ConsumerStates(disk, self._consumers)
 
@@ -131,14 +137,21 @@ class StreamFolder:
             self._check_unused()
         self.disk.make_directory(f"{self.path}/{MESSAGES_FOLDER}")
         self.disk.make_directory(self._consumers)
-        folder = self.path
-        # All of them: one that was there already may not be durable either.
-        while True:
-            self.disk.sync_directory(folder)
-            if folder == self._root:
-                break
-            folder = folder.rpartition("/")[0]
+        self._sync_names()
+        # The names in the folder itself become durable with the first of these files.
         self._write_meta(meta)
+
+    def _sync_names(self) -> None:
+        """Make the name of the folder durable, and those that lead to it.
+
+        One that was there already may not be durable either, but has to be synced only once.
+        """
+        folder = self.path.rpartition("/")[0]
+        self.disk.sync_directory(folder)
+        while folder != self._root and folder not in self._durable:
+            self.disk.sync_directory(folder.rpartition("/")[0])
+            self._durable.add(folder)
+            folder = folder.rpartition("/")[0]
 
     def is_unfinished(self) -> bool:
         """Whether a creation was cut off here: no sum, and no data either."""
@@ -228,20 +241,29 @@ class StreamFolder:
 
     def retire(self) -> None:
         """The quick half of `delete`: durable, and nothing of the stream is found any more."""
-        if self.disk.exists(self._retired):
-            self.disk.remove_tree(self._retired)
-        self.disk.rename(self.path, self._retired)
+        retired = self._free_name()
+        self.disk.rename(self.path, retired)
+        self._retired.append(retired)
         self.disk.sync_directory(self.path.rpartition("/")[0])
 
     def remove_retired(self) -> None:
-        """The slow half: give the space back."""
-        self.disk.remove_tree(self._retired)
+        """The slow half: give the space back. A new stream of this name is not touched."""
+        while self._retired:
+            self.disk.remove_tree(self._retired[-1])
+            self._retired.pop()
 
-    @property
-    def _retired(self) -> str:
-        # The dot must not make the name too long for the file system.
-        name = self.stream.encode()[: NAME_BYTES_MAX - 1].decode(errors="ignore")
-        return f"{self.path.rpartition('/')[0]}/.{name}"
+    def _free_name(self) -> str:
+        """Beside those of earlier streams of this name, which somebody may still be removing."""
+        folder = self.path.rpartition("/")[0]
+        for number in count():
+            suffix = f"-{number}" if number else ""
+            # The dot must not make the name too long for the file system.
+            room = NAME_BYTES_MAX - 1 - len(suffix)
+            name = self.stream.encode()[:room].decode(errors="ignore")
+            path = f"{folder}/.{name}{suffix}"
+            if not self.disk.exists(path):
+                return path
+        raise AssertionError("numbers do not end")
 
     # ---------------------------------------------------------------- its consumers
 
@@ -296,9 +318,16 @@ class StreamFolder:
         return StoredConsumer(meta, state, found.problem and f"{folder}/meta.inf: {found.problem}")
 
     def delete_consumer(self, consumer: str) -> None:
-        """Without its sum it is gone for both servers, whatever becomes of the rest."""
-        folder = self._consumer_folder(consumer)
+        """Delete a consumer, durably."""
         self.states.forget(consumer)
+        self.remove_consumer(consumer)
+
+    def remove_consumer(self, consumer: str) -> None:
+        """Its files go; its state was forgotten before.
+
+        Without its sum it is gone for both servers, whatever becomes of the rest.
+        """
+        folder = self._consumer_folder(consumer)
         names = self.disk.list_directory(folder)
         for name in (META_SUM_FILE, f"{META_SUM_FILE}.tmp"):
             if name in names:
@@ -340,6 +369,7 @@ class StoreRoot:
         self.folder = f"{root}/{JETSTREAM_FOLDER}"
         disk.make_directory(self.folder, sync=True)
         self._lock = disk.lock(f"{self.folder}/{LOCK_FILE}")
+        self._durable: set[str] = set()
 
     def close(self) -> None:
         """Let another server have it."""
@@ -347,7 +377,7 @@ class StoreRoot:
 
     def stream(self, account: str, stream: str) -> StreamFolder:
         """The folder of a stream, whether it exists or not."""
-        return StreamFolder(self.disk, self.root, account, stream)
+        return StreamFolder(self.disk, self.root, account, stream, self._durable)
 
     def accounts(self) -> list[str]:
         """The accounts that have streams here."""

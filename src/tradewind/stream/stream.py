@@ -42,7 +42,7 @@ from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
     from tradewind.api.responses import StoredMessage
@@ -57,6 +57,7 @@ WAITING_MSGS_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 DIRECT_BYTES_MAX = 64 * 1024 * 1024
 EXPIRED_PER_STEP = 10_000
+PURGED_PER_STEP = 10_000
 IDS_LATE_NS = 1_000_000_000
 
 
@@ -162,14 +163,20 @@ class Stream:
         """A new stream, durably if it is in files; `folder` is where. It takes no messages yet."""
         meta = StreamMeta(stream_config_to_dict(config), now_ns)
         if config.storage is StorageType.MEMORY:
-            store = MessageStore(config.name, limits_of(meta.config), **settings)
-            if config.first_seq > 1:
-                store.compact(config.first_seq)
-            return cls(context, meta, store)
+            return cls.in_memory(context, meta, **settings)
         if folder is None:
             raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
         folder.create(meta)
         return cls.open(context, folder, now_ns, **settings)[0]
+
+    @classmethod
+    def in_memory(cls, context: StreamContext, meta: StreamMeta, **settings: Any) -> Stream:
+        """A new stream that nothing is left of when the server ends."""
+        store = MessageStore(str(meta.config["name"]), limits_of(meta.config), **settings)
+        first_seq = int(meta.config.get("first_seq") or 0)
+        if first_seq > 1:
+            store.compact(first_seq)
+        return cls(context, meta, store)
 
     @classmethod
     def open(
@@ -213,9 +220,17 @@ class Stream:
 
     def update(self, config: StreamConfig) -> None:
         """Change the configuration, which has been checked; on disk first, then at once."""
-        meta = StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
+        meta = self.meta_with(config)
         if self.folder is not None:
             self.folder.update(meta)
+        self.apply(meta, config)
+
+    def meta_with(self, config: StreamConfig) -> StreamMeta:
+        """What the disk has to say when the stream has this configuration."""
+        return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
+
+    def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
+        """The disk says it: have this configuration from now on."""
         self.meta = meta
         self.config = config
         self._judge.config = config
@@ -384,6 +399,10 @@ class Stream:
 
     def purge(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
         """Remove messages, see `MessageStore.purge`; gives how many. ApiError if not allowed."""
+        return sum(self.purge_steps(pattern, seq=seq, keep=keep))
+
+    def purge_steps(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> Iterator[int]:
+        """The same in steps that take little time; what is stored meanwhile stays."""
         if self.config.sealed:
             raise errors.STREAM_SEALED()
         if self.config.deny_purge:
@@ -391,13 +410,15 @@ class Stream:
         if seq and keep:
             raise errors.BAD_REQUEST()
         if pattern and not reading.can_match(reading.to_bytes(pattern)):
-            return 0
+            return
         try:
-            purged = self.store.purge(reading.to_bytes(pattern), below=seq, keep=keep)
+            for purged in self.store.purge_steps(
+                reading.to_bytes(pattern), below=seq, keep=keep, step=PURGED_PER_STEP
+            ):
+                self.turn.add_dirty(self.ingest)
+                yield purged
         except StoreError as error:
             raise errors.STREAM_PURGE_FAILED(err=str(error)) from None
-        self.turn.add_dirty(self.ingest)
-        return purged
 
     # ---------------------------------------------------------------- turns
 

@@ -28,6 +28,7 @@ from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.gates import OpenGate
 from tradewind.testing.log import MemoryLog
 from tradewind.testing.syncer import SteppedSyncer
+from tradewind.testing.workers import InlineWorkers
 from tradewind.wire import ops
 
 MEMORY_BYTES_MAX = 256 * MIB
@@ -163,6 +164,7 @@ class InProcessServer:
         self._connections = 0
         self._manual_sync = manual_sync
         self.syncer = SteppedSyncer(self.clock)
+        self.workers = InlineWorkers()
         self.engine: JetStream | None = None
         if disk is not None:
             self.engine = self._start_engine(disk, seed)
@@ -170,7 +172,7 @@ class InProcessServer:
     def _start_engine(self, disk: SimulatedDisk, seed: int) -> JetStream:
         settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
         root = StoreRoot(disk, disk.root)
-        engine = JetStream(self.broker, settings, root, self.syncer, seed)
+        engine = JetStream(self.broker, settings, root, self.syncer, self.workers, seed)
         recover(engine, root)
         engine.start()
         return engine

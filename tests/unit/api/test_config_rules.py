@@ -24,6 +24,7 @@ from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest, S
 from tradewind.api.requests import decode_request
 from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.api.subject_owners import SubjectOwners
 from tradewind.api.versioning import answered_metadata, is_supported_level
 
 SERVER = ServerLimits(memory_bytes_max=2**40, storage_bytes_max=2**45)
@@ -53,13 +54,19 @@ class Engine:
             return self.create_stream(config, pedantic=request.pedantic)
         return self.update_stream(config, pedantic=request.pedantic)
 
+    def owners(self) -> SubjectOwners:
+        owners = SubjectOwners()
+        for name, config in self.streams.items():
+            owners.add(name, config.subjects)
+        return owners
+
     def create_stream(self, config: StreamConfig, *, pedantic: bool = False) -> StreamConfig:
         checked = stream_rules.check_stream_create(
             config, streams=self.streams, pedantic=pedantic, server=SERVER, account=ACCOUNT
         )
         if config.name not in self.streams:
             check_resources(checked, Reserved(), ACCOUNT, SERVER)
-            stream_rules.check_overlap(checked, self.streams)
+            stream_rules.check_overlap(checked, self.owners())
         self.streams[config.name] = checked
         return checked
 
@@ -71,7 +78,7 @@ class Engine:
             old, config, streams=self.streams, pedantic=pedantic, server=SERVER, account=ACCOUNT
         )
         check_resources_of_update(old, checked, Reserved(), ACCOUNT, SERVER)
-        stream_rules.check_overlap(checked, self.streams)
+        stream_rules.check_overlap(checked, self.owners())
         stream_rules.check_consumer_limits(
             checked,
             {

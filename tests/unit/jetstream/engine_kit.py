@@ -12,10 +12,12 @@ from tradewind.testing import FakeConnection, InProcessServer
 class Peer:
     """A connection that asks and publishes; everything is done when a call returns."""
 
-    def __init__(self, server: InProcessServer) -> None:
-        self.connection: FakeConnection = server.connect(
-            b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
-        )
+    def __init__(self, server: InProcessServer, user: str = "", password: str = "") -> None:
+        options: dict[str, Any] = {"verbose": False, "headers": True, "no_responders": True}
+        if user:
+            options |= {"user": user, "pass": password}
+        greeting = f"CONNECT {json.dumps(options)}\r\n".encode()
+        self.connection: FakeConnection = server.connect(greeting)
         self._numbers = itertools.count(1)
         self.connection.send(b"SUB inbox.> 1\r\n")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tradewind.api.base import ApiStruct
 from tradewind.jetstream.handlers import account, consumers, messages, streams
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.lanes import Steps
+from tradewind.jetstream.requests import Answer, Request
 
 # Only a cluster can fulfil these; a single nats-server refuses them before anything else.
 NEED_CLUSTER: Final = frozenset(
@@ -21,7 +21,7 @@ NEED_CLUSTER: Final = frozenset(
 )
 # Their answers are neither counted nor audited, unless they are errors.
 NOT_AUDITED: Final = frozenset({"stream_msg_get"})
-HANDLERS: Final[Mapping[str, Callable[[Request], ApiStruct | None]]] = {
+HANDLERS: Final[Mapping[str, Callable[[Request], Answer | Steps[Answer]]]] = {
     "account_info": account.info,
     "stream_create": streams.create,
     "stream_update": streams.update,

@@ -33,6 +33,7 @@ from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.consumer.consumer import Consumer, ResetError
 from tradewind.jetstream import consumer_catalog
 from tradewind.jetstream.infos import consumer_info, fields_of
+from tradewind.jetstream.lanes import Steps
 from tradewind.jetstream.requests import Request
 
 NAMES_PAGE: Final = 1024
@@ -40,11 +41,11 @@ LIST_PAGE: Final = 256
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
-def create(request: Request) -> ConsumerCreateResponse:
+def create(request: Request) -> Steps[ConsumerCreateResponse]:
     """All four forms of CONSUMER.CREATE."""
     content: ConsumerCreateRequest = request.content
     config = check_consumer_request(request.call, content)
-    consumer = consumer_catalog.create_consumer(
+    consumer = yield from consumer_catalog.create_consumer(
         request.engine,
         request.hosted(),
         config,
@@ -96,9 +97,10 @@ def info(request: Request) -> ConsumerInfoResponse:
     return ConsumerInfoResponse(**fields_of(consumer_info(request.engine, _consumer(request))))
 
 
-def delete(request: Request) -> ConsumerDeleteResponse:
+def delete(request: Request) -> Steps[ConsumerDeleteResponse]:
     """CONSUMER.DELETE."""
-    consumer_catalog.delete_consumer(request.engine, request.hosted(), _consumer(request))
+    consumer, hosted = _consumer(request), request.hosted()
+    yield from consumer_catalog.delete_consumer(request.engine, hosted, consumer)
     return ConsumerDeleteResponse(success=True)
 
 
@@ -106,12 +108,12 @@ def _consumer(request: Request) -> Consumer:
     return request.hosted().consumer(request.call.consumer)
 
 
-def pause(request: Request) -> ConsumerPauseResponse:
+def pause(request: Request) -> Steps[ConsumerPauseResponse]:
     """CONSUMER.PAUSE."""
     content: ConsumerPauseRequest = request.content
     consumer = _consumer(request)
     until_ns = parse_time(content.pause_until)
-    consumer_catalog.pause_consumer(request.hosted(), consumer, until_ns)
+    yield from consumer_catalog.pause_consumer(request.hosted(), consumer, until_ns)
     now_ns = request.engine.turn.now_ns
     if until_ns <= now_ns:
         until = ZERO_TIME if until_ns == ZERO_TIME_NS else format_time(until_ns)

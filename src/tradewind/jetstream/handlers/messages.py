@@ -5,9 +5,10 @@ Owns one function per request.
 
 from __future__ import annotations
 
+from tradewind.api import errors
 from tradewind.api.request_types import MsgDeleteRequest, MsgGetRequest
 from tradewind.api.responses import MsgDeleteResponse, MsgGetResponse
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.requests import Durable, Request
 
 
 def get(request: Request) -> MsgGetResponse:
@@ -16,8 +17,9 @@ def get(request: Request) -> MsgGetResponse:
     return MsgGetResponse(message=request.hosted().stream.get(content))
 
 
-def delete(request: Request) -> MsgDeleteResponse:
+def delete(request: Request) -> Durable:
     """STREAM.MSG.DELETE."""
     content: MsgDeleteRequest = request.content
-    request.hosted().stream.delete_message(content.seq, erase=not content.no_erase)
-    return MsgDeleteResponse(success=True)
+    hosted = request.hosted()
+    hosted.stream.delete_message(content.seq, erase=not content.no_erase)
+    return Durable(hosted, MsgDeleteResponse(success=True), errors.STREAM_MSG_DELETE_FAILED)

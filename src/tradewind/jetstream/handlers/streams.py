@@ -29,30 +29,32 @@ from tradewind.api.responses import (
 )
 from tradewind.jetstream import catalog
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.lanes import Steps, let_others_go_first
+from tradewind.jetstream.requests import Durable, Request
 from tradewind.stream.reading import SUBJECTS_PAGE
+from tradewind.stream.stream import PURGED_PER_STEP
 from tradewind.subjects import collide
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
 
 
-def create(request: Request) -> StreamCreateResponse:
+def create(request: Request) -> Steps[StreamCreateResponse]:
     """STREAM.CREATE."""
     content: StreamConfigRequest = request.content
     if content.name != request.call.stream:
         raise errors.STREAM_MISMATCH()
-    hosted = catalog.create_stream(
+    hosted = yield from catalog.create_stream(
         request.engine, request.home, plain_config(content), pedantic=content.pedantic
     )
     info = stream_info(request.engine, hosted, domain=False)
     return StreamCreateResponse(**fields_of(info), did_create=True)
 
 
-def update(request: Request) -> StreamUpdateResponse:
+def update(request: Request) -> Steps[StreamUpdateResponse]:
     """STREAM.UPDATE."""
     content: StreamConfigRequest = request.content
-    hosted = catalog.update_stream(
+    hosted = yield from catalog.update_stream(
         request.engine,
         request.home,
         request.call.stream,
@@ -115,9 +117,9 @@ def info(request: Request) -> StreamInfoResponse:
     )
 
 
-def delete(request: Request) -> StreamDeleteResponse:
+def delete(request: Request) -> Steps[StreamDeleteResponse]:
     """STREAM.DELETE."""
-    catalog.delete_stream(request.engine, request.hosted())
+    yield from catalog.delete_stream(request.engine, request.hosted())
     return StreamDeleteResponse(success=True)
 
 
@@ -132,11 +134,16 @@ def restore(_request: Request) -> StreamRestoreResponse:
     raise errors.STREAM_RESTORE(err="this server can not restore backups yet")
 
 
-def purge(request: Request) -> StreamPurgeResponse:
+def purge(request: Request) -> Steps[Durable]:
     """STREAM.PURGE."""
     content: StreamPurgeRequest = request.content
     hosted = request.hosted()
     if content.seq and content.keep:
         raise errors.BAD_REQUEST()
-    purged = hosted.stream.purge(content.filter, seq=content.seq, keep=content.keep)
-    return StreamPurgeResponse(success=True, purged=purged)
+    total = 0
+    for purged in hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep):
+        total += purged
+        if purged >= PURGED_PER_STEP:
+            yield let_others_go_first
+    response = StreamPurgeResponse(success=True, purged=total)
+    return Durable(hosted, response, errors.STREAM_PURGE_FAILED)

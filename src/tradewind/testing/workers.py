@@ -1,0 +1,51 @@
+"""Stands in for `tradewind.server.workers`: everything is done when a call returns.
+
+Owns the jobs that came while another one was being finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class InlineWorkers:
+    """Calls jobs in the thread of the caller, one after the other.
+
+    With `is_held` they wait for the test, as if the disk took its time.
+    """
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._jobs: deque[tuple[Callable[[], object], Callable[[Exception | None], None]]] = deque()
+        self._is_running = False
+
+    @property
+    def waiting_count(self) -> int:
+        """Jobs that nobody has called."""
+        return len(self._jobs)
+
+    def submit(self, work: Callable[[], object], done: Callable[[Exception | None], None]) -> None:
+        """See `tradewind.jetstream.lanes.Workers`."""
+        self._jobs.append((work, done))
+        if not self.is_held and not self._is_running:
+            self.run_all()
+
+    def run_next(self) -> None:
+        """Call the oldest job."""
+        work, done = self._jobs.popleft()
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as fault:
+            error = fault
+        done(error)
+
+    def run_all(self) -> None:
+        """Until none is left."""
+        self._is_running = True
+        try:
+            while self._jobs:
+                self.run_next()
+        finally:
+            self._is_running = False
