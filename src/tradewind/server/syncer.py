@@ -20,7 +20,7 @@ from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob, SyncTarget
 SYNC_THREADS = 4
 STOP_SECONDS = 5.0
 # The loop may wait for a sync if it usually takes less than this.
-WAIT_NS_MAX = 500_000
+WAIT_NS_MAX = 1_000_000
 # Now and then it tries one, to see whether the disk has become faster.
 PROBE_COUNT = 32
 

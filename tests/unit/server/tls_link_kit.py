@@ -67,7 +67,7 @@ class Turns:
             seed=1,
         )
 
-    def input_done(self, link: object) -> None:  # noqa: ARG002
+    def input_done(self, link: object) -> None:
         self.turn_needed()
 
     def turn_needed(self) -> None:
