@@ -27,6 +27,7 @@ TESTS = (
     "tests/unit/route",
     "tests/unit/broker",
     "tests/unit/store",
+    "tests/client",
     "tests/model",
     "tests/faults",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 
 import pytest
 from helpers_client import SECONDS, Events, collect, connected, eventually
@@ -442,3 +443,21 @@ async def test_rtt_and_stats(server: ServerProcess, subject: str) -> None:
         stats = connection.stats
         assert 0 < await connection.rtt() < SECONDS
     assert (stats.out_messages, stats.out_bytes, stats.in_messages, stats.in_bytes) == (1, 5, 1, 5)
+
+
+async def test_closed_connection_is_freed_with_its_unread_messages(
+    server: ServerProcess, subject: str
+) -> None:
+    connection = await tradewind.connect(server.url)
+    subscription = await connection.subscribe(subject)
+    for _ in range(10):
+        await connection.publish(subject, b"unread")
+    with pytest.raises(OperationTimeoutError):
+        await connection.request(subject, timeout=0.01)
+    await connection.flush()
+    await connection.close()
+    assert subscription.pending_messages == 11
+    gone = [weakref.ref(connection), weakref.ref(subscription)]
+    del connection, subscription
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]

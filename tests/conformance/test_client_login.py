@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvloop
 from helpers_client import SECONDS, Events, collect, connected
 from helpers_ops import Certificates, reload, running, user_key
 
@@ -250,3 +251,20 @@ async def test_unreadable_credentials_name_the_file(users: ServerProcess, tmp_pa
             users.url, credentials=str(tmp_path / "missing.creds"), on_event=Events()
         )
     assert isinstance(caught.value.attempts[users.url], CredentialsError | ClientError)
+
+
+def test_other_event_loops_carry_the_same_links(
+    start: StartServer, certificates: Certificates
+) -> None:
+    plain, secure = start(websocket_config()), start(certificates.block())
+    urls = (plain.url, secure.url, f"ws://127.0.0.1:{websocket_port(plain)}")
+
+    async def main() -> None:
+        for url in urls:
+            tls = {"tls": certificates.context()} if url == secure.url else {}
+            async with connected(url, **tls) as connection:
+                await echo(connection)
+                await connection.publish("allowed", bytes(1_000_000))
+                await connection.flush()
+
+    uvloop.run(main())
