@@ -28,6 +28,7 @@ WINDOW = 4000  # acknowledgements outstanding
 FILL_STEP = 500_000  # what is stored before a measurement, per run of the generator
 PULL_BATCH = 500
 DURABLE_S_MAX = 5.0  # a server that waits for the disk is not given more time
+MIXED_S_MAX = 10.0  # nor is one that has a replay to serve
 CREATE_COUNT = 5  # consumers of each kind; their median is the figure
 WAITING_BATCH = 10_000
 DUPLICATES_NS = 600_000_000_000
@@ -265,7 +266,7 @@ def many_consumers(server: Server, scale: Scale) -> Result:
     """1,000 pull consumers with a subject each: to make, to have, and to serve all at once."""
     result = Result()
     count = scale.count(1000, CROWD_QUICK_PART)
-    published = scale.count(200_000, CROWD_QUICK_PART) // count * count
+    published = scale.count(20_000, CROWD_QUICK_PART) // count * count
     with StreamApi(server) as api, publisher(server, 128, count) as load:
         create_stream(api)
         load.publish(count, window=WINDOW)
@@ -281,7 +282,7 @@ def many_consumers(server: Server, scale: Scale) -> Result:
             load.publish(published, window=WINDOW)
         with reader(server, 128, count) as receiver:
             receiver.expect(by_subject=True)
-            body = f'{{"batch":{WAITING_BATCH},"expires":120000000000}}'
+            body = f'{{"batch":{WAITING_BATCH},"expires":600000000000}}'
             for k in range(count):
                 subject = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.C{k} _INBOX.reader.{k}"
                 receiver.send(f"PUB {subject} {len(body)}\r\n{body}\r\n".encode())
@@ -410,7 +411,7 @@ def mixed(server: Server, scale: Scale) -> Result:
             replay.started.wait()
             with Meter(server.session) as meter:
                 before = replay.received
-                load.publish(published, window=1)
+                done = load.publish(published, window=1, time_limit_s=MIXED_S_MAX)
                 replayed = replay.received - before
         finally:
             replay.stop()
@@ -418,7 +419,7 @@ def mixed(server: Server, scale: Scale) -> Result:
         create_stream(api, "CHECK", subjects=["check.>"])  # the server still answers
     if replay.failure is not None:
         raise replay.failure
-    throughput(result, meter, published, server.session)
+    throughput(result, meter, done, server.session)
     result.figures = {
         "p50_us": percentile(latencies_ns, 0.50) / 1000,
         "p99_us": percentile(latencies_ns, 0.99) / 1000,
