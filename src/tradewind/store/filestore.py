@@ -363,6 +363,8 @@ class FileStore(MessageStore):
         try:
             if self.last is not None:
                 self._write(self.last)
+                # A removal by a limit may be what was refused; nothing is too old at time 0.
+                self.apply_limits(0)
         except StoreError:
             self.failure = failure
             return False

@@ -624,9 +624,14 @@ cdef class MessageCore:
         self.append_own_mark(kind, value)
 
     cdef int advance_first(self) except -1:
-        """Drop blocks without live messages and find the new first sequence."""
+        """Find the new first sequence and drop blocks without live messages."""
         cdef Block block
-        cdef Py_ssize_t index = 0
+        # First, for it must be right also if a block cannot be made.
+        self.first_seq = self.last_seq + 1
+        for block in self.blocks:
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                break
         if self.last is not None and self.last.live_msgs == 0 \
                 and self.last.size >= max(self.block_bytes_max // 2, <uint64_t>(8 * RECORD_MIN)):
             # A last block full of dead records would be kept for ever; its successor remembers the
@@ -635,13 +640,6 @@ cdef class MessageCore:
             return 0
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
             self.drop(<Block>self.blocks[0])
-        while index < len(self.blocks):
-            block = <Block>self.blocks[index]
-            if block.live_msgs:
-                self.first_seq = block.first_seq
-                return 0
-            index += 1
-        self.first_seq = self.last_seq + 1
         return 0
 
     cdef int say_last(self) except -1:
