@@ -30,6 +30,7 @@ from tradewind.stream.stream import Stream
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
+    from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
 
 INTEREST_KEPT_MAX: Final = 8192
@@ -86,6 +87,7 @@ class HostedStream:
         self.engine.hosts[self.stream.ingest] = self
         store = self.stream.store
         if isinstance(store, FileStore):
+            store.on_damage = self._damaged
             self.engine.syncer.attach(
                 store,
                 on_synced=self._synced,
@@ -100,6 +102,11 @@ class HostedStream:
         self.recount()
         self.stream.activate()
         self.engine.timers.set(self, self.next_deadline_ns)
+
+    def _damaged(self, report: RecoveryReport) -> None:
+        """The store has found damage while it was read, and has repaired itself."""
+        for line in report.lines():
+            self.engine.log.error(f"JetStream account {self.home.name!r}, {line}")
 
     def _sync_mode(self) -> SyncMode:
         if self.config.persist_mode is PersistMode.ASYNC:

@@ -112,6 +112,8 @@ def _log_damage(engine: JetStream, label: str, report: RecoveryReport) -> None:
         shown = ", ".join(map(str, report.lost[:LOST_NAMED_MAX]))
         more = "" if len(report.lost) <= LOST_NAMED_MAX else ", ..."
         engine.log.error(f"  Stream {label}: lost messages {shown}{more}")
+    for note in report.notes:
+        engine.log.warn(f"  Stream {label}: {note}")
 
 
 def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFolder) -> None:

@@ -199,7 +199,10 @@ class Recovery:
 
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
         found: list[tuple[Block, BlockReport]] = []
-        last_seq, done = 0, 0
+        last_seq, done, all_bytes = 0, 0, self.report.bytes
+        if self._progress is not None:
+            paths = (f"{self._messages}/{block_file_name(number)}" for number in numbers)
+            all_bytes += sum(store.files.file(path).size for path in paths)
         for number in numbers:
             path = f"{self._messages}/{block_file_name(number)}"
             block = Block(self._name, number, store.files.file(path))
@@ -211,7 +214,7 @@ class Recovery:
             self.report.bytes += block.size
             self.report.records += report.records
             if self._progress is not None and done >= PROGRESS_BYTES:
-                self._progress(self.report.bytes, 0)
+                self._progress(self.report.bytes, all_bytes)
                 done = 0
             if block.size == 0 and number != numbers[-1]:
                 block.close()
