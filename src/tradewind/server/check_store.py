@@ -139,7 +139,15 @@ class StreamCheck:
         if self._folder.is_unfinished():
             self.result.notes.append("the creation of this stream was cut off; it holds no data")
             return
-        self._folder.read_meta()
+        try:
+            self._folder.read_meta()
+        except MissingFile as error:
+            self.result.damaged(
+                error.path,
+                "the file is missing, so nobody knows the stream's configuration; its messages are"
+                " untouched: put the file and meta.sum back from a backup",
+            )
+            return
         last_seq = self._check_blocks()
         self._check_index(last_seq)
         self._check_side_files()
@@ -187,9 +195,10 @@ class StreamCheck:
                     f"{path}: byte {entry.offset}: {entry.size} bytes of a write that was cut off"
                 )
                 continue
-            text = f"{entry.size} bytes are no records"
-            if entry.last_lost >= entry.first_lost:
-                text += f"; sequences {entry.first_lost} to {entry.last_lost} were there"
+            text = f"{entry.size} bytes are no records" if entry.size else "the file was cut"
+            if entry.missing:
+                text += f", {entry.missing} bytes are missing"
+            text += _sequences_text(entry.first_lost, entry.last_lost)
             self.result.damaged(
                 path,
                 text,
@@ -234,8 +243,15 @@ class StreamCheck:
             return
         if missing:
             # Nothing was written since, so nothing but a loss can explain it.
-            for number in missing:
-                self.result.damaged(f"{self._messages}/{number}.blk", "this block is missing")
+            for block in index.blocks:
+                if block.number in missing:
+                    first, last = block.first_seq, block.last_seq
+                    self.result.damaged(
+                        f"{self._messages}/{block.number}.blk",
+                        "this block is missing" + _sequences_text(first, last),
+                        first_lost=first,
+                        last_lost=last,
+                    )
             return
         if self.result.damage:
             self.result.notes.append("index.db was not compared with the damaged blocks")
@@ -276,6 +292,13 @@ class StreamCheck:
             self.result.damaged(folder.path, folder.reason)
 
 
+def _sequences_text(first: int, last: int) -> str:
+    if last < first:
+        return ""
+    which = f"sequence {first} was" if first == last else f"sequences {first} to {last} were"
+    return f"; {which} there"
+
+
 def close_blocks(store: FileStore) -> None:
     """Let go of the mappings; nothing is written."""
     for block in store.blocks:
@@ -290,7 +313,8 @@ def show(progress: Progress, result: StreamResult) -> None:
         f" {result.bytes} bytes in {blocks}, {result.consumers} consumers"
     )
     for finding in result.damage:
-        progress.line(f"    damage: {finding.path}: byte {finding.offset}: {finding.text}")
+        place = f"byte {finding.offset}: " if finding.offset or finding.size else ""
+        progress.line(f"    damage: {finding.path}: {place}{finding.text}")
     for note in result.notes:
         progress.line(f"    note: {note}")
 

@@ -206,7 +206,10 @@ def check_meta_sum(data: bytes, stored_sum: bytes, key_text: str, path: str = ME
     wanted = meta_sum(data, key_text)
     if stored_sum != wanted:
         raise CorruptRecord(
-            path, 0, f"its hash is {wanted.decode()}, meta.sum says {stored_sum[:32]!r}"
+            path,
+            0,
+            f"its hash is {wanted.decode()}, meta.sum says"
+            f" {stored_sum[:32].decode(errors='backslashreplace')!r}",
         )
 
 
