@@ -85,6 +85,8 @@ def check_consumer_request(call: Call, request: ConsumerCreateRequest) -> Consum
             raise errors.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH()
     if len(name.encode()) > NAME_BYTES_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG(max=NAME_BYTES_MAX)
+    if config.num_replicas > 1:
+        raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     return msgspec.structs.replace(config, name=name)
 
 

@@ -186,8 +186,7 @@ class Consumer(Delivery):
         """Send what there is; true if another turn is wanted at once."""
         if self.closed:
             return False
-        if self.has_gone:
-            self._take_removals()
+        self.take_removals()
         if self.requests:
             for reply, header, payload in self.take_requests():
                 self._take_request(reply, header, payload)
@@ -262,13 +261,16 @@ class Consumer(Delivery):
 
     # ------------------------------------------------------------------ removals
 
-    def _take_removals(self) -> None:
+    def take_removals(self) -> None:
         """What left the stream is not pending any more."""
+        if not self.has_gone:
+            return
         gone, purged = self.take_gone()
         for seq in gone:
             forgotten = self.acks.forget(seq)
             if forgotten is not None and not purged:
                 consumer_seq, deliveries = forgotten
+                self.acted()
                 self._advise(
                     "terminated",
                     consumer_seq=consumer_seq,
@@ -279,6 +281,15 @@ class Consumer(Delivery):
         if purged:
             self.cursor.raise_to(self.context.store.first_seq)
             self.acks.purge(self.context.store.first_seq, self.cursor.next_seq)
+        self.touch(delivered=False)
+
+    def purged(self, first_seq: int) -> None:
+        """What it wanted below `first_seq` was purged, and perhaps more: nobody is told."""
+        gone, _ = self.take_gone()
+        for seq in gone:
+            self.acks.forget(seq)
+        self.cursor.raise_to(first_seq)
+        self.acks.purge(first_seq, self.cursor.next_seq)
         self.touch(delivered=False)
 
     def needs(self, seq: int, subject: bytes) -> bool:
@@ -481,6 +492,7 @@ class Consumer(Delivery):
         seq = max(seq or self.acks.floor_stream + 1, 1)
         self.acks.reset(seq)
         self.cursor.seek(seq)
+        self.never_acted()
         self.touch(delivered=False)
         self.turn.add_woken(self)
         return seq

@@ -672,6 +672,14 @@ cdef class Delivery(Participant):
         self.advisories = []
         return taken
 
+    def acted(self):
+        """An ack of the server itself, for a message that is gone, counts as one of the client."""
+        self.last_acked_ns = self.turn.now_ns
+
+    def never_acted(self):
+        """Forget when a message was last delivered and acknowledged."""
+        self.last_delivered_ns = self.last_acked_ns = 0
+
     def take_gone(self):
         """(sequences that left the stream while they were needed, whether they were purged)."""
         taken = self.follower.gone, bool(self.follower.purged)

@@ -19,7 +19,7 @@ from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.stream_types import StorageType
-from tradewind.api.times import format_time
+from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.errors import StoreError
@@ -145,9 +145,8 @@ def change_consumer(
 
 
 def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> Steps[None]:
-    """Deliver nothing until then; a time that is past resumes."""
-    is_past = until_ns <= consumer.turn.now_ns
-    until = None if is_past else format_time(until_ns)
+    """Deliver nothing until then; a time that is past resumes, and is remembered as well."""
+    until = None if until_ns == ZERO_TIME_NS else format_time(until_ns)
     config = msgspec.structs.replace(consumer.config, pause_until=until)
     metadata = stored_metadata(config.metadata, consumer_level(config))
     yield from change_consumer(hosted, consumer, msgspec.structs.replace(config, metadata=metadata))

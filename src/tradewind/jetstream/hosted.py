@@ -25,7 +25,9 @@ from tradewind.options import MIB
 from tradewind.store.consumer_states import ConsumerFiles
 from tradewind.store.filestore import FileStore
 from tradewind.store.syncer import SyncMode, SyncTarget
+from tradewind.stream.reading import to_text
 from tradewind.stream.stream import Stream
+from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
@@ -319,6 +321,22 @@ class HostedStream:
                 self._interest.clear()
             self._interest[subject] = known
         return known
+
+    def before_purge(self) -> None:
+        """What consumers have noted of removals until now was not purged."""
+        for consumer in self.consumers.values():
+            consumer.take_removals()
+
+    def after_purge(self, pattern: bytes, first_left: int) -> None:
+        """Consumers pass over what was purged without a word."""
+        store = self.stream.store
+        purged = to_text(pattern)
+        for consumer in self.consumers.values():
+            filters = [to_text(own) for own in filters_of(consumer.config)]
+            if not pattern or (filters and all(is_subset(own, purged) for own in filters)):
+                consumer.purged(first_left)
+            elif not filters or any(is_subset(purged, own) for own in filters):
+                consumer.purged(store.first_seq)
 
     def save_consumer(self, consumer: Consumer) -> None:
         """Its state has changed and is to be on disk soon."""

@@ -101,6 +101,10 @@ cdef class MessageStore(MessageCore):
             raise NotFoundError(f"stream {self.name!r} has no matching message from {seq} on")
         return self.get(found)
 
+    def next_sequence(self, uint64_t seq, patterns):
+        """The sequence of the first message at or behind `seq` that passes; 0 if there is none."""
+        return self.next_matching(seq, self.filter(patterns))
+
     def last_message(self, bytes subject not None, uint64_t up_to=0):
         """The newest message (at or below `up_to`) whose subject matches a literal or a pattern."""
         cdef uint64_t best = self._last_matching(subject, up_to or self.last_seq)

@@ -28,6 +28,7 @@ from tradewind.api.responses import API_LEVEL
 from tradewind.api.times import format_time
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.store.filestore import FileStore
 from tradewind.stream import reading
 from tradewind.stream.headers import add_fields, find_field
 
@@ -300,12 +301,14 @@ class DirectGet:
         up_to = request.up_to_seq or visible
         if request.up_to_time is not None:
             up_to = min(store.sequence_at(reading.time_of(request.up_to_time)) - 1, visible)
-        if not store.first_seq <= up_to <= visible or not store.msgs:
+        # As in the official server, only streams in memory take a sequence that is still to come.
+        has_reached = up_to <= visible or not isinstance(store, FileStore)
+        if not store.msgs or up_to < store.first_seq or not has_reached:
             yield status(NO_RESULTS)
             return
         patterns = [reading.to_bytes(subject) for subject in request.multi_last]
         patterns = [pattern for pattern in patterns if reading.can_match(pattern)]
-        found = store.last_sequences(patterns, up_to) if patterns else []
+        found = store.last_sequences(patterns, min(up_to, visible)) if patterns else []
         if len(found) > RESULTS_MAX:
             yield status(TOO_MANY_RESULTS)
             return

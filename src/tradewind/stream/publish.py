@@ -174,10 +174,10 @@ class Judge:
         """The limits, which are looked at last."""
         if (error := self.resources(self._counted_size(message))) is not None:
             raise error
-        if message.fields.get(headers.TTL) and not accept.ttl_ns:
-            raise errors.MESSAGE_TTL_INVALID()
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
             return Accept(accept.message_id, skip=True)
+        if message.fields.get(headers.TTL) and not accept.ttl_ns:
+            raise errors.MESSAGE_TTL_INVALID()
         if self.config.discard is DiscardPolicy.NEW:
             per_subject = self.config.discard_new_per_subject and not accept.rollup
             try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tradewind.store.subject_index import SubjectFilter
 
 SUBJECTS_PAGE: Final = 100_000
+COUNT_MAX: Final = 0xFFFFFFFF
 DELETED_LISTED_MAX: Final = 1_000_000
 
 
@@ -52,7 +53,7 @@ def stream_state(
     if request.subjects_filter:
         pattern = to_bytes(request.subjects_filter)
         if can_match(pattern):
-            subjects = store.subjects(pattern, max(request.offset, 0), SUBJECTS_PAGE)
+            subjects = _subjects_page(store, pattern, max(request.offset, 0))
     lost = state.lost
     return StreamState(
         messages=state.msgs,
@@ -68,6 +69,14 @@ def stream_state(
         lost=LostMessages(msgs=list(lost.sequences), bytes=lost.bytes) if lost else None,
         consumer_count=consumer_count,
     )
+
+
+def _subjects_page(store: MessageStore, pattern: bytes, offset: int) -> dict[bytes, int]:
+    """Matching subjects with their messages; in order as soon as it takes more than one page."""
+    subjects = store.subjects(pattern, 0, COUNT_MAX)
+    if not offset and len(subjects) <= SUBJECTS_PAGE:
+        return subjects
+    return {name: subjects[name] for name in sorted(subjects)[offset : offset + SUBJECTS_PAGE]}
 
 
 def subject_count(store: MessageStore, pattern: str) -> int:
@@ -127,8 +136,8 @@ def find_message(store: MessageStore, request: MsgGetRequest, visible: int) -> S
     return message_at(store, request.seq, visible)
 
 
-def get_message(store: MessageStore, request: MsgGetRequest, visible: int) -> MessageDocument:
-    """STREAM.MSG.GET."""
+def check_get(request: MsgGetRequest) -> None:
+    """ApiError unless a request names one message in one way."""
     names_none = (
         not request.seq
         and not request.last_by_subj
@@ -137,6 +146,11 @@ def get_message(store: MessageStore, request: MsgGetRequest, visible: int) -> Me
     )
     if names_none or request.batch or request.max_bytes or has_conflict(request):
         raise errors.BAD_REQUEST()
+
+
+def get_message(store: MessageStore, request: MsgGetRequest, visible: int) -> MessageDocument:
+    """STREAM.MSG.GET."""
+    check_get(request)
     try:
         message = find_message(store, request, visible)
     except NotFoundError:

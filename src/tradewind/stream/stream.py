@@ -62,10 +62,16 @@ IDS_LATE_NS = 1_000_000_000
 
 
 class Interest(Protocol):
-    """Who would get a message; given by the engine to streams with interest retention."""
+    """Who gets the messages; given by the engine."""
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether some consumer wants messages of this subject."""
+
+    def before_purge(self) -> None:
+        """Messages are about to be purged."""
+
+    def after_purge(self, pattern: bytes, first_left: int) -> None:
+        """Messages that match were purged, all if it is empty; this is the first that was not."""
 
 
 def _no_limit(_size_bytes: int) -> errors.ApiError | None:
@@ -315,13 +321,22 @@ class Stream:
         seq = self.ingest.append(
             message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
         )
-        if verdict.rollup == ROLLUP_ALL:
-            self.store.compact(seq)
-        elif verdict.rollup:
-            self.store.purge(message.subject, keep=1)
+        if verdict.rollup:
+            self._roll_up(b"" if verdict.rollup == ROLLUP_ALL else message.subject, seq)
         if self._republish is not None:
             self._publish_again(message, seq, previous.last_seq if previous else 0)
         self.ingest.acknowledge(reply, seq)
+
+    def _roll_up(self, subject: bytes, seq: int) -> None:
+        """The message replaces all older ones, of its subject or (empty) of the stream."""
+        if self.interest is not None:
+            self.interest.before_purge()
+        if subject:
+            self.store.purge(subject, keep=1)
+        else:
+            self.store.compact(seq)
+        if self.interest is not None:
+            self.interest.after_purge(subject, seq)
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
         """A copy for whoever listens to the stream without a consumer."""
@@ -411,14 +426,27 @@ class Stream:
             raise errors.BAD_REQUEST()
         if pattern and not reading.can_match(reading.to_bytes(pattern)):
             return
+        chosen = reading.to_bytes(pattern)
+        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=PURGED_PER_STEP)
         try:
-            for purged in self.store.purge_steps(
-                reading.to_bytes(pattern), below=seq, keep=keep, step=PURGED_PER_STEP
-            ):
-                self.turn.add_dirty(self.ingest)
+            while (purged := self._purge_step(steps, chosen)) is not None:
                 yield purged
         except StoreError as error:
             raise errors.STREAM_PURGE_FAILED(err=str(error)) from None
+
+    def _purge_step(self, steps: Iterator[int], pattern: bytes) -> int | None:
+        """Purge some more and tell the consumers; None at the end."""
+        if self.interest is not None:
+            self.interest.before_purge()
+        purged = next(steps, None)
+        if purged is not None:
+            self.turn.add_dirty(self.ingest)
+        if self.interest is not None:
+            first_left = self.store.first_seq
+            if pattern:
+                first_left = self.store.next_sequence(0, (pattern,)) or self.store.last_seq + 1
+            self.interest.after_purge(pattern, first_left)
+        return purged
 
     # ---------------------------------------------------------------- turns
 

@@ -266,6 +266,12 @@ class _Interest:
     def has_interest(self, subject: bytes) -> bool:
         return subject == b"s.wanted"
 
+    def before_purge(self) -> None:
+        raise AssertionError("nothing is purged")
+
+    def after_purge(self, pattern: bytes, first_left: int) -> None:
+        raise AssertionError((pattern, first_left))
+
 
 def test_interest_retention_numbers_what_nobody_wants() -> None:
     kit = StreamKit()

@@ -182,7 +182,10 @@ def test_direct_get_reply_is_the_message_with_its_origin() -> None:
         ({"multi_last": ["s.*"], "seq": 6}, ["6:0:0:-:m6", "204 EOB -:0:6:6:"]),
         ({"multi_last": ["s.*"], "seq": 7}, ["204 EOB -:0:0:6:"]),
         ({"multi_last": ["s.*"], "up_to_seq": 2}, ["1:0:0:-:m1", "204 EOB -:0:1:2:"]),
-        ({"multi_last": ["s.*"], "up_to_seq": 7}, ["404 No Results -:-:-:-:"]),
+        (
+            {"multi_last": ["s.*"], "up_to_seq": 7},
+            ["4:2:0:-:m4", "5:1:4:-:m5", "6:0:5:-:m6", "204 EOB -:0:6:7:"],
+        ),
         ({"multi_last": ["zz"]}, ["404 No Results -:-:-:-:"]),
         ({"multi_last": ["s..1"]}, ["404 No Results -:-:-:-:"]),
         (

@@ -9,11 +9,13 @@ from tradewind.api import errors
 from tradewind.api.request_types import MsgDeleteRequest, MsgGetRequest
 from tradewind.api.responses import MsgDeleteResponse, MsgGetResponse
 from tradewind.jetstream.requests import Durable, Request
+from tradewind.stream.reading import check_get
 
 
 def get(request: Request) -> MsgGetResponse:
     """STREAM.MSG.GET."""
     content: MsgGetRequest = request.content
+    check_get(content)
     return MsgGetResponse(message=request.hosted().stream.get(content))
 
 

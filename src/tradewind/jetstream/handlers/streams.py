@@ -110,10 +110,12 @@ def info(request: Request) -> StreamInfoResponse:
     total = 0
     if content.subjects_filter:
         total = hosted.stream.subject_count(content.subjects_filter)
-    offset = min(max(content.offset, 0), total)
     found = stream_info(request.engine, hosted, cluster=True, content=content)
     return StreamInfoResponse(
-        **fields_of(found), total=total, offset=offset, limit=SUBJECTS_PAGE if total else 0
+        **fields_of(found),
+        total=total,
+        offset=max(content.offset, 0) if total else 0,
+        limit=SUBJECTS_PAGE if total else 0,
     )
 
 
@@ -137,9 +139,9 @@ def restore(_request: Request) -> StreamRestoreResponse:
 def purge(request: Request) -> Steps[Durable]:
     """STREAM.PURGE."""
     content: StreamPurgeRequest = request.content
-    hosted = request.hosted()
     if content.seq and content.keep:
         raise errors.BAD_REQUEST()
+    hosted = request.hosted()
     total = 0
     for purged in hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep):
         total += purged

@@ -1,0 +1,244 @@
+"""Plays a script of requests on a server, and writes down what came of each in a comparable form.
+
+A script is a list of steps. The same script is played on both servers; what differs by nature
+(times, generated names, versions) is replaced by a word. Never decides what is right.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness import REPLY_SECONDS, RawClient, ServerProcess
+
+QUIET_SECONDS = 0.6
+SETTLE_SECONDS = 2
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_ACK_TIME = re.compile(r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+\.)\d+")
+_VOLATILE = frozenset(
+    {"ts", "created", "first_ts", "last_ts", "last_active", "time", "pause_remaining", "cluster"}
+)
+_ODD_IF_EMPTY = frozenset({"first_seq", "num_deleted", "deleted", "last_ts"})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do.
+
+    `kind` is api (a request below $JS.API), publish, pull (wait for the messages of a request that
+    does not wait), push (listen to the deliver subject until nothing is left), ack.
+    """
+
+    kind: str
+    subject: str = ""
+    body: Any = None
+    header: bytes = b""
+    number: int = 0
+    is_read: bool = False
+
+
+@dataclass
+class Player:
+    """One connection to one server."""
+
+    server: ServerProcess
+    raw: RawClient = field(init=False)
+    acks: list[str] = field(default_factory=list)
+    _requests: int = 0
+
+    def __post_init__(self) -> None:
+        self.raw = RawClient(self.server.port).connect(no_responders=True)
+        self.raw.send("SUB answer.* 1\r\n")
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def play(self, step: Step) -> Any:
+        """What came of it."""
+        return getattr(self, f"_{step.kind}")(step)
+
+    # ---------------------------------------------------------------- kinds of steps
+
+    def _api(self, step: Step) -> Any:
+        answer = self.request(step.subject, step.body)
+        if step.subject.startswith("STREAM.UPDATE.") and "error" not in answer:
+            # What a change removes may still be counted here; the next question shows that it went.
+            del answer["state"]
+        return _comparable(answer)
+
+    def _publish(self, step: Step) -> Any:
+        self._send(step.subject, step.body, step.header)
+        message = self._read_soon()
+        if message is None:  # a stream that does not acknowledge
+            return None
+        return [_lines(message[2]), _document(message[3])]
+
+    def _reset(self, step: Step) -> Any:
+        """A request that nobody answers if there is no such consumer."""
+        self._send(f"$JS.API.{step.subject}", _encoded(step.body))
+        message = self._read_soon()
+        if message is None or message[2]:
+            return message
+        return _comparable(_document(message[3]))
+
+    def _direct(self, step: Step) -> Any:
+        """A direct get: messages up to a status, or one message."""
+        self._send(f"$JS.API.{step.subject}", _encoded(step.body))
+        found = []
+        while True:
+            _, _, header, payload = self._read()
+            lines = _lines(header)
+            found.append([lines, payload.decode()])
+            is_one_of_many = any(line.startswith("Nats-Num-Pending: ") for line in lines)
+            if not is_one_of_many or lines[0] != "NATS/1.0":
+                return found
+
+    def _pull(self, step: Step) -> Any:
+        self._send(f"$JS.API.CONSUMER.MSG.NEXT.{step.subject}", _encoded(step.body))
+        found = []
+        for _ in range(step.number):
+            message = self._read_soon()
+            if message is None:
+                found.append("nothing")
+                break
+            found.append(self._delivered(message))
+            if message[2].startswith(b"NATS/1.0 "):
+                break
+        return found
+
+    def _push(self, step: Step) -> Any:
+        """All that is sent to the deliver subject of a consumer while somebody listens."""
+        call = f"CONSUMER.INFO.{step.subject}"
+        before = self.request(call)
+        if "error" in before or "deliver_subject" not in before["config"]:
+            return "no push consumer"
+        config = before["config"]
+        queue = config.get("deliver_group", "")
+        self.raw.send(f"SUB {config['deliver_subject']} {queue} 2\r\n".replace("  ", " "))
+        found = []
+        while (message := self._read_soon()) is not None:
+            if not message[2].startswith(b"NATS/1.0 100"):
+                found.append(self._delivered(message))
+        self.raw.send("UNSUB 2\r\n")
+        return found
+
+    def _ack(self, step: Step) -> Any:
+        if not self.acks:
+            return "nothing to acknowledge"
+        self._send(self.acks[step.number % len(self.acks)], step.body)
+        message = self._read_soon()
+        return None if message is None else self._delivered(message)
+
+    # ---------------------------------------------------------------- requests
+
+    def request(self, subject: str, body: Any = None) -> Any:
+        """The answer of the API as a document."""
+        self._send(f"$JS.API.{subject}", _encoded(body))
+        return _document(self._read()[3])
+
+    def _send(self, subject: str, payload: bytes, header: bytes = b"") -> None:
+        self._requests += 1
+        head = f"{subject} answer.{self._requests}".encode()
+        if header:
+            block = b"NATS/1.0\r\n%s\r\n\r\n" % header
+            sizes = b"%d %d" % (len(block), len(block) + len(payload))
+            self.raw.send(b"HPUB %s %s\r\n%s%s\r\n" % (head, sizes, block, payload))
+        else:
+            self.raw.send(b"PUB %s %d\r\n%s\r\n" % (head, len(payload), payload))
+
+    def _delivered(self, message: tuple[str, str, bytes, bytes]) -> Any:
+        subject, reply, header, payload = message
+        if reply.startswith("$JS.ACK."):
+            self.acks.append(reply)
+            tokens = reply.split(".")
+            reply = ".".join([*tokens[:7], "T", *tokens[8:]])
+        is_answer = subject.startswith("answer.")
+        return ["answer" if is_answer else subject, reply, _lines(header), payload.decode()]
+
+    def _read_soon(self) -> tuple[str, str, bytes, bytes] | None:
+        """The next message if one comes at once."""
+        self.raw.socket.settimeout(QUIET_SECONDS)
+        try:
+            return self._read()
+        except TimeoutError:
+            return None
+        finally:
+            self.raw.socket.settimeout(REPLY_SECONDS)
+
+    def _read(self) -> tuple[str, str, bytes, bytes]:
+        """(subject, reply, header, payload) of the next message; late answers are passed over."""
+        while True:
+            message = self._read_message()
+            if not message[0].startswith("answer.") or message[0] == f"answer.{self._requests}":
+                return message
+
+    def _read_message(self) -> tuple[str, str, bytes, bytes]:
+        while True:
+            words = self.raw.read_line().decode().split(" ")
+            if words[0] == "PING":
+                self.raw.send("PONG\r\n")
+            elif words[0] in ("MSG", "HMSG"):
+                break
+            else:
+                assert words[0] == "INFO", words
+        has_header = words[0] == "HMSG"
+        sizes = [int(word) for word in words[-2 if has_header else -1 :]]
+        body = self.raw.read_exact(sizes[-1] + 2)[:-2]
+        names = [word for word in words[1 : -len(sizes)] if word]
+        reply = names[2] if len(names) == 3 else ""
+        cut = sizes[0] if has_header else 0
+        return names[0], reply, body[:cut], body[cut:]
+
+
+def play_both(players: list[Player], step: Step) -> list[Any]:
+    """What the step gives on each server; a question is asked again while the answers differ.
+
+    The official server does some of its work after it has answered.
+    """
+    answers = [player.play(step) for player in players]
+    end = time.monotonic() + SETTLE_SECONDS
+    while step.is_read and answers[0] != answers[1] and time.monotonic() < end:
+        time.sleep(0.02)
+        answers = [player.play(step) for player in players]
+    return answers
+
+
+def _encoded(body: Any) -> bytes:
+    if body is None:
+        return b""
+    return body if isinstance(body, bytes) else json.dumps(body).encode()
+
+
+def _document(payload: bytes) -> Any:
+    return json.loads(payload) if payload else None
+
+
+def _lines(header: bytes) -> list[str]:
+    text = _ACK_TIME.sub(r"\1TIME", _TIME.sub("TIME", header.decode()))
+    return [line for line in text.split("\r\n") if line]
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.get("messages") == 0 and "last_ts" in value:
+            # The official server counts a purge of a stream that was never used in its own ways,
+            # and says when a message was last skipped.
+            value = {key: value[key] for key in value if key not in _ODD_IF_EMPTY}
+        return {
+            key: _shape(member) if key in _VOLATILE else _comparable(member)
+            for key, member in value.items()
+            if key != "_nats.ver"
+        }
+    if isinstance(value, list):
+        return [_comparable(member) for member in value]
+    return value
+
+
+def _shape(value: Any) -> str:
+    """What is kept of a value that differs by nature: whether it is there, and set."""
+    if isinstance(value, str):
+        return "no time" if value.startswith("0001-") else "time"
+    return type(value).__name__
