@@ -137,7 +137,10 @@ class Player:
     def request(self, subject: str, body: Any = None) -> Any:
         """The answer of the API as a document."""
         self._send(f"$JS.API.{subject}", _encoded(body))
-        return _document(self._read()[3])
+        # A pull request may still wait, and get its message now.
+        while (message := self._read())[0] != f"answer.{self._requests}":
+            pass
+        return _document(message[3])
 
     def _send(self, subject: str, payload: bytes, header: bytes = b"") -> None:
         self._requests += 1

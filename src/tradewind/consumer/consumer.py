@@ -285,11 +285,14 @@ class Consumer(Delivery):
 
     def purged(self, first_seq: int) -> None:
         """What it wanted below `first_seq` was purged, and perhaps more: nobody is told."""
+        pending = self.acks.count
         gone, _ = self.take_gone()
         for seq in gone:
             self.acks.forget(seq)
         self.cursor.raise_to(first_seq)
         self.acks.purge(first_seq, self.cursor.next_seq)
+        if self.acks.count < pending:
+            self.acted()
         self.touch(delivered=False)
 
     def needs(self, seq: int, subject: bytes) -> bool:
