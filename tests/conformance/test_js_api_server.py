@@ -95,6 +95,15 @@ def test_info_line_says_that_there_is_jetstream(engine: ServerProcess) -> None:
         assert client.raw.info["api_lvl"] == 5
 
 
+@pytest.mark.parametrize(
+    "subject", ["x", "x.y", "STREAM", "CONSUMER.x", "CONSUMER.MSG.x", "DIRECT.x", "INFO.x"]
+)
+def test_request_that_no_endpoint_knows_is_not_answered(js: ApiClient, subject: str) -> None:
+    js.raw.send(f"PUB $JS.API.{subject} answers 0\r\n\r\n")
+    # Whatever comes back first belongs to the request that follows.
+    assert js.request("STREAM.NAMES")["type"].endswith("stream_names_response")
+
+
 @pytest.mark.parametrize("subject", ["CONSUMER.MSG.NEXT.NO.NONE", "DIRECT.GET.NO"])
 def test_request_that_only_a_stream_or_consumer_answers_finds_nobody(
     js: ApiClient, subject: str

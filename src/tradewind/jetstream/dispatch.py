@@ -28,11 +28,13 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED
 from tradewind.jetstream.lanes import Lane, Steps
 from tradewind.jetstream.requests import Answer, Durable, Request
+from tradewind.jetstream.silence import listen_silently
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
 
+REQUESTS_WAITING_MAX: Final = 10_000
 LEVEL_HEADER: Final = b"nats-required-api-level"
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 # What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT.
@@ -94,6 +96,7 @@ class Dispatcher:
             tokens = [
                 account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS
             ]
+            tokens.append(listen_silently(account))
             if self._engine.domain:
                 prefix = f"$JS.{self._engine.domain}.API."
                 tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
@@ -126,7 +129,8 @@ class Dispatcher:
         """The same subject without the domain, as if it had been sent there."""
         rest = message.subject.removeprefix(f"$JS.{self._engine.domain}.API.")
         if rest.startswith("DIRECT.GET."):
-            return  # streams listen for these with the domain too
+            self._check_direct(message, rest.split(".")[2])
+            return
         if rest.startswith(("$KV.", "$OBJ.", "$O.")):
             target = rest
         elif rest.startswith("CONSUMER.MSG.NEXT."):
@@ -139,13 +143,35 @@ class Dispatcher:
         if not receivers and message.reply:
             account.publish(message.reply, b"", header=NO_RESPONDERS)
 
+    def _check_direct(self, message: InternalMessage, stream: str) -> None:
+        """Streams that are read directly listen with the domain too; for others nobody does."""
+        home = self._engine.accounts.get(message.account.name)
+        hosted = home.streams.get(stream) if home is not None else None
+        if (hosted is None or not hosted.config.allow_direct) and message.reply:
+            message.account.publish(message.reply, b"", header=NO_RESPONDERS)
+
     def _answer(self, message: InternalMessage, subject: str) -> None:
         call = parse_subject(subject)
         if call is None or call.endpoint.response is None:
             return
         home = self._engine.accounts.get(message.account.name)
         lane = home.lane if home is not None else self._lane
+        if not lane.is_idle:
+            self._limit_waiting()
         lane.add(self._serve(message, call))
+
+    def _limit_waiting(self) -> None:
+        """Too many requests wait: drop them all, as nats-server does, and say so."""
+        lanes = [home.lane for home in self._engine.accounts.values()]
+        if sum(lane.waiting_count for lane in lanes) < REQUESTS_WAITING_MAX:
+            return
+        dropped = sum(lane.drop_waiting() for lane in lanes)
+        broker = self._engine.broker
+        self._engine.log.warn(f"JetStream API queue limit reached, dropped {dropped} requests")
+        if broker.system_account is not None:
+            self._engine.advisories.api_limit_reached(
+                broker.system_account, server=broker.server_name, dropped=dropped
+            )
 
     def _serve(self, message: InternalMessage, call: Call) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)

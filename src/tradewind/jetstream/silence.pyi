@@ -1,0 +1,3 @@
+from tradewind.broker.accounts import Account
+
+def listen_silently(account: Account) -> int: ...
