@@ -4,6 +4,7 @@ One blocking connection, a bounded number of requests outstanding. Never carries
 the compiled load generator does.
 """
 
+import itertools
 import json
 import socket
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,8 @@ GREETING = b'CONNECT {"verbose":false,"headers":true,"no_responders":true,"proto
 Request = tuple[str, dict[str, Any]]
 """An endpoint without its prefix, such as `STREAM.CREATE.ORDERS`, and the body of the request."""
 
+_numbers = itertools.count(1)
+
 
 class StreamApi:
     """`with StreamApi(server) as api` gives answers to requests; an error answer is a LoadError."""
@@ -27,7 +30,9 @@ class StreamApi:
     def __init__(self, server: Server) -> None:
         self._socket = socket.create_connection((server.host, server.port), TIMEOUT_S)
         self._input = b""
-        self._socket.sendall(GREETING + b"SUB _INBOX.api.* 1\r\n")
+        # Of its own: several may be open, and each would get the answers of all.
+        self._inbox = f"_INBOX.api{next(_numbers)}"
+        self._socket.sendall(GREETING + f"SUB {self._inbox}.* 1\r\n".encode())
 
     def __enter__(self) -> "StreamApi":
         return self
@@ -62,7 +67,7 @@ class StreamApi:
         parts = []
         for number, (endpoint, body) in enumerate(batch, first):
             text = json.dumps(body).encode() if body else b""
-            line = f"PUB $JS.API.{endpoint} _INBOX.api.{number} {len(text)}\r\n"
+            line = f"PUB $JS.API.{endpoint} {self._inbox}.{number} {len(text)}\r\n"
             parts.append(line.encode() + text + b"\r\n")
         self._socket.sendall(b"".join(parts))
 

@@ -159,6 +159,16 @@ def test_duplicate_that_was_not_expected_is_noticed() -> None:
         publish(broker)
 
 
+def test_each_api_connection_gets_its_own_answers_only() -> None:
+    with (
+        Server(installed("tradewind-server"), RELAXED) as server,
+        StreamApi(server) as one,
+        StreamApi(server) as other,
+    ):
+        assert "streams" in one.request("STREAM.NAMES")
+        assert "memory" in other.request("INFO")
+
+
 def test_api_error_fails_the_workload() -> None:
     from benchmarks.loadgen.link import LoadError
 
