@@ -28,15 +28,24 @@ REPLY_SECONDS = 5
 
 
 class ServerProcess:
-    """A server process whose log is collected; `port` is read from the log, so `-p -1` works."""
+    """A server process whose log is collected; `port` is read from the log, so `-p -1` works.
 
-    def __init__(self, kind: str, args: list[str], env: dict[str, str] | None = None) -> None:
+    `wrap` is a command that becomes the server by exec, in surroundings of its own.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        args: list[str],
+        env: dict[str, str] | None = None,
+        wrap: tuple[str, ...] = (),
+    ) -> None:
         self.kind = kind
         self.args = args
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
-            [COMMANDS[kind], *args],
+            [*wrap, COMMANDS[kind], *args],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -14,10 +14,12 @@ from random import Random
 from typing import Any, Final
 
 from harness import RawClient
+from tradewind.store.layout import record_bytes
 
 SECOND: Final = 1_000_000_000
-# Blocks of 32000 bytes: some are sealed in every life.
-SMALL_BLOCKS: Final = {"max_bytes": 127_900 * 1000}
+# Blocks of 32000 bytes and of a quarter of the limit: some are sealed in every life.
+SMALL_BLOCKS: Final = {"max_bytes": 127_900}
+BLOCKS: Final = {"max_bytes": 600_000}
 KEYS: Final = 7
 NUMBER_DIGITS: Final = 8
 Content = tuple[str, bytes, bytes]
@@ -112,11 +114,11 @@ class Plan:
 
 
 PLANS: Final = (
-    Plan("PLAIN", dict(SMALL_BLOCKS)),
+    Plan("PLAIN", dict(BLOCKS)),
     Plan("SHORT", {"max_msgs": 50, **SMALL_BLOCKS}),
     Plan("LATEST", {"max_msgs_per_subject": 2, **SMALL_BLOCKS}),
     Plan("SQUEEZED", {"compression": "s2", **SMALL_BLOCKS}),
-    Plan("ONCE", dict(SMALL_BLOCKS), has_ids=True),
+    Plan("ONCE", dict(BLOCKS), has_ids=True),
     Plan("WORK", {"retention": "workqueue", **SMALL_BLOCKS}),
     Plan("FAN", {"retention": "interest", **SMALL_BLOCKS}),
 )
@@ -143,6 +145,15 @@ class Lane:
         self.known: dict[int, int] = {}
         self.last_seq = 0
         self._unanswered: deque[int] = deque()
+
+    def full_below(self, there: dict[int, int]) -> int:
+        """Messages at or below this sequence may have gone because the stream was full."""
+        room = int(self.plan.settings["max_bytes"])
+        for seq, number in sorted({**self.known, **there}.items(), reverse=True):
+            room -= record_bytes(*(len(part) for part in self.plan.content(number)))
+            if room < 0:
+                return seq
+        return 0
 
     @property
     def waiting(self) -> int:

@@ -8,6 +8,7 @@ so nothing else has to be told.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +67,16 @@ PLANS = (
     Plan("INTERVAL", SyncMode.INTERVAL),
     Plan("ASYNC", SyncMode.ASYNC),
 )
+
+
+def can_mount() -> bool:
+    """Whether a process may have a small disk of its own."""
+    if shutil.which("unshare") is None:
+        return False
+    done = subprocess.run(
+        ["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
+    )
+    return done.returncode == 0
 
 
 def message_of(name: str, seq: int, generation: int) -> tuple[bytes, bytes, bytes, int]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from store_process_kit import PLANS, Child, Cycles, Plan, Promises, problems_of
+from store_process_kit import PLANS, Child, Cycles, Plan, Promises, can_mount, problems_of
 
 CYCLES = 300 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 12
 
@@ -72,15 +70,6 @@ def test_file_size_limit_stops_a_stream_until_it_is_raised(tmp_path: Path) -> No
         follow(child, promises, ("verified", "A"))
         assert child.end() == (0, "")
     look(tmp_path, promises)
-
-
-def can_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    done = subprocess.run(
-        ["unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True
-    )
-    return done.returncode == 0
 
 
 @pytest.mark.skipif(not can_mount(), reason="no right to mount a small disk")

@@ -157,7 +157,8 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
     meta = stored.meta
     config = consumer_config_from_dict(meta.config)
     context = consumer_context(engine, hosted, meta.name)
-    created_ns = meta.created_ns or engine.turn.now_ns
+    # The official server forgets it, writing the zero time, when it opens one that is not durable.
+    created_ns = max(meta.created_ns or 0, 0) or engine.turn.now_ns
     state = stored.state if stored.state != ConsumerState() else None
     consumer = Consumer(context, meta.name, config, created_ns, state)
     hosted.add_consumer(consumer)

@@ -94,6 +94,7 @@ class FileStore(MessageStore):
         # Damage that was found while reading; each piece is reported once.
         self._evidence = DamageFolder(disk, folder.rpartition("/")[0])
         self._salvaged: list[Salvage] = []
+        # By block and offset; of a single record by the negative sequence.
         self._reported: set[tuple[int, int]] = set()
         self._is_settling = False
         self.on_damage: Callable[[RecoveryReport], None] | None = None
@@ -462,6 +463,15 @@ class FileStore(MessageStore):
         if not found.entries or not places <= self._reported:
             self._reported |= places
             self._salvaged.append(found)
+
+    def record_damaged(self, block: Block, seq: int) -> None:
+        """Found in the block that is being written: told once, repaired by the next start."""
+        if (block.number, -seq) in self._reported:
+            return
+        self._reported.add((block.number, -seq))
+        if self.on_damage is not None:
+            note = f"message {seq} in {block.path} is damaged, the next start repairs the file"
+            self.on_damage(RecoveryReport(self.name, notes=[note]))
 
     def settle_damage(self) -> RecoveryReport | None:
         """Count again, keep the evidence, repair the files, and tell; when nobody reads a block.

@@ -23,7 +23,9 @@ What limits removed stays away, although they write nothing while messages come 
 """
 
 from libc.stdlib cimport calloc, free, malloc
-from tradewind.store.records cimport RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_size, write_record
+from tradewind.store.records cimport (
+    RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record,
+)
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
@@ -63,6 +65,15 @@ cdef class StoreListener:
         return 0
 
 
+cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* record) except -1:
+    """The bytes of a file have changed since they were verified: go on with what is good in it."""
+    if block is store.last:
+        store.record_damaged(block, seq)
+        return 1
+    store.block_damaged(block)
+    return block.read(seq, record)
+
+
 cdef class MessageCore:
     """Append, find and remove; `MessageStore` adds the methods that everybody else calls."""
 
@@ -99,6 +110,10 @@ cdef class MessageCore:
     def block_damaged(self, Block block not None):
         """`block` does not hold what is known of it: `take_salvaged` what it holds, or raise."""
         raise CorruptRecord(block.path, 0, "the records are not those that were stored")
+
+    def record_damaged(self, Block block not None, uint64_t seq):
+        """A record of the last block has changed in its file; it is not given out, or raise."""
+        raise CorruptRecord(block.path, 0, f"sequence {seq} is not what was stored")
 
     def settle_damage(self):
         """Finish what `take_salvaged` began, when nobody uses anything of the store."""
@@ -421,6 +436,9 @@ cdef class MessageCore:
     cdef int read(self, uint64_t seq, Record* record) except -1:
         """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
         a block.
+
+        What lies in a file is verified every time: the system reads it again from the disk whenever
+        it likes, long after the index of the block was built.
         """
         cdef Block block
         if seq < self.first_seq or seq > self.last_seq:
@@ -429,7 +447,15 @@ cdef class MessageCore:
         if block is None:
             return 1
         self.load_index(block)
-        return block.read(seq, record)
+        try:
+            if block.read(seq, record) != 0:
+                return 1
+        except CorruptRecord:
+            return read_damaged(self, block, seq, record)
+        if block.mapped_data <= record.start < block.mapped_data + block.mapped_size \
+                and not record_is_intact(&block.key, record):
+            return read_damaged(self, block, seq, record)
+        return 0
 
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
         """The first live sequence >= seq whose subject passes; 0 if there is none."""
