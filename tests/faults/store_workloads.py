@@ -366,10 +366,13 @@ REWRITING = (
 HEADER = b"NATS/1.0\r\nKey: value\r\n\r\n"
 
 
-def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False) -> Workload:
+def random_workload(
+    seed: int, length: int = 40, *, changes_limits: bool = False, short_commits: bool = False
+) -> Workload:
     """Any operations in any order; the same seed gives the same workload.
 
-    With `changes_limits` the limits to open the store with are those of the ledger.
+    With `changes_limits` the limits to open the store with are those of the ledger. With
+    `short_commits` the store syncs by itself now and then.
     """
     random = Random(seed)
     limits = random.choice(LIMITS)
@@ -387,6 +390,7 @@ def random_workload(seed: int, length: int = 40, *, changes_limits: bool = False
         lambda _: [("begin",)],
         lambda _: [("finish",)],
         lambda _: [("finish",)],
+        *([lambda _: [("alone",)]] * 2 if short_commits else []),
         lambda _: [("reopen",)],
     ]
     if changes_limits:

@@ -69,6 +69,16 @@ def test_power_failures_around_short_commits_are_survived(seed: int) -> None:
     assert not count.failures, count.failures[:3]
 
 
+@pytest.mark.parametrize("seed", [203])
+def test_power_failures_among_short_commits_and_changes_of_the_limits_are_survived(
+    seed: int,
+) -> None:
+    """203: the last message, too large for the limits, is said to be gone as its block goes."""
+    workload = random_workload(seed, changes_limits=True, short_commits=True)
+    count = explored(workload, seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
+
+
 @pytest.mark.parametrize("seed", range(100, 112))
 def test_store_that_survived_a_power_failure_survives_the_next(seed: int) -> None:
     before = random_workload(seed)

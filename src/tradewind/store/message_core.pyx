@@ -18,6 +18,9 @@ What limits removed stays away, although they write nothing while messages come 
   therefore starts from a state that the store really had, plus messages that a limit had removed
   meanwhile. All of those are older than what was live, of their subject or of all, so the limits,
   applied once more, subjects first, take them before they could take anything that was live.
+- What a start shows is promised at once, though the limits may have removed messages just then.
+  Until the next commit that follows from the limits once more. So the floor is said in front of
+  whatever could make room: by `apply_limits`, and by `say_last` if a limit took the last message.
 - A block that goes may take the word with it: the next commit says it again, and no file is removed
   before that commit is known to be on disk.
 """
@@ -676,6 +679,10 @@ cdef class MessageCore:
             return 0
         if self.read(self.last_seq, &record) == 0:
             return 0
+        if self.limit_floor > self.said_floor:
+            # The last message may have pushed out others; without it the limits have room again.
+            self.append_own_mark(MARK_FLOOR, self.limit_floor)
+            self.said_floor = self.limit_floor
         self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
         self.said_last_seq = self.last_seq
         self.said_last_block = self.last.number

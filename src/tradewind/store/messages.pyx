@@ -317,14 +317,18 @@ cdef class MessageStore(MessageCore):
 
         Subjects first, as while running: cutting the front first would take messages that fit.
         """
-        cdef uint64_t before = self.msgs
+        cdef uint64_t before = self.msgs, trimmed
         if self.read_only:
             return 0
         if self.subject_msgs_max > 0:
             for subject, total in self.index.names_and_totals().items():
                 if total > self.subject_msgs_max:
                     self._trim_subject(subject, self.subject_msgs_max)
+        trimmed = self.msgs
         self.enforce_limits()
+        if self.keeps_tombstones and self.msgs < trimmed:
+            # Before anything else is removed: the limits may have room again then.
+            self.say_floor()
         self.expire(now_ns, expired=expired)
         return before - self.msgs
 
