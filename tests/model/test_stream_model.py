@@ -131,6 +131,12 @@ class EvenSubjects:
     def has_interest(self, subject: bytes) -> bool:
         return subject[-1] % 2 == 0
 
+    def before_purge(self) -> None:
+        """Nobody has a position to move."""
+
+    def after_purge(self, pattern: bytes, first_left: int) -> None:
+        """Nobody has a position to move."""
+
 
 def run(config: dict[str, Any], messages: list[Any], *, slow: bool) -> tuple[object, ...]:
     """Everything that can be seen of a stream after these messages."""

@@ -66,7 +66,7 @@ class Server:
         self.log = log
         self._reload_options = reload_options
         self._turn_scheduled = False
-        self._talker: object = None
+        self._talker_id = 0  # not the link itself: it may have to go
         self._talks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
@@ -306,8 +306,8 @@ class Server:
 
         Where one connection alone has been talking for a while there is no other to wait for.
         """
-        if link is not self._talker:
-            self._talker = link
+        if id(link) != self._talker_id:
+            self._talker_id = id(link)
             self._talks = 0
         elif self._talks < TALKS_ALONE_MIN:
             self._talks += 1
