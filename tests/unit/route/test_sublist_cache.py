@@ -137,11 +137,11 @@ def test_every_level_may_branch() -> None:
 
 
 def seconds_to_fill(seed: int) -> float:
-    """How long it takes to add names that were chosen to collide under the seed 0."""
+    """Processor time to add names that were chosen to collide under the seed 0."""
     tree = Sublist(seed)
-    start = time.perf_counter()
+    start = time.thread_time()
     handles = [tree.add(b"%08d%b!" % (number, ERASER)) for number in range(4000)]
-    taken = time.perf_counter() - start
+    taken = time.thread_time() - start
     for handle in handles:
         tree.discard(handle)
     return taken
