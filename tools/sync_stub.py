@@ -21,7 +21,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src/tradewind/client"
 STUB = ROOT / "src/tradewind/sync.pyi"
 # The classes that a blocking program meets, by module; add new ones here.
-CLASSES = {"connection": ["Connection"], "subscription": ["Subscription"]}
+CLASSES = {
+    "connection": ["Connection"],
+    "subscription": ["Subscription"],
+    "discovery": ["Services"],
+    "services": ["Service", "Group"],
+}
 HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""'''
 TYPES = (
     (re.compile(r"\bAsync(Iterator|Generator|Iterable)\["), r"\1["),

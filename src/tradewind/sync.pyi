@@ -1,13 +1,16 @@
 """Types of the blocking client; written by tools/sync_stub.py, never by hand."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Self, Unpack
 
 from tradewind.client.connection import HeaderInput, Payload
+from tradewind.client.discovery import ANSWERS_SECONDS, STALL_SECONDS
 from tradewind.client.login import ServerInfo
 from tradewind.client.message import Msg
 from tradewind.client.options import ConnectOptions, ConnectSettings
 from tradewind.client.publisher import _HeaderInput, _Payload
+from tradewind.client.service_types import ServiceInfo, ServicePing, ServiceStats
+from tradewind.client.services import DEFAULT_QUEUE_GROUP, Endpoint, RequestHandler, StatsHandler
 from tradewind.client.stats import Stats
 from tradewind.client.subscription import MessageHandler
 
@@ -19,6 +22,7 @@ def connect(
 ) -> Connection: ...
 
 class Connection:
+    services: Services
     def new_inbox(self) -> str: ...
     def subscribe(
         self,
@@ -125,3 +129,92 @@ class Subscription:
     def take(self) -> Msg | None: ...
     def __iter__(self) -> Self: ...
     def __next__(self) -> Msg: ...
+
+class Services:
+    prefix: str
+    def add(
+        self,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue_group: str = DEFAULT_QUEUE_GROUP,
+        stats_handler: StatsHandler | None = None,
+    ) -> Service: ...
+    def request(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: float | None = None,
+        headers: HeaderInput | None = None,
+    ) -> Msg: ...
+    def ping(
+        self,
+        name: str = "",
+        service_id: str = "",
+        *,
+        timeout: float = ANSWERS_SECONDS,
+        stall: float = STALL_SECONDS,
+    ) -> Iterator[ServicePing]: ...
+    def info(
+        self,
+        name: str = "",
+        service_id: str = "",
+        *,
+        timeout: float = ANSWERS_SECONDS,
+        stall: float = STALL_SECONDS,
+    ) -> Iterator[ServiceInfo]: ...
+    def stats(
+        self,
+        name: str = "",
+        service_id: str = "",
+        *,
+        timeout: float = ANSWERS_SECONDS,
+        stall: float = STALL_SECONDS,
+    ) -> Iterator[ServiceStats]: ...
+
+class Service:
+    id: str
+    name: str
+    version: str
+    description: str
+    metadata: dict[str, str]
+    endpoints: list[Endpoint]
+    @property
+    def is_stopped(self) -> bool: ...
+    def ping(self) -> ServicePing: ...
+    def info(self) -> ServiceInfo: ...
+    def stats(self) -> ServiceStats: ...
+    def reset(self) -> None: ...
+    def stop(self) -> None: ...
+    def wait_stopped(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...
+    prefix: str
+    queue_group: str
+    def add_group(self, name: str, *, queue_group: str | None = None) -> Group: ...
+    def add_endpoint(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str = "",
+        queue_group: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Endpoint: ...
+
+class Group:
+    prefix: str
+    queue_group: str
+    def add_group(self, name: str, *, queue_group: str | None = None) -> Group: ...
+    def add_endpoint(
+        self,
+        name: str,
+        handler: RequestHandler,
+        *,
+        subject: str = "",
+        queue_group: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Endpoint: ...

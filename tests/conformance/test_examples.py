@@ -57,6 +57,15 @@ def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
     ]
 
 
+def test_services_are_asked_found_and_counted(start: StartServer) -> None:
+    assert run(str(EXAMPLES / "services.py"), start().url) == [
+        "largest: 14",
+        "refused: 400: numbers, please",
+        "found 2 instances of version 1.0.0",
+        "2 requests, 1 error",
+    ]
+
+
 ACCOUNTS_OUTPUT = [
     "FACTORY does not see what SHOP publishes",
     'robot: nats: permissions violation for publish to "order.2"',

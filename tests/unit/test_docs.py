@@ -239,6 +239,7 @@ def test_some_blocks_run() -> None:
         "README.md",
         "docs/CLIENT.md",
         "docs/EMBEDDING.md",
+        "docs/SERVICES.md",
     }
 
 

@@ -27,7 +27,7 @@ from tradewind.client.errors import ClientError
 
 WORKERS_MAX = 16
 BATCH_MAX = 256
-_CALLBACKS = ("callback", "on_event", "on_status", "progress")
+_CALLBACKS = ("callback", "handler", "on_event", "on_status", "progress")
 
 
 class LoopThread:
@@ -151,7 +151,10 @@ class Blocking:
         return f"blocking {self._inner!r}"
 
     def _call(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        arguments = [_unwrap(value) for value in args]
+        arguments = [
+            _in_worker(value, self._thread) if inspect.isroutine(value) else _unwrap(value)
+            for value in args
+        ]
         for name, value in kwargs.items():
             kwargs[name] = _in_worker(value, self._thread) if name in _CALLBACKS else _unwrap(value)
         return _wrap(self._thread.run(_run(method, arguments, kwargs)), self._thread)

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
 from tradewind.client.contexts import load_context
+from tradewind.client.discovery import Services
 from tradewind.client.errors import (
     BadSubjectError,
     DrainingError,
@@ -57,12 +58,15 @@ async def connect(
 class Connection(Lifecycle):
     """One logical connection, through however many sockets it takes. Made by `connect`.
 
-    `replies` is its inbox, shared by all requests.
+    `replies` is its inbox, shared by all requests; `services` runs and finds services.
     """
+
+    services: Services
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
         self.replies = Replies(self, options.inbox_prefix)
+        self.services = Services(self)
 
     def new_inbox(self) -> str:
         """A subject that nobody else uses, to get replies on."""

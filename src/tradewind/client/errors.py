@@ -119,6 +119,18 @@ class SubscriptionClosedError(ClientError):
     """The subscription has ended and all its messages are read."""
 
 
+class ServiceError(ClientError):
+    """A service answers with an error; handlers raise it, and `services.request` does too.
+
+    `code` is a number as text, `description` is for people.
+    """
+
+    def __init__(self, code: int | str, description: str) -> None:
+        self.code = str(code)
+        self.description = description
+        super().__init__(f"{self.code}: {description}")
+
+
 class AlreadyAcknowledgedError(ClientError):
     """A message was acknowledged before, and can be only once."""
 
