@@ -26,8 +26,12 @@ CLASSES = {
     "subscription": ["Subscription"],
     "discovery": ["Services"],
     "services": ["Service", "Group"],
+    "jetstream": ["JetStream"],
+    "manager": ["JetStreamManager", "Streams", "Consumers"],
+    "api_requests": ["Pages"],
 }
-HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""'''
+HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""
+# ruff: noqa: A002 - the names of the asynchronous methods'''
 TYPES = (
     (re.compile(r"\bAsync(Iterator|Generator|Iterable)\["), r"\1["),
     (re.compile(r"\bAwaitable\[None\]"), "None"),
@@ -81,7 +85,10 @@ class Writer:
 
     def class_text(self, module: Module, class_name: str) -> str:
         """One class with everything that it inherits."""
-        lines = [f"class {class_name}:"]
+        generic = [ast.unparse(base) for base in module.classes[class_name].bases]
+        generic = [base for base in generic if base.startswith("Generic[")]
+        self.need_all(module, " ".join(generic))
+        lines = [f"class {class_name}({generic[0]}):" if generic else f"class {class_name}:"]
         seen: set[str] = set()
         for owner, node in family(module, class_name):
             for member in node.body:

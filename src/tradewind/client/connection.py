@@ -19,7 +19,9 @@ from tradewind.client.errors import (
     NoRespondersError,
 )
 from tradewind.client.headers import Headers, HeaderValues
+from tradewind.client.jetstream import JetStream
 from tradewind.client.lifecycle import Lifecycle
+from tradewind.client.manager import JetStreamManager
 from tradewind.client.message import Msg
 from tradewind.client.options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.replies import Replies, nuid
@@ -183,6 +185,22 @@ class Connection(Lifecycle):
                 yield reply
         finally:
             self.replies.remove(inbox)
+
+    def jetstream(
+        self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
+    ) -> JetStream:
+        """Publish into streams and read from them; see JetStream.
+
+        `domain` or `api_prefix` says where the API is, if it is not that of the own account.
+        `timeout` is that of its requests, in seconds.
+        """
+        return JetStream(self, domain=domain, api_prefix=api_prefix, timeout=timeout)
+
+    def jetstream_manager(
+        self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
+    ) -> JetStreamManager:
+        """Make, change and remove streams and consumers; see JetStreamManager."""
+        return JetStreamManager(self, domain=domain, api_prefix=api_prefix, timeout=timeout)
 
     async def drain(self, timeout: float | None = None) -> None:
         """Finish in order: no new messages, handle those that came, send what is queued, close."""

@@ -143,6 +143,30 @@ class NotJetStreamError(ClientError):
     """The message was not delivered by a consumer of a stream."""
 
 
+class JetStreamUnavailableError(ClientError):
+    """Nobody answers requests to the JetStream API: it is off, or another account has it."""
+
+
+class BadAnswerError(ClientError):
+    """The server answered in a way that this version does not understand."""
+
+
+class PublishError(ClientError):
+    """Messages of `publish_async` were not stored; `failures` has the first ones with the reason.
+
+    `count` is how many there were in all.
+    """
+
+    def __init__(self, text: str, failures: list[tuple[str, Exception]], count: int) -> None:
+        self.failures = failures
+        self.count = count
+        super().__init__(text)
+
+
+class ConsumerGoneError(ClientError):
+    """The consumer was deleted, or cannot be used in this way; nothing more will come from it."""
+
+
 _CONNECTION_LIMITS = ("maximum connections exceeded", "maximum account active connections exceeded")
 _REFUSALS = {
     "authorization violation": "check user, password, token, key or credentials file",

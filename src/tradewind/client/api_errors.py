@@ -1,0 +1,95 @@
+"""Refusals of the JetStream API as exceptions: one class per error code, with a hint.
+
+Owns the classes, which are made from the table of `tradewind.api.errors` (STREAM_NOT_FOUND gives
+StreamNotFoundError), and what to do about the common ones. `api_errors.pyi` lists them for type
+checkers and is written by `tools/api_errors_stub.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tradewind.api import errors as table
+from tradewind.api.errors import ApiError, ErrorKind
+from tradewind.client.errors import ClientError
+
+# What to do, by the name in the table.
+_HINTS = {
+    "MESSAGE_TTL_DISABLED": "set allow_msg_ttl in the stream's configuration",
+    "ACCOUNT_RESOURCES_EXCEEDED": "remove messages or raise the limits of the account",
+    "BAD_REQUEST": "the server does not understand the request; it may be older than this client",
+    "CONSUMER_NAME_EXISTS": "choose another name, or update the consumer",
+    "ATOMIC_PUBLISH_DISABLED": "set allow_atomic in the stream's configuration",
+    "CONSUMER_ALREADY_EXISTS": "it has other settings: use consumers.update to change it",
+    "CONSUMER_NOT_FOUND": "create it with consumers.add, or check its name",
+    "CONSUMER_DOES_NOT_EXIST": "create it with consumers.add first",
+    "INSUFFICIENT_RESOURCES": "the server has no room left: see max_file_store, max_memory_store",
+    "INVALID_JSON": "the server does not know a setting of this request; it may be older",
+    "MAXIMUM_CONSUMERS_LIMIT": "delete consumers, or raise max_consumers",
+    "MAXIMUM_STREAMS_LIMIT": "delete streams, or raise the limit of the account",
+    "NO_MESSAGE_FOUND": "it was never there, or the limits of the stream removed it",
+    "NOT_ENABLED": "start the server with JetStream (-js)",
+    "NOT_ENABLED_FOR_ACCOUNT": "give the account JetStream in the server's configuration",
+    "SEQUENCE_NOT_FOUND": "it was never there, or the limits of the stream removed it",
+    "STREAM_WRONG_LAST_MSG_ID": "somebody else wrote meanwhile: read again, then decide",
+    "STREAM_WRONG_LAST_SEQUENCE": "somebody else wrote meanwhile: read again, then decide",
+    "STREAM_WRONG_LAST_SEQUENCE_CONSTANT": "somebody else wrote meanwhile: read again, then decide",
+    "STREAM_MESSAGE_EXCEEDS_MAXIMUM": "send less at once, or raise max_msg_size of the stream",
+    "STREAM_NAME_EXISTS": "a stream of this name has other settings: use streams.update",
+    "STREAM_NOT_FOUND": "create it with streams.add, or check its name, account and domain",
+    "STREAM_NOT_MATCH": "another stream stores this subject: check expect_stream",
+    "STREAM_PURGE_FAILED": "see the log of the server",
+    "STREAM_SEALED": "nothing can be changed in a sealed stream",
+    "STREAM_STORE_FAILED": "the stream is full (discard new), or its disk failed",
+    "STREAM_SUBJECT_OVERLAP": "a subject belongs to one stream only: see streams.find",
+    "STREAM_TOO_MANY_REQUESTS": "publish more slowly: wait for acknowledgements",
+}
+
+
+class JetStreamApiError(ApiError, ClientError):
+    """The server refused a request: `code`, `err_code` and `description` are its own.
+
+    `hint` says what to do about it, if that is known. Each error code has a subclass.
+    """
+
+    hint = ""
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(code, err_code, description)
+        if self.hint:
+            self.args = (f"{description} ({err_code}): {self.hint}",)
+
+
+def class_name(kind_name: str) -> str:
+    """STREAM_NOT_FOUND gives StreamNotFoundError."""
+    return "".join(word.capitalize() for word in kind_name.split("_")) + "Error"
+
+
+def kinds() -> dict[str, ErrorKind]:
+    """The rows of the table by their names."""
+    return {name: kind for name, kind in vars(table).items() if isinstance(kind, ErrorKind)}
+
+
+def _make_classes() -> dict[int, type[JetStreamApiError]]:
+    classes: dict[int, type[JetStreamApiError]] = {}
+    for name, kind in kinds().items():
+        members = {
+            "__doc__": f"{kind.text} (code {kind.code}, error code {kind.err_code})",
+            "__module__": __name__,
+            "hint": _HINTS.get(name, ""),
+        }
+        made = type(class_name(name), (JetStreamApiError,), members)
+        classes[kind.err_code] = globals()[class_name(name)] = made
+    return classes
+
+
+_CLASSES = _make_classes()
+
+
+def make_api_error(code: int, err_code: int, description: str) -> JetStreamApiError:
+    """The error of a response; one that this version does not know is a plain JetStreamApiError."""
+    return _CLASSES.get(err_code, JetStreamApiError)(code, err_code, description)
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"the JetStream API has no error {name!r}")

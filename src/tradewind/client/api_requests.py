@@ -1,0 +1,268 @@
+"""Requests to the JetStream API: subject, JSON body, answer or error.
+
+Owns the prefix of the API (domain or import), decoding of answers and pages. Answers are read
+tolerantly: members that this version does not know are passed over.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import AsyncIterator, Callable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import msgspec
+
+from tradewind.api.base import ApiStruct, encode
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, PREFIX
+from tradewind.api.names import is_valid_name
+from tradewind.api.responses import Paged
+from tradewind.api.stream_types import ErrorDetail
+from tradewind.api.times import format_time
+from tradewind.client.api_errors import make_api_error
+from tradewind.client.errors import (
+    BadAnswerError,
+    JetStreamUnavailableError,
+    NoRespondersError,
+    OptionsError,
+)
+from tradewind.subjects import is_valid_literal
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Connection
+
+Answer = TypeVar("Answer", bound=ApiStruct)
+Item = TypeVar("Item")
+Page = TypeVar("Page", bound=Paged)
+NS_PER_SECOND = 1_000_000_000
+
+
+class _Refusal(msgspec.Struct):
+    """The part of an answer that says whether the request was refused."""
+
+    error: ErrorDetail | None = None
+
+
+_REFUSALS = msgspec.json.Decoder(_Refusal)
+
+
+class ApiRequests:
+    """Sends requests to the API of one account or domain.
+
+    `prefix` ends with a dot. `timeout` is in seconds and can be given per request.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        domain: str = "",
+        api_prefix: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        options = connection.options
+        if not domain and not api_prefix:
+            domain, api_prefix = options.jetstream_domain, options.jetstream_api_prefix
+        if domain and api_prefix:
+            raise OptionsError("domain and api_prefix: give only one of them")
+        for name, value in (("domain", domain), ("api_prefix", api_prefix)):
+            if value and not is_valid_literal(value.rstrip(".")):
+                raise OptionsError(f"{name}: tokens without wildcards and blanks, not {value!r}")
+        self.connection = connection
+        self.domain = domain
+        self.prefix = PREFIX
+        if domain:
+            self.prefix = f"$JS.{domain}.API."
+        elif api_prefix:
+            self.prefix = api_prefix.rstrip(".") + "."
+        self.timeout = options.timeout if timeout is None else timeout
+
+    def subject(self, endpoint: str, stream: str = "", consumer: str = "", rest: str = "") -> str:
+        """The subject of an endpoint of `tradewind.api.endpoints`, with this prefix."""
+        for kind, name in (("stream", stream), ("consumer", consumer)):
+            if name and not is_valid_name(name):
+                raise OptionsError(f"{kind} name {name!r}: no blanks, dots, slashes or wildcards")
+        full = ENDPOINT_BY_NAME[endpoint].subject_for(stream, consumer, rest)
+        return self.prefix + full.removeprefix(PREFIX)
+
+    async def call(
+        self,
+        answer: type[Answer],
+        endpoint: str,
+        stream: str = "",
+        consumer: str = "",
+        rest: str = "",
+        *,
+        body: object = None,
+        timeout: float | None = None,
+    ) -> Answer:
+        """Send a request and decode its answer; JetStreamApiError if it is refused."""
+        return decode_answer(
+            await self.call_raw(endpoint, stream, consumer, rest, body=body, timeout=timeout),
+            answer,
+        )
+
+    async def call_raw(
+        self,
+        endpoint: str,
+        stream: str = "",
+        consumer: str = "",
+        rest: str = "",
+        *,
+        body: object = None,
+        timeout: float | None = None,
+    ) -> bytes:
+        """Send a request; the JSON of the answer as it came."""
+        subject = self.subject(endpoint, stream, consumer, rest)
+        payload = b"" if body is None else encode(body)
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            message = await self.connection.request(subject, payload, timeout=seconds)
+        except NoRespondersError:
+            raise JetStreamUnavailableError(
+                f"nobody answers on {self.prefix}>: start the server with JetStream (-js), or "
+                "check account and domain"
+            ) from None
+        return message.data
+
+    def pages(
+        self,
+        page: type[Page],
+        items: Callable[[Page], list[Item]],
+        endpoint: str,
+        stream: str = "",
+        **fields: Any,
+    ) -> Pages[Item]:
+        """All items of an answer that comes in pages."""
+
+        async def load(offset: int) -> tuple[list[Item], int]:
+            body = {**fields, "offset": offset}
+            answer = await self.call(page, endpoint, stream, body=body)
+            return items(answer), answer.total
+
+        return Pages(load)
+
+
+class Pages(Generic[Item]):
+    """An async iterator over items that the server gives out in pages.
+
+    >>> async for info in manager.streams.list():
+    ...     print(info.config.name)
+
+    `next_page` gives a whole page, empty at the end; `all` everything that is left.
+    """
+
+    def __init__(self, load: Callable[[int], Any]) -> None:
+        self._load = load
+        self._offset = 0
+        self._ready: list[Item] = []
+        self._ended = False
+
+    async def next_page(self) -> list[Item]:
+        """The items that the server sends next; an empty list at the end."""
+        if self._ready:
+            ready, self._ready = self._ready[::-1], []
+            return ready
+        if self._ended:
+            return []
+        items, total = await self._load(self._offset)
+        self._offset += len(items)
+        self._ended = not items or self._offset >= total
+        page: list[Item] = items
+        return page
+
+    async def all(self) -> list[Item]:
+        """Everything that is left."""
+        found: list[Item] = []
+        while page := await self.next_page():
+            found += page
+        return found
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        if not self._ready:
+            self._ready = (await self.next_page())[::-1]
+            if not self._ready:
+                raise StopAsyncIteration
+        return self._ready.pop()
+
+
+async def first(items: AsyncIterator[Item] | Pages[Item]) -> Item | None:
+    """The first item, None if there is none."""
+    async for item in items:
+        return item
+    return None
+
+
+def decode_answer(data: bytes, answer: type[Answer]) -> Answer:
+    """The answer in its JSON; JetStreamApiError if it is a refusal."""
+    check_answer(data)
+    try:
+        return msgspec.json.decode(data, type=answer)
+    except msgspec.DecodeError as error:
+        raise BadAnswerError(f"the server's {answer.__name__}: {error}") from None
+
+
+def check_answer(data: bytes) -> None:
+    """Raise the error that an answer holds, if it is a refusal."""
+    try:
+        refusal = _REFUSALS.decode(data).error
+    except msgspec.DecodeError as error:
+        raise BadAnswerError(
+            f"the server answered with something else than JSON: {error}"
+        ) from None
+    if refusal is not None:
+        raise make_api_error(refusal.code, refusal.err_code, refusal.description)
+
+
+Config = TypeVar("Config", bound=ApiStruct)
+
+
+def make_config(base: Config, fields: Mapping[str, Any]) -> Config:
+    """`base` with these members changed.
+
+    A timedelta becomes nanoseconds, a datetime RFC 3339. An unknown name is an error with a hint.
+    """
+    names = base.__struct_fields__
+    for name in fields:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionsError(f"{type(base).__name__} has no member {name!r}{hint}")
+    document = {name: fields[name] if name in fields else getattr(base, name) for name in names}
+    try:
+        return msgspec.convert(_plain(document), type(base))
+    except msgspec.ValidationError as error:
+        raise OptionsError(f"{type(base).__name__}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A value as the API writes it."""
+    if isinstance(value, datetime.timedelta):
+        return to_ns(value)
+    if isinstance(value, datetime.datetime):
+        return to_time(value)
+    if isinstance(value, ApiStruct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(member) for member in value]
+    return value
+
+
+def to_ns(duration: float | datetime.timedelta) -> int:
+    """Nanoseconds of a number of seconds or a timedelta."""
+    if isinstance(duration, datetime.timedelta):
+        return duration // datetime.timedelta(microseconds=1) * 1000
+    return round(duration * NS_PER_SECOND)
+
+
+def to_time(moment: datetime.datetime) -> str:
+    """RFC 3339 of a moment; one without a time zone is an error, not a guess."""
+    if moment.tzinfo is None:
+        raise OptionsError(f"time {moment}: needs a time zone, for example datetime.now(UTC)")
+    since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return format_time(to_ns(since))
