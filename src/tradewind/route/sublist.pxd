@@ -8,6 +8,7 @@ from tradewind.route.table cimport Table
 
 cdef enum:
     SUB_CACHE_SLOTS_MAX = 8192
+    SCRATCH_SUBJECT_BYTES_MAX = 128
 
 ctypedef struct Node:
     Table children          # token -> Node*
@@ -41,6 +42,9 @@ cdef class Sublist:
     cdef uint32_t cache_evictions
     cdef bint cache_enabled
     cdef Match scratch              # result of the last uncached lookup
+    cdef char scratch_subject[SCRATCH_SUBJECT_BYTES_MAX]    # ... of this subject
+    cdef uint32_t scratch_size      # 0: not known
+    cdef uint64_t scratch_changes   # inserts and removes by then
     cdef SubscriptionArray kept     # made by `keep`: they live as long as the sublist
     cdef uint64_t generation
     cdef uint64_t seed

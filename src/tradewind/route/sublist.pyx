@@ -12,7 +12,9 @@ Invariants
   bumps it, a literal invalidates the one entry that it can concern. So an inbox that comes and goes
   costs the cache nothing;
 - the cache is bounded in bytes: neither long subjects nor large results are kept in it;
-- a Match returned by `match` is valid until the next insert, remove or match.
+- a Match returned by `match` is valid until the next insert, remove or match;
+- the last lookup past the cache is used again for the same subject until something is inserted or
+  removed: a pull request gets all its messages on one inbox.
 
 Queue groups of equal name that match through different patterns count as one group, as in
 nats-server.
@@ -459,6 +461,7 @@ cdef class Sublist:
             return NULL
         if match_fanout(&entry.match) > CACHE_FANOUT_MAX:
             match_free(&self.scratch)
+            self.scratch_size = 0
             self.scratch = entry.match
             memset(&entry.match, 0, sizeof(Match))
             return &self.scratch
@@ -466,12 +469,20 @@ cdef class Sublist:
         return &entry.match
 
     cdef Match* _lookup(self, const char* subject, uint32_t size) noexcept nogil:
+        if size == self.scratch_size and self.scratch_changes == self.inserts + self.removes \
+                and memcmp(self.scratch_subject, subject, size) == 0 and size:
+            return &self.scratch
+        self.scratch_size = 0
         self.scratch.plain.count = 0
         self.scratch.groups.count = 0
         groups_forget_names(&self.scratch.groups)
         if not has_empty_token(subject, size) and \
                 collect(self.root, subject, 0, size, &self.scratch) != 0:
             return NULL
+        if size <= SCRATCH_SUBJECT_BYTES_MAX:
+            memcpy(self.scratch_subject, subject, size)
+            self.scratch_size = size
+            self.scratch_changes = self.inserts + self.removes
         return &self.scratch
 
     cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil:

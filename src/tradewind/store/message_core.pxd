@@ -22,6 +22,7 @@ cdef class MessageCore:
     cdef public StoreListener listener      # told of every removal; None: nobody
     cdef readonly list blocks               # in order; the last one takes the appends
     cdef readonly Block last
+    cdef Block recent                       # one of `blocks`, the last that was read, or None
     cdef readonly SubjectIndex index
     cdef readonly uint64_t msgs
     cdef readonly uint64_t bytes

@@ -183,6 +183,9 @@ cdef class MessageCore:
         cdef Block block
         if self.last is not None and seq >= self.last.first_seq and seq <= self.last.last_seq:
             return self.last
+        block = self.recent
+        if block is not None and block.first_seq <= seq and seq <= block.last_seq:
+            return block
         while low < high:
             middle = (low + high) // 2
             block = <Block>self.blocks[middle]
@@ -193,7 +196,10 @@ cdef class MessageCore:
         if low == len(self.blocks):
             return None
         block = <Block>self.blocks[low]
-        return block if block.first_seq <= seq else None
+        if block.first_seq > seq:
+            return None
+        self.recent = block
+        return block
 
     cdef int load_index(self, Block block) except -1:
         """Have the block's index in memory; others are dropped when that is too much."""
@@ -302,6 +308,7 @@ cdef class MessageCore:
         """Take over blocks that recovery has read; the subjects are in `index` already."""
         cdef Block block
         self.blocks = blocks
+        self.recent = None
         self.last = blocks[len(blocks) - 1]
         self.msgs = sum(block.live_msgs for block in blocks)
         self.bytes = sum(block.live_bytes for block in blocks)
@@ -478,6 +485,13 @@ cdef class MessageCore:
             if entry.first_seq and entry.first_seq >= seq:
                 return entry.first_seq
         chosen.prepare()
+        block = self.recent
+        if block is not None and block.first_seq <= seq and seq <= block.last_seq:
+            # Most often the next one is behind the one that was read last.
+            self.load_index(block)
+            found = block.next_accepted(seq, chosen)
+            if found:
+                return found
         while low < high:
             middle = (low + high) // 2
             if (<Block>self.blocks[middle]).last_seq < seq:
@@ -694,6 +708,7 @@ cdef class MessageCore:
         self.said_floor = 0
         self.blocks_went = True
         self.blocks.remove(block)
+        self.recent = None
         self.block_dropped(block)
         return 0
 

@@ -250,6 +250,7 @@ cdef class MessageStore(MessageCore):
             return
         fresh = self.open_block(self.last.number + 1)
         self.blocks = []
+        self.recent = None
         self.index.reset()
         self.timers.clear()
         self.msgs = 0

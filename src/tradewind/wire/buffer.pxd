@@ -8,6 +8,15 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+cdef extern from *:
+    """
+    static const char DIGIT_PAIRS[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+        "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+        "8081828384858687888990919293949596979899";
+    """
+    const char DIGIT_PAIRS[]        # "00" to "99": two digits for one division
+
 ctypedef struct Buffer:
     char* data          # NULL while capacity is 0
     size_t begin        # first byte not yet taken; begin <= end <= capacity
@@ -79,12 +88,15 @@ cdef inline int write_decimal(char* target, uint64_t value) noexcept nogil:
     """Write `value` in decimal at `target` (up to 20 bytes) and give the number of digits."""
     cdef char digits[20]
     cdef int position = 20
-    if value == 0:
-        target[0] = 48
-        return 1
-    while value:
+    while value >= 100:
+        position -= 2
+        memcpy(&digits[position], &DIGIT_PAIRS[value % 100 * 2], 2)
+        value //= 100
+    if value >= 10:
+        position -= 2
+        memcpy(&digits[position], &DIGIT_PAIRS[value * 2], 2)
+    else:
         position -= 1
-        digits[position] = <char>(48 + value % 10)
-        value //= 10
+        digits[position] = <char>(48 + value)
     memcpy(target, &digits[position], 20 - position)
     return 20 - position

@@ -43,6 +43,20 @@ def test_inboxes_that_come_and_go_leave_the_cache_alone() -> None:
     tree.discard(wildcard)
 
 
+def test_an_inbox_that_is_asked_for_again_shows_what_came_and_went() -> None:
+    sublist = Sublist(1)
+    other = sublist.add(b"_INBOX.a.*")
+    assert sublist.find(b"_INBOX.a.1") == ([other], {})
+    assert sublist.find(b"_INBOX.a.1") == ([other], {})
+    own = sublist.add(b"_INBOX.a.1")
+    assert sorted(sublist.find(b"_INBOX.a.1")[0]) == sorted([other, own])
+    assert sublist.find(b"_INBOX.a.2") == ([other], {})
+    sublist.discard(own)
+    assert sublist.find(b"_INBOX.a.1") == ([other], {})
+    sublist.discard(other)
+    assert sublist.find(b"_INBOX.a.1") == ([], {})
+
+
 def test_a_literal_is_seen_at_once_by_its_own_subject_only() -> None:
     tree = Sublist()
     tree.find(b"a")
