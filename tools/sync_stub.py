@@ -29,6 +29,9 @@ CLASSES = {
     "jetstream": ["JetStream"],
     "manager": ["JetStreamManager", "Streams", "Consumers"],
     "api_requests": ["Pages"],
+    "consumers": ["Consumer", "ConsumerAccess"],
+    "ordered": ["OrderedConsumer", "OrderedMessages"],
+    "pulled": ["FetchedMessages", "ConsumerMessages", "StatusEvents"],
 }
 HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""
 # ruff: noqa: A002 - the names of the asynchronous methods'''

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_requests import ApiRequests, decode_answer
+from tradewind.client.consumers import ConsumerAccess
 from tradewind.client.errors import JetStreamUnavailableError, NoRespondersError
 from tradewind.client.headers import Headers
 from tradewind.client.manager import JetStreamManager
@@ -63,6 +64,7 @@ class JetStream:
     """
 
     manager: JetStreamManager
+    consumers: ConsumerAccess
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class JetStream:
         self.manager = JetStreamManager(
             connection, domain=domain, api_prefix=api_prefix, timeout=timeout
         )
+        self.consumers = ConsumerAccess(self.api)
 
     async def publish(
         self,

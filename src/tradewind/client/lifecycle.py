@@ -97,6 +97,8 @@ class Lifecycle(ClientCore):
         self._pings_unanswered = 0
         self._ping_timer: asyncio.TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        # Called when the link is lost and when it is back; they must not raise.
+        self._link_watchers: set[Callable[[], None]] = set()
         self._ended_queues: list[Subscription] = []
         self._closed_event = asyncio.Event()
         self._set_limits(self.info.max_payload, options.reconnect_pending_bytes_max)
@@ -470,8 +472,13 @@ class Lifecycle(ClientCore):
             link.write(lines)
         self._link = link
         self._set_state(CONNECTED)
+        self._tell_watchers()
         self._flush_outbox()
         self._wake()
+
+    def _tell_watchers(self) -> None:
+        for watcher in list(self._link_watchers):
+            watcher()
 
     def _on_link_lost(self, link: Link, error: Exception | None) -> None:
         if self._login is not None and self._login.link is link:
@@ -490,6 +497,7 @@ class Lifecycle(ClientCore):
         lost = f"{url}: the connection was lost before the server answered"
         self._fail_pongs(DisconnectedError(lost))
         self._wake()
+        self._tell_watchers()
         self._emit(Disconnected(url, error))
         self._is_refused_everywhere(self._address, error)
         self._pool.move_to_end(self._address)

@@ -7,6 +7,10 @@ from tradewind.client.message cimport Msg
 from tradewind.client.publisher cimport Publisher
 from tradewind.wire.buffer cimport Buffer
 
+cdef class Ready:
+    cdef object _value
+
+
 cdef class SubscriptionCore:
     cdef readonly int64_t sid
     cdef readonly str subject

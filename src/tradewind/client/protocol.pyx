@@ -48,8 +48,6 @@ CONTROL_PONG = "PONG"
 cdef class Ready:
     """An awaitable that already has its value."""
 
-    cdef object _value
-
     def __cinit__(self, value):
         self._value = value
 

@@ -1,0 +1,70 @@
+"""What a program can be told about the messages that it consumes: one class per occasion.
+
+Owns the classes; they are made where it happens. `str(event)` is one readable line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ConsumerEvent:
+    """Base of all events of a consumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatsMissed(ConsumerEvent):
+    """The server was silent for so many heartbeats in a row, two or more."""
+
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.count} heartbeats of the consumer were missed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDeleted(ConsumerEvent):
+    """The consumer is gone; the messages end with an error, those of an ordered one go on."""
+
+    description: str
+
+    def __str__(self) -> str:
+        return f"the consumer is gone: {self.description}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponders(ConsumerEvent):
+    """Nobody takes requests for the consumer at the moment; they are repeated."""
+
+    def __str__(self) -> str:
+        return "no server takes requests for the consumer"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNotice(ConsumerEvent):
+    """The server ended requests for another reason; they are repeated."""
+
+    code: int
+    description: str
+
+    def __str__(self) -> str:
+        return f"the server says {self.code} {self.description}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed(ConsumerEvent):
+    """The connection was lost and is back; messages are asked for again."""
+
+    def __str__(self) -> str:
+        return "consuming goes on after a reconnect"
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated(ConsumerEvent):
+    """An ordered consumer was made anew, to start behind `last_sequence`."""
+
+    reason: str
+    last_sequence: int
+
+    def __str__(self) -> str:
+        return f"the ordered consumer was made anew behind {self.last_sequence}: {self.reason}"
