@@ -11,16 +11,16 @@ from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.client.api_requests import Item
 from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.consumer_events import ConsumerEvent
-from tradewind.client.consumers import EXPIRES, GroupOptions
+from tradewind.client.consumers import GroupOptions
 from tradewind.client.discovery import ANSWERS_SECONDS, STALL_SECONDS
 from tradewind.client.jetstream import PublishOptions
 from tradewind.client.login import ServerInfo
 from tradewind.client.manager import StoredMsg
 from tradewind.client.message import Msg
 from tradewind.client.options import ConnectOptions, ConnectSettings
-from tradewind.client.ordered import EXPIRES, HEARTBEAT, MESSAGES_MAX
+from tradewind.client.ordered import ORDERED_HEARTBEAT
 from tradewind.client.publisher import _HeaderInput, _Payload
-from tradewind.client.pulled import StatusHandler
+from tradewind.client.pulled import EXPIRES, MESSAGES_MAX, StatusHandler
 from tradewind.client.service_types import ServiceInfo, ServicePing, ServiceStats
 from tradewind.client.services import DEFAULT_QUEUE_GROUP, Endpoint, RequestHandler, StatsHandler
 from tradewind.client.stats import Stats
@@ -351,7 +351,7 @@ class OrderedConsumer:
         max_messages: int = MESSAGES_MAX,
         *,
         expires: float = EXPIRES,
-        idle_heartbeat: float = HEARTBEAT,
+        idle_heartbeat: float = ORDERED_HEARTBEAT,
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> OrderedMessages: ...

@@ -17,6 +17,8 @@ from tradewind.client.message import Msg
 from tradewind.client.ordered import OrderedConsumer
 from tradewind.client.pulled import (
     BATCH_MAX,
+    EXPIRES,
+    MESSAGES_MAX,
     ConsumerMessages,
     FetchedMessages,
     PullOptions,
@@ -26,8 +28,6 @@ from tradewind.client.pulled import (
 )
 from tradewind.client.subscription import MessageHandler
 
-EXPIRES = 30.0
-MESSAGES_MAX = 500
 FETCH_MAX = 100
 HEARTBEAT_MAX = 15.0
 # Below it a request is over before a heartbeat would be due.

@@ -24,6 +24,8 @@ from tradewind.client.errors import (
 )
 from tradewind.client.message import Msg
 from tradewind.client.pulled import (
+    EXPIRES,
+    MESSAGES_MAX,
     RETRY_WAIT,
     RETRY_WAIT_MAX,
     ConsumerMessages,
@@ -35,9 +37,7 @@ from tradewind.client.replies import nuid
 from tradewind.client.subscription import MessageHandler
 
 INACTIVE_SECONDS = 300
-EXPIRES = 30.0
-HEARTBEAT = 5.0
-MESSAGES_MAX = 500
+ORDERED_HEARTBEAT = 5.0
 
 
 class OrderedMessages(ConsumerMessages):
@@ -162,7 +162,7 @@ class OrderedConsumer:
         max_messages: int = MESSAGES_MAX,
         *,
         expires: float = EXPIRES,
-        idle_heartbeat: float = HEARTBEAT,
+        idle_heartbeat: float = ORDERED_HEARTBEAT,
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> OrderedMessages:
@@ -189,7 +189,7 @@ class OrderedConsumer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + expires
         if self._reading is None or self._reading.is_ended:
-            options = PullOptions(expires=EXPIRES, idle_heartbeat=HEARTBEAT)
+            options = PullOptions(expires=EXPIRES, idle_heartbeat=ORDERED_HEARTBEAT)
             self._reading = await self._open(options, MESSAGES_MAX, None, None)
         for _ in range(max_messages):
             try:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tradewind.client.message import Msg
 
 StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]
+# What a request asks for unless it is told otherwise.
+EXPIRES = 30.0
+MESSAGES_MAX = 500
 HEARTBEAT = 100
 NO_RESPONDERS = 503
 BAD_REQUEST = 400
