@@ -31,13 +31,14 @@ CLASSES = {
     "api_requests": ["Pages"],
     "consumers": ["Consumer", "ConsumerAccess"],
     "ordered": ["OrderedConsumer", "OrderedMessages"],
+    "batches": ["Batch"],
     "pulled": ["FetchedMessages", "ConsumerMessages", "StatusEvents"],
 }
 HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""
 # ruff: noqa: A002 - the names of the asynchronous methods'''
 TYPES = (
     (re.compile(r"\bAsync(Iterator|Generator|Iterable)\["), r"\1["),
-    (re.compile(r"\bAwaitable\[None\]"), "None"),
+    (re.compile(r"^Awaitable\[(.*)\]$"), r"\1"),
 )
 
 

@@ -13,12 +13,13 @@ from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.consumer_events import ConsumerEvent
 from tradewind.client.consumers import GroupOptions
 from tradewind.client.discovery import ANSWERS_SECONDS, STALL_SECONDS
-from tradewind.client.jetstream import PublishOptions
+from tradewind.client.jetstream import WINDOW_MESSAGES, PublishOptions
 from tradewind.client.login import ServerInfo
 from tradewind.client.manager import StoredMsg
 from tradewind.client.message import Msg
 from tradewind.client.options import ConnectOptions, ConnectSettings
 from tradewind.client.ordered import ORDERED_HEARTBEAT
+from tradewind.client.pipeline import PendingAck
 from tradewind.client.publisher import _HeaderInput, _Payload
 from tradewind.client.pulled import EXPIRES, MESSAGES_MAX, StatusHandler
 from tradewind.client.service_types import ServiceInfo, ServicePing, ServiceStats
@@ -66,7 +67,12 @@ class Connection:
         headers: HeaderInput | None = None,
     ) -> Iterator[Msg]: ...
     def jetstream(
-        self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
+        self,
+        *,
+        domain: str = "",
+        api_prefix: str = "",
+        timeout: float | None = None,
+        publish_window: int = WINDOW_MESSAGES,
     ) -> JetStream: ...
     def jetstream_manager(
         self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
@@ -249,6 +255,19 @@ class JetStream:
         timeout: float | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck: ...
+    def publish_async(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        headers: HeaderInput | None = None,
+        timeout: float | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> PendingAck: ...
+    def publish_async_completed(self) -> None: ...
+    @property
+    def publish_async_pending(self) -> int: ...
+    def batch(self) -> Batch: ...
 
 class JetStreamManager:
     streams: Streams
@@ -405,6 +424,28 @@ class OrderedMessages:
     def arrivals(self) -> int: ...
     @property
     def last_sequence(self) -> int: ...
+
+class Batch:
+    @property
+    def count(self) -> int: ...
+    def add(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        headers: HeaderInput | None = None,
+        expect_last_subject_sequence: int | None = None,
+        expect_last_sequence: int | None = None,
+    ) -> None: ...
+    def commit(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        headers: HeaderInput | None = None,
+        expect_last_subject_sequence: int | None = None,
+        expect_last_sequence: int | None = None,
+    ) -> PubAck: ...
 
 class FetchedMessages:
     def status(self) -> StatusEvents: ...

@@ -19,7 +19,7 @@ from tradewind.client.errors import (
     NoRespondersError,
 )
 from tradewind.client.headers import Headers, HeaderValues
-from tradewind.client.jetstream import JetStream
+from tradewind.client.jetstream import WINDOW_MESSAGES, JetStream
 from tradewind.client.lifecycle import Lifecycle
 from tradewind.client.manager import JetStreamManager
 from tradewind.client.message import Msg
@@ -68,6 +68,7 @@ class Connection(Lifecycle):
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
         self.replies = Replies(self, options.inbox_prefix)
+        self._contexts: dict[tuple[str, str, float | None, int], JetStream] = {}
         self.services = Services(self)
 
     def new_inbox(self) -> str:
@@ -187,14 +188,29 @@ class Connection(Lifecycle):
             self.replies.remove(inbox)
 
     def jetstream(
-        self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
+        self,
+        *,
+        domain: str = "",
+        api_prefix: str = "",
+        timeout: float | None = None,
+        publish_window: int = WINDOW_MESSAGES,
     ) -> JetStream:
         """Publish into streams and read from them; see JetStream.
 
         `domain` or `api_prefix` says where the API is, if it is not that of the own account.
-        `timeout` is that of its requests, in seconds.
+        `timeout` is that of its requests, in seconds. At most `publish_window` messages wait for
+        their acknowledgement. The same arguments give the same object.
         """
-        return JetStream(self, domain=domain, api_prefix=api_prefix, timeout=timeout)
+        key = (domain, api_prefix, timeout, publish_window)
+        if key not in self._contexts:
+            self._contexts[key] = JetStream(
+                self,
+                domain=domain,
+                api_prefix=api_prefix,
+                timeout=timeout,
+                publish_window=publish_window,
+            )
+        return self._contexts[key]
 
     def jetstream_manager(
         self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
@@ -211,6 +227,8 @@ class Connection(Lifecycle):
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(self._drain_one(queue) for queue in self._subscribers()))
+                for context in self._contexts.values():
+                    await context._window.wait_idle()
                 await self.flush(seconds)
         except TimeoutError:
             raise DrainTimeoutError(
@@ -233,6 +251,10 @@ class Connection(Lifecycle):
 
     def _fail_requests(self, error: Exception, subject: str) -> None:
         self.replies.fail(error, subject)
+        for context in self._contexts.values():
+            context._window.fail_all(error, subject)
 
     def _close_requests(self, error: Exception) -> None:
         self.replies.close(error)
+        for context in self._contexts.values():
+            context._window.close(error)

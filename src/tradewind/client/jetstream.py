@@ -1,27 +1,31 @@
 """JetStream as a program uses it: publish into streams, read through consumers.
 
-Owns the headers of a publish and its retries; streams and consumers are managed by `manager.py`.
+Owns what a publish can demand and the headers that say so; the window of messages on their way is
+in `publishing.py`. Streams and consumers are managed by `manager.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
-from tradewind.client.api_requests import ApiRequests, decode_answer
+from tradewind.client.api_requests import ApiRequests
+from tradewind.client.batches import Batch
 from tradewind.client.consumers import ConsumerAccess
-from tradewind.client.errors import JetStreamUnavailableError, NoRespondersError
-from tradewind.client.headers import Headers
+from tradewind.client.errors import OptionsError
+from tradewind.client.headers import Headers, encode_headers
 from tradewind.client.manager import JetStreamManager
+from tradewind.client.pipeline import PendingAck
+from tradewind.client.protocol import Ready
+from tradewind.client.publishing import PublishWindow
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
 
-# A stream that was just made, or whose leader moves, is not there for a moment.
-ATTEMPTS = 3
-RETRY_WAIT = 0.25
+# How many messages may wait for their acknowledgement.
+WINDOW_MESSAGES = 4096
 
 
 class PublishOptions(TypedDict, total=False):
@@ -73,13 +77,17 @@ class JetStream:
         domain: str = "",
         api_prefix: str = "",
         timeout: float | None = None,
+        publish_window: int = WINDOW_MESSAGES,
     ) -> None:
+        if publish_window < 1:
+            raise OptionsError(f"publish_window: at least 1 message, not {publish_window}")
         self.connection = connection
         self.api = ApiRequests(connection, domain=domain, api_prefix=api_prefix, timeout=timeout)
         self.manager = JetStreamManager(
             connection, domain=domain, api_prefix=api_prefix, timeout=timeout
         )
         self.consumers = ConsumerAccess(self.api)
+        self._window = PublishWindow(connection, publish_window)
 
     async def publish(
         self,
@@ -92,23 +100,77 @@ class JetStream:
     ) -> PubAck:
         """Publish a message and wait until the stream has it.
 
+        It is repeated if no stream is there, and with `msg_id` after a reconnect.
+
         >>> await js.publish("orders.new", b"two apples", expect_last_subject_sequence=0)
         """
-        block = publish_headers(headers, options)
-        seconds = self.api.timeout if timeout is None else timeout
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(RETRY_WAIT)
-            try:
-                reply = await self.connection.request(
-                    subject, payload, timeout=seconds, headers=block
-                )
-            except NoRespondersError:
-                continue
-            return decode_answer(reply.data, PubAck)
-        raise JetStreamUnavailableError(
-            f"no stream stores subject {subject!r}: make one with streams.add, or check the account"
+        pending = await self.publish_async(
+            subject, payload, headers=headers, timeout=timeout, **options
         )
+        pending.is_claimed = True
+        return await pending
+
+    def publish_async(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        headers: HeaderInput | None = None,
+        timeout: float | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> Awaitable[PendingAck]:
+        """Publish a message without waiting for the stream.
+
+        Awaiting the call waits only if too many messages are on their way; the result can be
+        awaited for the PubAck. `publish_async_completed` waits for all of them.
+
+        >>> for order in orders:
+        ...     await js.publish_async("orders.new", order)
+        >>> await js.publish_async_completed()
+        """
+        block = publish_block(headers, options)
+        if type(payload) is not bytes:
+            payload = payload.encode() if isinstance(payload, str) else bytes(payload)
+        seconds = self.api.timeout if timeout is None else timeout
+        has_id = "msg_id" in options
+        if self._window.has_room:
+            return Ready(self._window.send(subject, payload, block, seconds, has_id=has_id))
+        return self._publish_later(subject, payload, block, seconds, has_id=has_id)
+
+    async def publish_async_completed(self) -> None:
+        """Wait until the outcome of everything that `publish_async` sent is known.
+
+        PublishError if a message was not stored and nobody awaited its own result.
+        """
+        await self._window.wait_idle()
+        if (error := self._window.take_failures()) is not None:
+            raise error
+
+    @property
+    def publish_async_pending(self) -> int:
+        """How many messages wait for their acknowledgement."""
+        return self._window.unacknowledged
+
+    def batch(self) -> Batch:
+        """Several messages that are stored together or not at all; the stream needs allow_atomic.
+
+        >>> batch = js.batch()
+        >>> await batch.add("orders.1", b"apples")
+        >>> ack = await batch.commit("orders.2", b"pears")
+        """
+        return Batch(self.api)
+
+    async def _publish_later(
+        self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool
+    ) -> PendingAck:
+        await self._window.wait_for_room()
+        return self._window.send(subject, payload, block, timeout, has_id=has_id)
+
+
+def publish_block(headers: HeaderInput | None, options: PublishOptions) -> bytes | None:
+    """The header block of a publish; None if it has no headers."""
+    made = publish_headers(headers, options)
+    return None if made is None else encode_headers(made)
 
 
 def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> HeaderInput | None:
@@ -116,9 +178,11 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
     if not options:
         return headers
     if isinstance(headers, bytes):
-        raise TypeError("headers: give a mapping when options of the stream are used")
+        raise OptionsError("headers: a mapping, not a finished block, beside other options")
     made = Headers(headers)
     for name, value in options.items():
+        if name not in _HEADERS:
+            raise OptionsError(f"publish has no option {name!r}")
         made[_HEADERS[name]] = _option_text(value)
     return made
 

@@ -1,6 +1,6 @@
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tradewind.client.message import Msg
 from tradewind.client.publisher import Publisher
@@ -9,6 +9,12 @@ CONTROL_INFO: Final[str]
 CONTROL_ERROR: Final[str]
 CONTROL_PING: Final[str]
 CONTROL_PONG: Final[str]
+
+_Value = TypeVar("_Value")
+
+class Ready(Generic[_Value]):
+    def __init__(self, value: _Value) -> None: ...
+    def __await__(self) -> Generator[Any, None, _Value]: ...
 
 class SubscriptionCore:
     def __init__(
