@@ -3,6 +3,37 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A message as it arrived."""
+
+    subject: str
+    sid: str
+    reply: str
+    header: bytes
+    payload: bytes
+
+    @property
+    def status(self) -> str:
+        """What stands behind NATS/1.0."""
+        return self.header.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip().decode()
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The header lines."""
+        lines = self.header.decode().split("\r\n")[1:]
+        return dict(line.split(": ", 1) for line in lines if line)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """(deliveries, stream sequence, consumer sequence, pending) of the ack subject."""
+        tokens = self.reply.split(".")
+        assert tokens[:2] == ["$JS", "ACK"]
+        assert len(tokens) == 9
+        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
 
 
 def frames(output: bytes) -> list[bytes]:

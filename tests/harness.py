@@ -24,7 +24,7 @@ BIN = Path(sys.executable).parent
 COMMANDS = {"official": str(BIN / "nats-server"), "tradewind": str(BIN / "tradewind-server")}
 LISTENING = re.compile(r"Listening for client connections on (\S+):(\d+)")
 READY_SECONDS = 20
-REPLY_SECONDS = 5
+REPLY_SECONDS = 20
 
 
 class ServerProcess:

@@ -1,8 +1,7 @@
 """Runs each conformance test on both servers.
 
-A test that the official server fails is a wrong test. But the official server does much beside the
-answer (it counts, cleans up and times in threads of its own), so on a busy machine one of its runs
-may come out differently. It gets up to three attempts; ours gets one.
+A test that the official server fails is a wrong test. The official server does much beside the
+answer (it counts, cleans up and times in threads of its own), so a test waits for what follows.
 """
 
 from __future__ import annotations
@@ -12,30 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.runner import runtestprotocol
 from helpers_js import JETSTREAM_KINDS, ApiClient
 
 from harness import Connect, RawClient, ServerProcess, StartServer
 
 _subject_numbers = itertools.count(1)
-OFFICIAL_ATTEMPTS = 3
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test on the official server again if it fails."""
-    callspec = getattr(item, "callspec", None)
-    if callspec is None or "official" not in callspec.id:
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for attempt in range(1, OFFICIAL_ATTEMPTS + 1):
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if attempt == OFFICIAL_ATTEMPTS or not any(report.failed for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 @pytest.fixture(params=["official", "tradewind"])

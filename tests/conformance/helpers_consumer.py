@@ -5,39 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from client_frames import Frame
 from conformance.helpers_js import ApiClient
 from harness import RawClient, ServerProcess
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-WAIT_SECONDS = 5
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A message as it arrived."""
-
-    subject: str
-    sid: str
-    reply: str
-    header: bytes
-    payload: bytes
-
-    @property
-    def status(self) -> str:
-        """What stands behind NATS/1.0."""
-        return self.header.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip().decode()
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """(deliveries, stream sequence, consumer sequence, pending) of the ack subject."""
-        tokens = self.reply.split(".")
-        assert tokens[:2] == ["$JS", "ACK"]
-        assert len(tokens) == 9
-        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
+WAIT_SECONDS = 20
 
 
 class Peer:
@@ -84,6 +60,20 @@ class Peer:
             assert time.monotonic() < end, info
             time.sleep(0.005)
         return info
+
+    def wait_counts(self, expected: tuple[int, int, int], name: str = "C") -> dict[str, Any]:
+        """The information once its `counts` are these.
+
+        The official server counts what is stored or removed a little after it has answered.
+        """
+        return self.wait_info(lambda info: counts(info) == expected, name)
+
+    def wait_messages(self, count: int) -> None:
+        """Wait until the stream holds so many messages: acks remove some time after the answer."""
+        end = time.monotonic() + WAIT_SECONDS
+        while (state := self.js.done("STREAM.INFO.S")["state"])["messages"] != count:
+            assert time.monotonic() < end, state
+            time.sleep(0.005)
 
     def subscribe(self, subject: str, sid: str = "1", queue: str = "") -> None:
         self.raw.send(f"SUB {subject} {queue} {sid}\r\n".replace("  ", " "))

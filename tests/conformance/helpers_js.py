@@ -11,6 +11,7 @@ from harness import RawClient, ServerProcess
 JETSTREAM_KINDS = ["official", "tradewind"]
 INBOX = "answers"
 PREFIX = "$JS.API."
+PASSWORD = "hush"
 
 
 class ApiClient:
@@ -53,3 +54,8 @@ class ApiClient:
         """Remove all streams of the account."""
         for name in self.request("STREAM.NAMES")["streams"] or []:
             self.done(f"STREAM.DELETE.{name}")
+
+
+def api_login(server: ServerProcess, user: str) -> ApiClient:
+    """A client of the account whose user this is; all users have the same password."""
+    return ApiClient(server, **{"user": user, "pass": PASSWORD})

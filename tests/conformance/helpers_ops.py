@@ -33,9 +33,12 @@ POLL_SECONDS = 0.01
 
 @contextmanager
 def running(kind: str, directory: Path, config: str, *args: str) -> Iterator[ServerProcess]:
-    """A ready server with this config on a random loopback port, stopped at the end."""
+    """A ready server with this config on a random loopback port, stopped at the end.
+
+    STORE in the config becomes the name of the directory.
+    """
     path = directory / "server.conf"
-    path.write_text(config)
+    path.write_text(config.replace("STORE", str(directory)))
     process = ServerProcess(kind, [*LOOPBACK, "-c", str(path), *args])
     try:
         yield process.wait_ready()

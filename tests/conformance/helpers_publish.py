@@ -9,6 +9,7 @@ from typing import Any
 from harness import RawClient, ServerProcess
 
 STORE_NOT_CREATED = 10049
+WAIT_SECONDS = 20
 _numbers = itertools.count(1)
 
 

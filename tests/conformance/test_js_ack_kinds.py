@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -110,6 +111,7 @@ def test_nothing_listens_to_acks_of_a_consumer_without_them(peer: Peer) -> None:
 def test_a_message_comes_again_when_its_ack_wait_is_over(peer: Peer) -> None:
     peer.stream("a", "b")
     peer.consumer(ack_wait=200 * MS)
+    begin = time.monotonic()
     peer.pull("inbox", batch=4)
     assert [frame.numbers for frame in peer.take(4)] == [
         (1, 1, 1, 1),
@@ -117,6 +119,7 @@ def test_a_message_comes_again_when_its_ack_wait_is_over(peer: Peer) -> None:
         (2, 1, 3, 0),
         (2, 2, 4, 0),
     ]
+    assert time.monotonic() - begin >= 0.2
     assert counts(peer.info()) == (2, 2, 0)
 
 
@@ -124,9 +127,13 @@ def test_backoff_and_max_deliver(peer: Peer, js: ApiClient) -> None:
     peer.stream("a", "b")
     peer.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.C", "advisory")
     peer.consumer(backoff=[50 * MS, 100 * MS], max_deliver=3, filter_subject="s.a")
+    begin = time.monotonic()
     peer.pull("inbox", batch=10)
-    assert [frame.numbers[0] for frame in peer.take(3)] == [1, 2, 3]
+    for deliveries, seconds in ((1, 0), (2, 0.05), (3, 0.15)):
+        assert peer.next().numbers[0] == deliveries
+        assert time.monotonic() - begin >= seconds
     advisory = json.loads(peer.next().payload)
+    assert time.monotonic() - begin >= 0.25  # the last of the list counts again
     assert advisory["type"] == "io.nats.jetstream.advisory.v1.max_deliver"
     assert (advisory["stream"], advisory["consumer"]) == ("S", "C")
     assert (advisory["stream_seq"], advisory["deliveries"]) == (1, 3)
@@ -149,22 +156,29 @@ def test_nak_with_a_delay(peer: Peer, payload: bytes) -> None:
     peer.stream("a")
     peer.consumer()
     (frame,) = peer.fetch(1)
+    begin = time.monotonic()
     peer.ack(frame, payload)
-    peer.pull("inbox", batch=1, expires=150 * MS)
-    assert peer.next().status == "408 Request Timeout"
     assert peer.fetch(1)[0].numbers == (2, 1, 2, 0)
+    assert time.monotonic() - begin >= 0.3
 
 
 def test_work_in_progress_puts_redelivery_off(peer: Peer) -> None:
     peer.stream("a")
     peer.consumer(ack_wait=400 * MS)
-    (frame,) = peer.fetch(1)
-    peer.pull("inbox", batch=1, expires=250 * MS)
-    assert peer.next().status == "408 Request Timeout"
-    peer.ack(frame, b"+WPI")
-    peer.pull("inbox", batch=1, expires=250 * MS)
-    assert peer.next().status == "408 Request Timeout"
-    assert peer.fetch(1)[0].numbers == (2, 1, 2, 0)
+    while True:
+        begin = time.monotonic()
+        (frame,) = peer.fetch(1)
+        peer.pull("inbox", batch=1, expires=100 * MS)
+        if not peer.next().status:
+            continue
+        progress = time.monotonic()
+        peer.ack(frame, b"+WPI")
+        if time.monotonic() - begin < 0.4:
+            break
+        # It took so long that the message may have been on its way again already.
+    (again,) = peer.fetch(1)
+    assert again.numbers[0] == frame.numbers[0] + 1
+    assert time.monotonic() - progress >= 0.4
 
 
 def test_term_ends_a_message_with_its_reason(peer: Peer) -> None:
@@ -214,7 +228,7 @@ def test_the_ack_of_a_sampled_message_is_measured(peer: Peer) -> None:
     metric = json.loads(peer.next().payload)
     assert metric["type"] == "io.nats.jetstream.metric.v1.consumer_ack"
     assert (metric["consumer_seq"], metric["stream_seq"], metric["deliveries"]) == (1, 1, 1)
-    assert 0 < metric["ack_time"] < 5 * SECOND
+    assert 0 < metric["ack_time"] < 60 * SECOND
 
 
 def test_a_deleted_message_is_not_awaited_any_more(peer: Peer, js: ApiClient) -> None:
@@ -236,22 +250,22 @@ def test_a_purge_moves_the_floors(peer: Peer, js: ApiClient) -> None:
     assert counts(info) == (0, 0, 0)
 
 
-def test_a_work_queue_forgets_what_is_acknowledged(peer: Peer, js: ApiClient) -> None:
+def test_a_work_queue_forgets_what_is_acknowledged(peer: Peer) -> None:
     peer.stream("a", "b", retention="workqueue")
     peer.consumer()
     first, second = peer.fetch(2)
     peer.ack(first)
-    assert js.done("STREAM.INFO.S")["state"]["messages"] == 1
+    peer.wait_messages(1)
     peer.ack(second, b"+TERM")
-    assert js.done("STREAM.INFO.S")["state"]["messages"] == 0
+    peer.wait_messages(0)
 
 
-def test_interest_keeps_a_message_until_everybody_has_it(peer: Peer, js: ApiClient) -> None:
+def test_interest_keeps_a_message_until_everybody_has_it(peer: Peer) -> None:
     peer.stream(retention="interest")
     for name in ("C", "D"):
         peer.consumer(name)
     peer.store("a")
     peer.ack(peer.fetch(1, "C")[0])
-    assert js.done("STREAM.INFO.S")["state"]["messages"] == 1
+    peer.wait_messages(1)
     peer.ack(peer.fetch(1, "D")[0])
-    assert js.done("STREAM.INFO.S")["state"]["messages"] == 0
+    peer.wait_messages(0)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_js import JETSTREAM_KINDS, ApiClient
+from helpers_js import ApiClient, api_login
+from helpers_ops import shared_server
 
 from harness import ServerProcess, StartServer
 
@@ -26,32 +27,17 @@ accounts {
 }
 system_account: SYS
 """
-WAIT_SECONDS = 5
+WAIT_SECONDS = 20
 NOT_ENABLED = [503, 10039, "JetStream not enabled for account"]
 LEVEL = [412, 10185, "JetStream minimum api level required"]
 
 
-@pytest.fixture(scope="module", params=JETSTREAM_KINDS)
-def engine(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("engine")
-    config = folder / "server.conf"
-    config.write_text(CONFIG.replace("STORE", str(folder)))
-    process = ServerProcess(str(request.param), ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)])
-    try:
-        yield process.wait_ready()
-    finally:
-        process.stop()
-
-
-def login(server: ServerProcess, user: str) -> ApiClient:
-    return ApiClient(server, **{"user": user, "pass": "hush"})
+engine = shared_server(CONFIG)
 
 
 @pytest.fixture
 def js(engine: ServerProcess) -> Iterator[ApiClient]:
-    with login(engine, "a") as client:
+    with api_login(engine, "a") as client:
         yield client
         client.delete_streams()
 
@@ -72,12 +58,12 @@ def page(server: ServerProcess, path: str) -> tuple[int, Any]:
     "subject", ["INFO", "STREAM.NAMES", "STREAM.INFO.X", "CONSUMER.CREATE.X", "STREAM.DELETE.X"]
 )
 def test_account_without_jetstream_is_told_so(engine: ServerProcess, subject: str) -> None:
-    with login(engine, "n") as client:
+    with api_login(engine, "n") as client:
         assert client.error(subject) == NOT_ENABLED
 
 
 def test_system_account_has_no_streams(engine: ServerProcess) -> None:
-    with login(engine, "s") as client:
+    with api_login(engine, "s") as client:
         answer = client.request("STREAM.NAMES")
         assert answer["type"] == "io.nats.jetstream.api.v1.system_response"
         assert list(answer["error"].values()) == NOT_ENABLED
@@ -85,12 +71,12 @@ def test_system_account_has_no_streams(engine: ServerProcess) -> None:
 
 def test_account_sees_its_own_streams_only(engine: ServerProcess, js: ApiClient) -> None:
     js.done("STREAM.CREATE.MINE", {"name": "MINE"})
-    with login(engine, "n") as client:
+    with api_login(engine, "n") as client:
         assert client.error("STREAM.INFO.MINE") == NOT_ENABLED
 
 
 def test_info_line_says_that_there_is_jetstream(engine: ServerProcess) -> None:
-    with login(engine, "a") as client:
+    with api_login(engine, "a") as client:
         assert client.raw.info["jetstream"] is True
         assert client.raw.info["api_lvl"] == 5
 
@@ -159,7 +145,7 @@ def test_requests_for_clusters_are_refused(js: ApiClient, subject: str) -> None:
 
 
 def test_changes_are_announced(engine: ServerProcess, js: ApiClient) -> None:
-    with login(engine, "a") as watcher:
+    with api_login(engine, "a") as watcher:
         watcher.raw.send("UNSUB 1\r\nSUB $JS.EVENT.ADVISORY.STREAM.> 2\r\n")
         watcher.raw.send("SUB $JS.EVENT.ADVISORY.CONSUMER.> 3\r\nPING\r\n")
         watcher.raw.expect("PONG")
@@ -192,7 +178,7 @@ def event(watcher: ApiClient) -> tuple[str, str, str]:
 
 
 def test_requests_are_audited(engine: ServerProcess, js: ApiClient) -> None:
-    with login(engine, "a") as watcher:
+    with api_login(engine, "a") as watcher:
         watcher.raw.send("UNSUB 1\r\nSUB $JS.EVENT.ADVISORY.API 2\r\nPING\r\n")
         watcher.raw.expect("PONG")
         answer = js.ask("STREAM.NAMES", {"offset": 0})
@@ -295,7 +281,7 @@ def test_system_account_can_remove_all_streams_of_an_account(
     start: StartServer, tmp_path: Path
 ) -> None:
     server = start(CONFIG.replace("STORE", str(tmp_path / "store")))
-    with login(server, "a") as client, login(server, "s") as system:
+    with api_login(server, "a") as client, api_login(server, "s") as system:
         client.done("STREAM.CREATE.GONE", {"name": "GONE"})
         assert system.request("ACCOUNT.PURGE.A")["initiated"]
         assert client.request("STREAM.NAMES")["streams"] is None

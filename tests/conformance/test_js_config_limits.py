@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers_js import JETSTREAM_KINDS, ApiClient
+from helpers_js import ApiClient, api_login
+from helpers_ops import shared_server
 
 from harness import ServerProcess
 
@@ -43,28 +44,12 @@ TOO_MANY = [400, 10027, "maximum number of streams reached"]
 OVERLAP = [400, 10065, "subjects overlap with an existing stream"]
 
 
-@pytest.fixture(scope="module", params=JETSTREAM_KINDS)
-def limited(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("limited")
-    config = folder / "server.conf"
-    config.write_text(CONFIG.replace("STORE", str(folder)))
-    flags = ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)]
-    process = ServerProcess(str(request.param), flags)
-    try:
-        yield process.wait_ready()
-    finally:
-        process.stop()
-
-
-def login(server: ServerProcess, user: str) -> ApiClient:
-    return ApiClient(server, **{"user": user, "pass": "hush"})
+limited = shared_server(CONFIG)
 
 
 @pytest.fixture
 def bounded(limited: ServerProcess) -> Iterator[ApiClient]:
-    with login(limited, "bounded") as client:
+    with api_login(limited, "bounded") as client:
         yield client
         client.delete_streams()
 
@@ -105,7 +90,7 @@ def test_reservations_of_an_account_are_bounded(bounded: ApiClient) -> None:
 
 
 def test_an_account_without_memory_stores_on_disk_only(limited: ServerProcess) -> None:
-    with login(limited, "no_memory") as client:
+    with api_login(limited, "no_memory") as client:
         assert create(client, "S", storage="memory") == NO_MEMORY
         assert create(client, "S", max_bytes=2001) == NO_STORAGE
         assert create(client, "S", max_bytes=2000) is None
@@ -113,7 +98,7 @@ def test_an_account_without_memory_stores_on_disk_only(limited: ServerProcess) -
 
 
 def test_the_server_is_bounded_for_all_accounts(limited: ServerProcess) -> None:
-    with login(limited, "no_memory") as other, login(limited, "open") as client:
+    with api_login(limited, "no_memory") as other, api_login(limited, "open") as client:
         assert create(other, "S", max_bytes=2000) is None
         assert create(client, "S", max_bytes=3001) == NO_STORAGE
         assert create(client, "S", max_bytes=3000) is None
@@ -124,7 +109,7 @@ def test_the_server_is_bounded_for_all_accounts(limited: ServerProcess) -> None:
 
 
 def test_the_window_of_duplicates_is_bounded(limited: ServerProcess) -> None:
-    with login(limited, "open") as client:
+    with api_login(limited, "open") as client:
         assert create(client, "S", duplicate_window=2 * 10**9) == [
             500,
             10052,
@@ -167,7 +152,7 @@ def test_consumers_are_bounded(bounded: ApiClient) -> None:
 
 
 def test_an_account_without_jetstream_is_told_so(limited: ServerProcess) -> None:
-    with login(limited, "without") as client:
+    with api_login(limited, "without") as client:
         refusal = [503, 10039, "JetStream not enabled for account"]
         for subject in ("INFO", "STREAM.NAMES", "STREAM.INFO.S", "CONSUMER.INFO.S.c"):
             assert client.error(subject) == refusal

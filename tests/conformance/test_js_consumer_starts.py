@@ -84,6 +84,7 @@ def test_last_per_subject_goes_on_behind_the_stream_as_it_was(peer: Peer) -> Non
     info = peer.consumer(deliver_policy="last_per_subject", filter_subject="s.*")
     assert counts(info) == (0, 0, 2)
     peer.store("b", "b")
+    peer.wait_counts((0, 0, 4))
     assert [frame.numbers for frame in peer.fetch(4)] == [
         (1, 2, 1, 3),
         (1, 3, 2, 2),
@@ -97,18 +98,18 @@ def test_removals_count(peer: Peer, js: ApiClient) -> None:
     peer.consumer(filter_subject="s.a")
     assert peer.fetch(1)[0].numbers == (1, 1, 1, 2)
     js.done("STREAM.MSG.DELETE.S", {"seq": 5})
-    assert counts(peer.info()) == (1, 0, 1)
+    peer.wait_counts((1, 0, 1))
     js.done("STREAM.PURGE.S", {"filter": "s.b"})
-    assert counts(peer.info()) == (1, 0, 1)
+    peer.wait_counts((1, 0, 1))
     js.done("STREAM.PURGE.S", {"filter": "s.a", "keep": 0})
-    assert peer.info()["num_pending"] == 0
+    peer.wait_info(lambda info: info["num_pending"] == 0)
 
 
 def test_limits_of_the_stream_count(peer: Peer) -> None:
     peer.stream(max_msgs=3)
     peer.consumer()
     peer.store("a", "b", "c", "d", "e")
-    assert counts(peer.info()) == (0, 0, 3)
+    peer.wait_counts((0, 0, 3))
     assert peer.fetch(1)[0].numbers == (1, 3, 1, 2)
 
 

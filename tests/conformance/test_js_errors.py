@@ -207,6 +207,19 @@ def test_reset(js: ApiClient, config: dict[str, Any], seq: int, answer: object) 
 
 
 @pytest.mark.usefixtures("stream")
+def test_a_reset_is_answered_by_the_consumer_and_not_counted(js: ApiClient) -> None:
+    assert create(js, {**PULL, "deliver_policy": "new"}) is None
+    before = js.request("INFO")["api"]
+    assert js.done("CONSUMER.RESET.S.C")["reset_seq"] == 1
+    assert js.ask("CONSUMER.RESET.S.C", {"seq": 4}) == (
+        b'{"type":"io.nats.jetstream.api.v1.consumer_reset_response","error":{"code":400,'
+        b'"err_code":10204,"description":"invalid reset: not allowed"},"reset_seq":0}'
+    )
+    after = js.request("INFO")["api"]
+    assert (after["total"] - before["total"], after["errors"] - before["errors"]) == (1, 0)
+
+
+@pytest.mark.usefixtures("stream")
 @pytest.mark.parametrize(
     ("call", "body", "error"),
     [

@@ -16,7 +16,7 @@ from nats.aio.msg import Msg
 from harness import ServerProcess
 
 Open = Callable[..., Awaitable[Client]]
-REPLY_SECONDS = 5
+REPLY_SECONDS = 20
 
 
 @pytest.fixture

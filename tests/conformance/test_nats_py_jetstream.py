@@ -17,7 +17,7 @@ from nats.js import JetStreamContext, api
 
 from harness import ServerProcess
 
-WAIT_SECONDS = 5
+WAIT_SECONDS = 20
 SHORT_SECONDS = 0.2
 
 

@@ -12,7 +12,7 @@ from nats.js.kv import KV_DEL, KV_PURGE, KeyValue
 
 from harness import ServerProcess
 
-WAIT_SECONDS = 5
+WAIT_SECONDS = 20
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from nats.js.object_store import ObjectStore
 
 from harness import ServerProcess
 
-WAIT_SECONDS = 5
+WAIT_SECONDS = 20
 CHUNK_BYTES = 128 * 1024
 
 

@@ -409,6 +409,7 @@ _BESIDE_ERROR: Final[dict[type[ApiStruct], tuple[tuple[str, object], ...]]] = {
     StreamPurgeResponse: (("purged", 0),),
     StreamRestoreResponse: (("deliver_subject", ""),),
     ConsumerPauseResponse: (("paused", False), ("pause_until", ZERO_TIME)),
+    ConsumerResetResponse: (("reset_seq", 0),),
 }
 
 

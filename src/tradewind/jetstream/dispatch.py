@@ -25,7 +25,7 @@ from tradewind.broker.accounts import Account, InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.broker.session import Session
 from tradewind.errors import StoreError
-from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED
+from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED, NOT_COUNTED
 from tradewind.jetstream.lanes import Lane, Steps
 from tradewind.jetstream.requests import Answer, Durable, Request
 from tradewind.jetstream.silence import listen_silently
@@ -198,11 +198,12 @@ class Dispatcher:
             if response is None:
                 return
             body = encode(response)
-            if call.endpoint.name in NOT_AUDITED:
-                self._send(message, body)
-                return
         else:
             body = encode_error(call.endpoint.response, error)
+        name = call.endpoint.name
+        if name in NOT_COUNTED or (error is None and name in NOT_AUDITED):
+            self._send(message, body)
+            return
         self._count(message.account.name, is_error=error is not None)
         self._send(message, body)
         self._audit(message, body)

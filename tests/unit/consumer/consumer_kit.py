@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import msgspec
 
+from client_frames import Frame
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.removals import RemovalFanOut
@@ -18,34 +18,6 @@ from tradewind.testing.in_process import FakeConnection, InProcessServer
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A message as a client gets it."""
-
-    subject: str
-    sid: str
-    reply: str
-    header: bytes
-    payload: bytes
-
-    @property
-    def status(self) -> str:
-        """What stands behind NATS/1.0."""
-        return self.header.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip().decode()
-
-    @property
-    def lines(self) -> dict[str, str]:
-        """The header lines."""
-        lines = self.header.decode().split("\r\n")[1:]
-        return dict(line.split(": ", 1) for line in lines if line)
-
-    @property
-    def numbers(self) -> tuple[int, int, int, int]:
-        """(deliveries, stream sequence, consumer sequence, pending) of the ack subject."""
-        tokens = self.reply.split(".")
-        return int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8])
 
 
 def frames_of(data: bytes) -> list[Frame]:

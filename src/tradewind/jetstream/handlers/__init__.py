@@ -21,6 +21,8 @@ NEED_CLUSTER: Final = frozenset(
 )
 # Their answers are neither counted nor audited, unless they are errors.
 NOT_AUDITED: Final = frozenset({"stream_msg_get"})
+# Answered by the consumer itself in nats-server: no request of the API's count, and not audited.
+NOT_COUNTED: Final = frozenset({"consumer_reset"})
 HANDLERS: Final[Mapping[str, Callable[[Request], Answer | Steps[Answer]]]] = {
     "account_info": account.info,
     "stream_create": streams.create,
