@@ -163,6 +163,12 @@ class RawClient:
         data, self.buffer = self.buffer[:size], self.buffer[size:]
         return data
 
+    def _is_aside(self, line: bytes) -> bool:
+        """Whether a line can come at any time; a PING, which first comes after 2 s, is answered."""
+        if line == b"PING":
+            self.send("PONG\r\n")
+        return line == b"PING" or line.startswith(b"INFO ")
+
     def read_info(self) -> dict[str, Any]:
         line = self.read_line()
         assert line.startswith(b"INFO "), line
@@ -170,11 +176,11 @@ class RawClient:
         return info
 
     def expect(self, *lines: bytes | str) -> None:
-        """Exactly these lines come next (an asynchronous INFO in between is passed over)."""
+        """Exactly these lines come next; passes over an INFO in between, and answers a PING."""
         for line in lines:
             wanted = line.encode() if isinstance(line, str) else line
             got = self.read_line()
-            while got.startswith(b"INFO ") and not wanted.startswith(b"INFO "):
+            while not wanted.startswith((b"INFO ", b"PING")) and self._is_aside(got):
                 got = self.read_line()
             assert got == wanted, f"expected {wanted!r}, got {got!r}"
 
@@ -216,7 +222,7 @@ class RawClient:
     def read_message(self) -> tuple[str, bytes, bytes]:
         """The next MSG or HMSG as (control line, header block, payload)."""
         line = self.read_line()
-        while line.startswith(b"INFO "):
+        while self._is_aside(line):
             line = self.read_line()
         words = line.split(b" ")
         assert words[0] in (b"MSG", b"HMSG"), line

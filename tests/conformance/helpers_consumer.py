@@ -147,3 +147,12 @@ def floors(info: dict[str, Any]) -> tuple[tuple[int, int], tuple[int, int]]:
 def counts(info: dict[str, Any]) -> tuple[int, int, int]:
     """(ack pending, redelivered, pending)."""
     return info["num_ack_pending"], info["num_redelivered"], info["num_pending"]
+
+
+def wait_gone(js: ApiClient, begin: float, seconds: float) -> None:
+    """Wait until the consumer is removed, which must not be before `seconds` after `begin`."""
+    while (error := js.error("CONSUMER.INFO.S.C")) is None:
+        assert time.monotonic() - begin < WAIT_SECONDS
+        time.sleep(0.02)
+    assert error == [404, 10014, "consumer not found"]
+    assert time.monotonic() - begin >= seconds

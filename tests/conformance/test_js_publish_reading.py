@@ -109,6 +109,8 @@ DIRECT: list[tuple[dict[str, Any] | bytes, list[str]]] = [
     ({"seq": 1, "batch": 2}, ["1 p4 l0 m1", "3 p3 l1 m3", "EOB p3 l3"]),
     ({"seq": 2, "batch": 1}, ["3 p3 l0 m3", "EOB p3 l3"]),
     ({"seq": 1, "batch": -1}, ["EOB p5 l0"]),
+    ({"last_by_subj": "x.1", "batch": -1}, ["EOB p5 l0"]),
+    ({"seq": 99, "batch": -1}, ["EOB p0 l0"]),
     ({"start_time": "T", "batch": 1}, ["3 p3 l0 m3", "EOB p3 l3"]),
     ({"next_by_subj": "x.1", "batch": 5}, ["1 p1 l0 m1", "4 p0 l1 m4", "EOB p0 l4"]),
     ({"seq": 5, "batch": 5}, ["5 p1 l0 m5", "6 p0 l5 m6", "EOB p0 l6"]),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.helpers_consumer import MS, WAIT_SECONDS, Peer
+from conformance.helpers_consumer import MS, Peer, wait_gone
 from conformance.helpers_js import ApiClient
 from harness import ServerProcess
 
@@ -141,15 +141,6 @@ def test_a_rate_limit_slows_down(peer: Peer) -> None:
     peer.subscribe("out")
     peer.take(4)
     assert time.monotonic() - begin > 0.3
-
-
-def wait_gone(js: ApiClient, begin: float, seconds: float) -> None:
-    """Wait until the consumer is removed, which must not be before `seconds` after `begin`."""
-    while (error := js.error("CONSUMER.INFO.S.C")) is None:
-        assert time.monotonic() - begin < WAIT_SECONDS
-        time.sleep(0.02)
-    assert error == [404, 10014, "consumer not found"]
-    assert time.monotonic() - begin >= seconds
 
 
 def test_an_ephemeral_without_receiver_goes(peer: Peer, js: ApiClient) -> None:

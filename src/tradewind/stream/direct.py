@@ -337,7 +337,7 @@ class DirectGet:
 
 def _has_batch_conflict(request: MsgGetRequest) -> bool:
     return bool(
-        (request.last_by_subj and (request.batch or request.multi_last))
+        (request.last_by_subj and (request.batch > 0 or request.multi_last))
         or (request.next_by_subj and request.multi_last)
         or (request.up_to_seq and request.up_to_time is not None)
     )
