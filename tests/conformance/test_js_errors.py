@@ -207,6 +207,17 @@ def test_reset(js: ApiClient, config: dict[str, Any], seq: int, answer: object) 
 
 
 @pytest.mark.usefixtures("stream")
+def test_the_name_of_a_durable_consumer_is_bounded(js: ApiClient) -> None:
+    name = "x" * 256
+    body = {"stream_name": "S", "config": {**PULL, "durable_name": name, "name": name}}
+    assert js.error(f"CONSUMER.CREATE.S.{name}", body) == [
+        400,
+        10102,
+        "consumer name is too long, maximum allowed is 255",
+    ]
+
+
+@pytest.mark.usefixtures("stream")
 def test_a_reset_is_answered_by_the_consumer_and_not_counted(js: ApiClient) -> None:
     assert create(js, {**PULL, "deliver_policy": "new"}) is None
     before = js.request("INFO")["api"]
