@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import tradewind
+from harness import ServerProcess
 from tradewind.client.events import Event
+from tradewind.client.jetstream import JetStream
 from tradewind.client.subscription import Subscription
 
 SECONDS = 10.0
@@ -70,3 +72,24 @@ async def connected(url: str, **options: Any) -> AsyncIterator[tradewind.Connect
 async def collect(subscription: Subscription, count: int) -> list[bytes]:
     """The payloads of the next messages."""
     return [(await subscription.next(SECONDS)).data for _ in range(count)]
+
+
+@asynccontextmanager
+async def jetstream(server: ServerProcess, **options: Any) -> AsyncIterator[JetStream]:
+    """JetStream on a server with no streams; those that the test makes are removed."""
+    async with connected(server.url, **options) as connection:
+        js = connection.jetstream(timeout=SECONDS)
+        try:
+            yield js
+        finally:
+            if not connection.is_closed:
+                async for name in js.manager.streams.names():
+                    await js.manager.streams.delete(name)
+
+
+async def fill(js: JetStream, stream: str, count: int, first: int = 1) -> None:
+    """A stream in memory (unless it exists) with numbered messages on `<stream>.<number>`."""
+    await js.manager.streams.add(name=stream, subjects=[f"{stream}.>"], storage="memory")
+    for number in range(first, first + count):
+        await js.publish_async(f"{stream}.{number}", b"%d" % number)
+    await js.publish_async_completed()
