@@ -1,0 +1,27 @@
+"""What can go wrong between Spark and a stream.
+
+Owns the exceptions of this package; each text is one line that says what to change.
+"""
+
+from __future__ import annotations
+
+from tradewind.errors import TradewindError
+
+
+class SparkSetupError(TradewindError):
+    """Spark, Arrow or Java is missing, or not one that works here."""
+
+
+class OptionError(TradewindError):
+    """An option of the data source is wrong; `option` is its name."""
+
+    def __init__(self, option: str, text: str) -> None:
+        self.option = option
+        super().__init__(f"option {option}: {text}")
+
+    def __reduce__(self) -> tuple[type[OptionError], tuple[str, str]]:
+        return type(self), (self.option, str(self).removeprefix(f"option {self.option}: "))
+
+
+class DataLossError(TradewindError):
+    """Messages that were to be read are gone, or the stream is another one."""

@@ -1,0 +1,189 @@
+"""The files of streams, read beside a server that may be writing to them.
+
+Owns the way from a store folder to streams and to the plain bytes of a block. It only reads: no
+lock is taken and no file is changed. A file that is gone is an ordinary event here, because a
+running server compacts and removes blocks; `Vanished` says so and the caller looks again.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.spark.errors import OptionError
+from tradewind.store.disk import MissingFile, OsDisk
+from tradewind.store.layout import (
+    COMPRESSED_MAGIC,
+    INDEX_FILE,
+    JETSTREAM_FOLDER,
+    MESSAGES_FOLDER,
+    META_FILE,
+    STREAMS_FOLDER,
+    block_file_name,
+    block_number,
+    is_encrypted,
+    name_problem,
+)
+from tradewind.store.s2 import S2Error, decode_block
+from tradewind.store.stream_folder import StreamFolder
+
+HEAD_BYTES = 16 * 1024
+
+
+class Vanished(StoreError):  # noqa: N818 - it names what happened
+    """A file was removed by its server between two looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFile:
+    """A block file at one moment; `identity` is another one once the file was written anew."""
+
+    number: int
+    size: int
+    identity: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFiles:
+    """One stream in a store folder. `was_changed`: its configuration may have been another one."""
+
+    name: str
+    folder: str
+    config: dict[str, Any]
+    created_ns: int
+    was_changed: bool
+
+    def list_blocks(self) -> list[BlockFile]:
+        """All block files, by number."""
+        found: list[BlockFile] = []
+        names: list[str] = []
+        try:
+            with os.scandir(f"{self.folder}/{MESSAGES_FOLDER}") as entries:
+                for entry in entries:
+                    names.append(entry.name)
+                    if number := block_number(entry.name):
+                        status = entry.stat()
+                        identity = (status.st_ino, status.st_mtime_ns)
+                        found.append(BlockFile(number, status.st_size, identity))
+        except FileNotFoundError:
+            raise Vanished(f"{self.folder}: a file went away while its folder was listed") from None
+        if is_encrypted(names):
+            raise StoreError(f"{self.folder}: the stream is encrypted, its blocks cannot be read")
+        return sorted(found, key=lambda block: block.number)
+
+    def read_block(self, number: int, size: int = -1) -> bytes:
+        """The plain bytes of a block, at most `size` of them if it is not compressed."""
+        path = self.block_path(number)
+        data = _read(path, size)
+        if not data.startswith(COMPRESSED_MAGIC):
+            return data
+        if size >= 0:
+            data = _read(path)
+        try:
+            return decode_block(data)
+        except S2Error as error:
+            raise CorruptRecord(path, error.offset, error.reason) from error
+
+    def read_block_head(self, number: int) -> bytes:
+        """The first plain bytes of a block, at least those of its first record's numbers."""
+        head = _read(self.block_path(number), HEAD_BYTES)
+        return self.read_block(number) if head.startswith(COMPRESSED_MAGIC) else head
+
+    def read_block_end(self, number: int) -> bytes:
+        """The last 8 bytes of a block file, zeros if it is shorter."""
+        with _opened(self.block_path(number)) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < 8:
+                return bytes(8)
+            file.seek(size - 8)
+            return file.read(8)
+
+    def read_index(self) -> bytes | None:
+        """index.db, if there is one."""
+        try:
+            return _read(f"{self.folder}/{MESSAGES_FOLDER}/{INDEX_FILE}")
+        except Vanished:
+            return None
+
+    def sync_block(self, number: int) -> None:
+        """What is in the file stays there over a power failure, once this returns.
+
+        The server may not have come to it yet; only what is synced is read. A file system that
+        cannot be written to has nothing to sync.
+        """
+        with _opened(self.block_path(number)) as file, suppress(OSError):
+            os.fdatasync(file.fileno())
+
+    def block_path(self, number: int) -> str:
+        """The path of a block file."""
+        return f"{self.folder}/{MESSAGES_FOLDER}/{block_file_name(number)}"
+
+
+def find_streams(store_dir: str, account: str, wanted: tuple[str, ...]) -> list[StreamFiles]:
+    """The streams with these names or patterns (`*` and `?`), by name.
+
+    `store_dir` is the folder that the server was given, or the `jetstream` folder in it. A name
+    that is no pattern has to be there.
+    """
+    root = Path(store_dir).absolute()
+    if root.name == JETSTREAM_FOLDER and not (root / JETSTREAM_FOLDER).is_dir():
+        root = root.parent
+    streams = root / JETSTREAM_FOLDER / account / STREAMS_FOLDER
+    if not (root / JETSTREAM_FOLDER).is_dir():
+        raise OptionError("storeDir", f"{store_dir}: there is no folder {JETSTREAM_FOLDER} in it")
+    try:
+        names = sorted(entry.name for entry in streams.iterdir() if not name_problem(entry.name))
+    except FileNotFoundError:
+        raise OptionError("account", f"{account!r} has no streams in {root}") from None
+    chosen: set[str] = set()
+    for pattern in wanted:
+        matching = [name for name in names if fnmatchcase(name, pattern)]
+        if not matching and not is_pattern(pattern):
+            listed = ", ".join(names[:20]) or "none"
+            raise OptionError("stream", f"there is no {pattern!r} in {streams}; found: {listed}")
+        chosen.update(matching)
+    return [open_stream(root, account, name) for name in sorted(chosen)]
+
+
+def is_pattern(name: str) -> bool:
+    """Whether it may stand for several streams."""
+    return any(character in name for character in "*?[")
+
+
+def open_stream(root: Path, account: str, name: str) -> StreamFiles:
+    """The configuration of one stream; StoreError says why it cannot be read."""
+    folder = StreamFolder(OsDisk(str(root)), str(root), account, name)
+    try:
+        meta = folder.read_meta()
+        changed_ns = Path(folder.path, META_FILE).stat().st_mtime_ns
+    except (MissingFile, FileNotFoundError):
+        raise Vanished(f"{folder.path}: the stream was deleted") from None
+    created_ns = meta.created_ns or 0
+    # The file is written once when the stream is made; a copied folder may have lost the time.
+    was_changed = abs(changed_ns - created_ns) > 5_000_000_000
+    return StreamFiles(name, folder.path, meta.config, created_ns, was_changed)
+
+
+def _opened(path: str) -> FileIO:
+    try:
+        return FileIO(path)
+    except FileNotFoundError:
+        raise Vanished(f"{path}: the file is gone") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _read(path: str, size: int = -1) -> bytes:
+    with _opened(path) as file:
+        # One call may give less than there is, so until the end.
+        parts = []
+        while size != 0 and (part := file.read(size)):
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)

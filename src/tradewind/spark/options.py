@@ -1,0 +1,198 @@
+"""The options of the format `jetstream`.
+
+Owns their names, their defaults and every check that needs no stream. Spark hands all options over
+as text, with names in any case; an option that nobody knows is an error, so that a typing error is
+not a silent default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Final
+
+from tradewind.api.times import parse_time
+from tradewind.spark.errors import OptionError
+from tradewind.subjects import is_valid_subject
+
+COLUMNS: Final = ("stream", "seq", "subject", "time", "headers", "data")
+READ_MODES: Final = ("auto", "blocks", "network")
+STARTS: Final = ("earliest", "latest")
+PARTITIONS_MAX: Final = 100_000
+_NAMES: Final = {
+    "stream": "stream",
+    "path": "stream",
+    "storedir": "store_dir",
+    "archive": "archive",
+    "account": "account",
+    "servers": "servers",
+    "credentials": "credentials",
+    "context": "context",
+    "readmode": "read_mode",
+    "columns": "columns",
+    "filtersubjects": "filter_subjects",
+    "startingoffsets": "starting",
+    "startingseq": "starting_seq",
+    "startingtime": "starting_time_ns",
+    "endingseq": "ending_seq",
+    "endingtime": "ending_time_ns",
+    "maxmsgspertrigger": "msgs_per_trigger_max",
+    "maxbytespertrigger": "bytes_per_trigger_max",
+    "minpartitions": "partitions_min",
+    "failondataloss": "fails_on_data_loss",
+}
+# As users write them, for messages.
+_SPELLINGS: Final = {
+    "store_dir": "storeDir",
+    "read_mode": "readMode",
+    "filter_subjects": "filterSubjects",
+    "starting": "startingOffsets",
+    "starting_seq": "startingSeq",
+    "starting_time_ns": "startingTime",
+    "ending_seq": "endingSeq",
+    "ending_time_ns": "endingTime",
+    "msgs_per_trigger_max": "maxMsgsPerTrigger",
+    "bytes_per_trigger_max": "maxBytesPerTrigger",
+    "partitions_min": "minPartitions",
+    "fails_on_data_loss": "failOnDataLoss",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """All options; None and 0 mean that nothing was said."""
+
+    stream: tuple[str, ...] = ()
+    store_dir: str = ""
+    archive: str = ""
+    account: str = "$G"
+    servers: tuple[str, ...] = ()
+    credentials: str = ""
+    context: str = ""
+    read_mode: str = "auto"
+    columns: tuple[str, ...] = COLUMNS
+    filter_subjects: tuple[str, ...] = ()
+    starting: str = "earliest"
+    starting_seq: int = 0
+    starting_time_ns: int | None = None
+    ending_seq: int = 0
+    ending_time_ns: int | None = None
+    msgs_per_trigger_max: int = 0
+    bytes_per_trigger_max: int = 0
+    partitions_min: int = 0
+    fails_on_data_loss: bool = True
+
+
+def parse_options(given: Mapping[str, str]) -> SourceOptions:
+    """The options of one read; OptionError names the one that is wrong."""
+    found: dict[str, object] = {}
+    for name, text in given.items():
+        field = _NAMES.get(name.lower())
+        if field is None:
+            known = ", ".join(spelling(known) for known in _field_names())
+            raise OptionError(name, f"there is no such option; known are {known}")
+        found[field] = _parse(field, str(text).strip())
+    options = SourceOptions(**found)  # type: ignore[arg-type]
+    _check_together(options)
+    return options
+
+
+def spelling(field: str) -> str:
+    """The name of an option as users write it."""
+    return _SPELLINGS.get(field, field)
+
+
+def _field_names() -> list[str]:
+    return [field.name for field in fields(SourceOptions)]
+
+
+def _parse(field: str, text: str) -> object:
+    name = spelling(field)
+    if field in ("stream", "servers"):
+        return _list(name, text)
+    if field == "columns":
+        columns = _list(name, text)
+        for column in columns:
+            if column not in COLUMNS:
+                raise OptionError(name, f"no column {column!r}; there are {', '.join(COLUMNS)}")
+        return columns
+    if field == "filter_subjects":
+        subjects = _list(name, text)
+        for subject in subjects:
+            if not is_valid_subject(subject):
+                raise OptionError(name, f"{subject!r} is no subject")
+        return subjects
+    if field == "read_mode":
+        return _one_of(name, text, READ_MODES)
+    if field == "starting":
+        return _one_of(name, text, STARTS)
+    if field == "fails_on_data_loss":
+        return _one_of(name, text, ("true", "false")) == "true"
+    if field in ("starting_time_ns", "ending_time_ns"):
+        return parse_moment_ns(name, text)
+    if field in ("starting_seq", "ending_seq", "msgs_per_trigger_max", "bytes_per_trigger_max"):
+        return _positive(name, text, (1 << 62) - 1)
+    if field == "partitions_min":
+        return _positive(name, text, PARTITIONS_MAX)
+    return text
+
+
+def _list(name: str, text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise OptionError(name, f"{text!r} has an empty part; separate names by commas")
+    return parts
+
+
+def _one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    if text.lower() not in allowed:
+        raise OptionError(name, f"{text!r} is none of {', '.join(allowed)}")
+    return text.lower()
+
+
+def _positive(name: str, text: str, largest: int) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
+        raise OptionError(name, f"{text!r} is no whole number from 1 to {largest}")
+    return int(text)
+
+
+def parse_moment_ns(name: str, text: str) -> int:
+    """Nanoseconds since 1970 of an RFC 3339 time, or of ISO 8601 without zone, which is UTC."""
+    try:
+        return parse_time(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(
+            name, f"{text!r} is no time; 2026-11-16T08:00:00Z is an example of one"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment_ns(moment)
+
+
+def moment_ns(moment: datetime) -> int:
+    """Nanoseconds since 1970, exactly."""
+    elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return ((elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds) * 1000
+
+
+def _check_together(options: SourceOptions) -> None:
+    if options.archive:
+        if options.store_dir or options.servers or options.read_mode == "network":
+            raise OptionError("archive", "a backup is read by itself: no storeDir, no servers")
+        return
+    if not options.stream:
+        raise OptionError("stream", "say which stream to read: a name, several, or a pattern (*)")
+    if options.read_mode == "blocks" and not options.store_dir:
+        raise OptionError("storeDir", "readMode blocks needs the store folder of the server")
+    if options.read_mode == "network" and not (options.servers or options.context):
+        raise OptionError("servers", "readMode network needs an address, such as nats://host:4222")
+    if not (options.store_dir or options.servers or options.context):
+        raise OptionError("servers", "say where the stream is: servers, context or storeDir")
+    starts = [options.starting_seq > 0, options.starting_time_ns is not None]
+    if all(starts):
+        raise OptionError("startingTime", "give startingSeq or startingTime, not both")

@@ -1,0 +1,60 @@
+"""What a source of streams has to offer, whatever it reads from.
+
+Owns the contract between the Spark side (`source`, `streaming`) and the ways to read: block files
+(`blocks`), a server (`network`), a backup (`archive`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.spark.filters import RowFilter
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream at one moment; without messages first_seq is last_seq + 1.
+
+    `created_ns` tells it from another stream of the same name.
+    """
+
+    name: str
+    created_ns: int
+    first_seq: int
+    last_seq: int
+
+
+class Task(Protocol):
+    """A part of a read that one executor does; it can be pickled."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows, in order of sequence."""
+
+
+class Provider(Protocol):
+    """All streams of one query."""
+
+    def states(self) -> list[StreamState]:
+        """The streams as they are now, by name."""
+
+    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[Task]:
+        """The parts of a read of one stream."""
+
+    def seq_at_time(self, name: str, time_ns: int) -> int:
+        """The first sequence of a message that is not older; one behind the last if none is."""
+
+    def advance(
+        self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
+    ) -> tuple[int, int, int]:
+        """The last sequence, messages and bytes of a batch behind `after_seq` within the limits.
+
+        It goes at most to `last_seq`, and holds at least one message if there is one.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""

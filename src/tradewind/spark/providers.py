@@ -1,0 +1,26 @@
+"""Which way of reading the options ask for.
+
+Owns the choice only. `auto` takes the block files if their folder was named and the executors, like
+this process, can see it; else the server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.provider import Provider
+
+
+def open_provider(options: SourceOptions) -> Provider:
+    """The streams of these options, ready to be asked."""
+    if options.read_mode == "blocks" or (options.store_dir and options.read_mode == "auto"):
+        if not Path(options.store_dir).is_dir():
+            raise OptionError("storeDir", f"there is no folder {options.store_dir}")
+        return BlocksProvider(options)
+    raise OptionError("readMode", "only blocks can be read")

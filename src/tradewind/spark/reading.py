@@ -1,0 +1,92 @@
+"""Batch reads: what Spark calls for `spark.read.format("jetstream")`.
+
+Owns the reader that plans in the driver and reads on executors. Conditions on sequence, time,
+subject and stream are checked while decoding, if `spark.sql.python.filterPushdown.enabled` is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tradewind.spark.filters import bounds_of, filter_of, push_filters
+from tradewind.spark.providers import open_provider
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.provider import Task
+
+
+class TaskPartition(InputPartition):
+    """A task on its way to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(None)
+        self.task = task
+
+
+class PushFilters:
+    """The method `pushFilters` of a reader.
+
+    Spark refuses a reader that has one of its own while the setting is off, and the reader cannot
+    ask for the setting. Spark takes this one for that of the base class and simply does not call it
+    then.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Any]) -> Iterable[Any]:
+        """See `BatchReader.push`."""
+        return self._reader.push(filters)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there when the query is planned."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._rows = bounds_of(options, filter_of(options))
+        self.pushFilters = PushFilters(self)
+
+    def push(self, filters: list[Any]) -> Iterable[Any]:
+        """Take over what can be; gives the rest back."""
+        self._rows, left = push_filters(self._rows, filters)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Divide the read; one empty task if there is nothing to do."""
+        if self._rows.is_empty:
+            return [TaskPartition(NothingToRead())]
+        provider = open_provider(self._options)
+        try:
+            found: list[InputPartition] = [
+                TaskPartition(task)
+                for state in provider.states()
+                if self._rows.has_stream(state.name)
+                for task in provider.tasks(state.name, self._rows, self._options.partitions_min)
+            ]
+        finally:
+            provider.close()
+        return found or [TaskPartition(NothingToRead())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Do one part, on an executor."""
+        assert isinstance(partition, TaskPartition)
+        return partition.task.batches(self._columns)
+
+
+class NothingToRead:
+    """Spark wants at least one partition."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """No rows."""
+        del columns
+        return iter(())

@@ -1,0 +1,419 @@
+"""Messages at rest become the columns of Arrow record batches, without an object per message.
+
+Owns the choice of rows (sequence, time, subject, what is removed or expired) and the layout of the
+columns; the messages come from a block, from an archive or one by one from the network. A batch is
+built in two passes: the first one verifies and remembers which messages are wanted, the second one
+fills buffers of exactly the right size. Never opens a file and never imports Arrow: columns are
+bytes objects, which `arrow.py` wraps without copying them.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy, memset
+from tradewind.route.sublist cimport subject_matches
+from tradewind.store.hash cimport Key
+from tradewind.store.records cimport (
+    RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
+from tradewind.store.sequence_set cimport SequenceSet
+from tradewind.store.sequence_tree cimport sequences_contains, sequences_count
+
+from tradewind.errors import CorruptRecord
+from tradewind.store.message_ttl import NEVER, parse_ttl_ns
+
+SEQUENCE_MAX = (1 << 62) - 1
+TIME_NS_MIN = -(1 << 63)
+TIME_NS_MAX = (1 << 63) - 1
+cdef int64_t NS_PER_US = 1000
+
+
+cdef class RowDecoder:
+    """Chooses messages and gives them as columns.
+
+    `patterns` is a list of lists of subject patterns: of each list at least one must match.
+    `take_block` and `take_row` collect, `columns` gives what was collected, `clear` forgets it.
+    """
+
+    def __init__(self, *, uint64_t first_seq=1, uint64_t last_seq=SEQUENCE_MAX,
+                 int64_t first_time_ns=TIME_NS_MIN, int64_t last_time_ns=TIME_NS_MAX,
+                 int64_t age_floor_ns=TIME_NS_MIN, int64_t ttl_now_ns=0, patterns=(),
+                 prefixes=(), SequenceSet removed=None):
+        self.first_seq = first_seq
+        self.last_seq = last_seq
+        self.first_time_ns = first_time_ns
+        self.last_time_ns = last_time_ns
+        self.age_floor_ns = age_floor_ns
+        self.ttl_now_ns = ttl_now_ns
+        self._patterns = tuple(tuple(group) for group in patterns)
+        self._prefixes = tuple(prefixes)
+        self._any_subject = not self._patterns and not self._prefixes
+        self.removed = SequenceSet() if removed is None else removed
+        self._any_removed = sequences_count(&self.removed.tree) > 0
+        self._held = []
+
+    def __dealloc__(self):
+        free(self.rows)
+
+    def clear(self):
+        """Forget the rows and the bytes they lie in."""
+        self.row_count = 0
+        self._held = []
+
+    def take_block(self, bytes data not None, Key key not None, str path, *,
+                   uint64_t first_seq, uint64_t last_seq, bint ends_torn, bint skips_damage):
+        """Collect the wanted messages of a block whose live ones are in first_seq..last_seq.
+
+        `ends_torn`: a write may be under way at its end, which is no damage. `skips_damage`: bytes
+        that are no record are passed over and counted, else CorruptRecord names them.
+        """
+        cdef uint64_t position = 0, size = len(data), next_position, newest = 0
+        cdef const char* start = data
+        self._held.append(data)
+        self._low = max(first_seq, self.first_seq)
+        self._high = min(last_seq, self.last_seq)
+        while True:
+            position = self._walk(start, size, position, key, &newest)
+            if position == size:
+                return
+            next_position = next_intact(start, size, position, key)
+            if next_position == size and ends_torn:
+                return
+            if not skips_damage:
+                raise CorruptRecord(
+                    path, position, f"no intact record; sequence {newest} is in front of it")
+            self.damaged_bytes += next_position - position
+            position = next_position
+
+    cdef uint64_t _walk(self, const char* data, uint64_t size, uint64_t position, Key key,
+                        uint64_t* newest) except? 0:
+        """Collect up to the first byte that is no record; gives its position."""
+        cdef Record record
+        cdef Row row
+        while position < size:
+            if parse_record(data + position, size - position, &record) != RECORD_OK \
+                    or not record_is_intact(&key.state, &record):
+                return position
+            position += record.size
+            if record.tombstone or record.seq <= newest[0]:
+                continue
+            newest[0] = record.seq
+            if record.erased or record.seq < self._low:
+                continue
+            if record.seq > self._high:
+                return size
+            row.seq = record.seq
+            row.timestamp = record.timestamp
+            row.subject = record.subject
+            row.subject_size = record.subject_size
+            row.header = record.header
+            row.header_size = record.header_size
+            row.payload = record.payload
+            row.payload_size = record.payload_size
+            if self._is_wanted(&row):
+                self._push(&row)
+        return size
+
+    def take_row(self, uint64_t seq, int64_t timestamp, bytes subject not None,
+                 bytes header, bytes data not None):
+        """Collect one message if it is wanted."""
+        cdef Row row
+        row.seq = seq
+        row.timestamp = timestamp
+        row.subject = subject
+        row.subject_size = <uint32_t>len(subject)
+        row.header_size = 0 if header is None else <uint32_t>len(header)
+        row.header = NULL if header is None else <const char*>header
+        row.payload = data
+        row.payload_size = <uint32_t>len(data)
+        if self.first_seq <= seq <= self.last_seq and self._is_wanted(&row):
+            self._held.append((subject, header, data))
+            self._push(&row)
+
+    cdef bint _is_wanted(self, const Row* row) except -1:
+        if row.timestamp < self.first_time_ns or row.timestamp > self.last_time_ns:
+            return False
+        if self._any_removed and sequences_contains(&self.removed.tree, row.seq):
+            return False
+        if not self._any_subject and not self._subject_passes(row):
+            return False
+        if self.ttl_now_ns or row.timestamp < self.age_floor_ns:
+            return not self._has_expired(row)
+        return True
+
+    cdef bint _subject_passes(self, const Row* row) except -1:
+        cdef bytes text
+        cdef tuple group
+        for text in self._prefixes:
+            if row.subject_size < <uint32_t>len(text) \
+                    or memcmp(row.subject, <const char*>text, len(text)) != 0:
+                return False
+        for group in self._patterns:
+            for text in group:
+                if subject_matches(
+                        row.subject, row.subject_size, text, <uint32_t>len(text)):
+                    break
+            else:
+                return False
+        return True
+
+    cdef bint _has_expired(self, const Row* row) except -1:
+        """By its own time to live or by the age limit of the stream."""
+        cdef Record record
+        cdef size_t size = 0
+        cdef const char* value = NULL
+        cdef int64_t ttl_ns = 0
+        record.header = row.header
+        record.header_size = row.header_size
+        if self.ttl_now_ns and row.header_size:
+            value = header_value(&record, b"Nats-TTL:", 9, &size)
+        if value != NULL:
+            try:
+                ttl_ns = parse_ttl_ns(value[:size])
+            except ValueError:
+                ttl_ns = 0
+            if ttl_ns == NEVER:
+                return False
+            if ttl_ns and row.timestamp <= self.ttl_now_ns - ttl_ns:
+                return True
+        return row.timestamp < self.age_floor_ns
+
+    cdef int _push(self, const Row* row) except -1:
+        cdef Row* rows
+        cdef uint64_t capacity
+        if self.row_count == self.row_capacity:
+            capacity = max(self.row_capacity * 2, <uint64_t>1024)
+            rows = <Row*>realloc(self.rows, capacity * sizeof(Row))
+            if rows == NULL:
+                raise MemoryError
+            self.rows = rows
+            self.row_capacity = capacity
+        self.rows[self.row_count] = row[0]
+        self.row_count += 1
+        return 0
+
+    # ---------------------------------------------------------------- columns
+
+    def batch_end(self, uint64_t start, uint64_t rows_max, uint64_t bytes_max):
+        """How far a batch from row `start` may go: at least one row, then as the limits allow."""
+        cdef uint64_t end = start, size = 0
+        while end < self.row_count and end - start < rows_max:
+            size += self.rows[end].subject_size + self.rows[end].payload_size \
+                + self.rows[end].header_size
+            if size > bytes_max and end > start:
+                break
+            end += 1
+        return end
+
+    def seqs(self, uint64_t start, uint64_t end):
+        """int64 values."""
+        cdef bytes result = PyBytes_FromStringAndSize(NULL, (end - start) * 8)
+        cdef int64_t* target = <int64_t*>PyBytes_AS_STRING(result)
+        cdef uint64_t index
+        for index in range(start, end):
+            target[index - start] = <int64_t>self.rows[index].seq
+        return result
+
+    def times(self, uint64_t start, uint64_t end):
+        """int64 microseconds, rounded down."""
+        cdef bytes result = PyBytes_FromStringAndSize(NULL, (end - start) * 8)
+        cdef int64_t* target = <int64_t*>PyBytes_AS_STRING(result)
+        cdef uint64_t index
+        cdef int64_t timestamp, whole
+        for index in range(start, end):
+            timestamp = self.rows[index].timestamp
+            whole = timestamp // NS_PER_US
+            target[index - start] = whole - 1 if whole * NS_PER_US > timestamp else whole
+        return result
+
+    def subjects(self, uint64_t start, uint64_t end):
+        """int32 offsets and the bytes between them."""
+        cdef uint64_t index
+        cdef int32_t place = 0
+        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
+        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
+        for index in range(start, end):
+            offsets[index - start] = place
+            place += self.rows[index].subject_size
+        offsets[end - start] = place
+        cdef bytes text = PyBytes_FromStringAndSize(NULL, place)
+        cdef char* target = PyBytes_AS_STRING(text)
+        for index in range(start, end):
+            memcpy(target + offsets[index - start], self.rows[index].subject,
+                   self.rows[index].subject_size)
+        return ends, text
+
+    def payloads(self, uint64_t start, uint64_t end):
+        """int32 offsets and the bytes between them."""
+        cdef uint64_t index
+        cdef int32_t place = 0
+        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
+        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
+        for index in range(start, end):
+            offsets[index - start] = place
+            place += self.rows[index].payload_size
+        offsets[end - start] = place
+        cdef bytes text = PyBytes_FromStringAndSize(NULL, place)
+        cdef char* target = PyBytes_AS_STRING(text)
+        for index in range(start, end):
+            memcpy(target + offsets[index - start], self.rows[index].payload,
+                   self.rows[index].payload_size)
+        return ends, text
+
+    def headers(self, uint64_t start, uint64_t end):
+        """A map from name to list of values, as (nulls, validity bits, row offsets, name offsets,
+        names, list offsets, value offsets, values); a message without a header block is null.
+        """
+        cdef uint64_t index, count = end - start, nulls = 0
+        cdef bytes validity = PyBytes_FromStringAndSize(NULL, (count + 7) // 8)
+        cdef uint8_t* bits = <uint8_t*>PyBytes_AS_STRING(validity)
+        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
+        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
+        cdef HeaderColumn column = HeaderColumn()
+        memset(bits, 0, (count + 7) // 8)
+        for index in range(count):
+            offsets[index] = column.name_count()
+            if self.rows[start + index].header_size:
+                bits[index // 8] |= <uint8_t>(1 << (index % 8))
+                column.add(&self.rows[start + index])
+            else:
+                nulls += 1
+        offsets[count] = column.name_count()
+        return nulls, validity, ends, *column.finish()
+
+
+cdef class HeaderColumn:
+    """Names, and for each of them a list of values, written behind one another."""
+
+    cdef Growing name_ends
+    cdef Growing names
+    cdef Growing list_ends
+    cdef Growing value_ends
+    cdef Growing values
+    cdef Growing lines                  # of one message: HeaderLine
+
+    def __dealloc__(self):
+        free(self.name_ends.data)
+        free(self.names.data)
+        free(self.list_ends.data)
+        free(self.value_ends.data)
+        free(self.values.data)
+        free(self.lines.data)
+
+    cdef int32_t name_count(self) noexcept:
+        return <int32_t>(self.name_ends.size // 4)
+
+    cdef int add(self, const Row* row) except -1:
+        """The lines of one header block; those of one name come together."""
+        cdef uint64_t index, other, count
+        cdef HeaderLine* lines
+        self.lines.size = 0
+        split_lines(row, &self.lines)
+        count = self.lines.size // sizeof(HeaderLine)
+        lines = <HeaderLine*>self.lines.data
+        for index in range(count):
+            if lines[index].taken:
+                continue
+            add_end(&self.list_ends, self.value_ends.size // 4)
+            add_end(&self.name_ends, self.names.size)
+            add_bytes(&self.names, lines[index].name, lines[index].name_size)
+            for other in range(index, count):
+                if not lines[other].taken and lines[other].name_size == lines[index].name_size \
+                        and memcmp(lines[other].name, lines[index].name,
+                                   lines[index].name_size) == 0:
+                    lines[other].taken = True
+                    add_end(&self.value_ends, self.values.size)
+                    add_bytes(&self.values, lines[other].value, lines[other].value_size)
+        return 0
+
+    cdef tuple finish(self):
+        add_end(&self.list_ends, self.value_ends.size // 4)
+        add_end(&self.name_ends, self.names.size)
+        add_end(&self.value_ends, self.values.size)
+        return (taken(&self.name_ends), taken(&self.names), taken(&self.list_ends),
+                taken(&self.value_ends), taken(&self.values))
+
+
+ctypedef struct HeaderLine:
+    const char* name
+    const char* value
+    uint32_t name_size
+    uint32_t value_size
+    bint taken
+
+
+cdef int split_lines(const Row* row, Growing* lines) except -1:
+    """`name: value` lines; the first line and those without a name are passed over."""
+    cdef const char* at = row.header
+    cdef const char* end = row.header + row.header_size
+    cdef const char* stop
+    cdef const char* colon
+    cdef bint is_first = True
+    cdef HeaderLine line
+    while at < end:
+        stop = at
+        while stop < end and not (stop[0] == 13 and stop + 1 < end and stop[1] == 10):
+            stop += 1
+        colon = at
+        while colon < stop and colon[0] != 58:
+            colon += 1
+        if not is_first and colon < stop and colon > at:
+            line.name = at
+            line.name_size = <uint32_t>(colon - at)
+            line.value = colon + 1
+            line.taken = False
+            while line.value < stop and line.value[0] in (32, 9):
+                line.value += 1
+            at = stop
+            while at > line.value and (at - 1)[0] in (32, 9):
+                at -= 1
+            line.value_size = <uint32_t>(at - line.value)
+            add_bytes(lines, <const char*>&line, sizeof(HeaderLine))
+        is_first = False
+        at = stop + 2
+    return 0
+
+
+cdef int add_bytes(Growing* target, const char* data, size_t size) except -1:
+    cdef size_t capacity
+    cdef char* grown
+    if target.size + size > target.capacity:
+        capacity = max((target.size + size) * 2, <size_t>4096)
+        grown = <char*>realloc(target.data, capacity)
+        if grown == NULL:
+            raise MemoryError
+        target.data = grown
+        target.capacity = capacity
+    if size:
+        memcpy(target.data + target.size, data, size)
+    target.size += size
+    return 0
+
+
+cdef int add_end(Growing* target, size_t value) except -1:
+    cdef int32_t end = <int32_t>value
+    return add_bytes(target, <const char*>&end, 4)
+
+
+cdef bytes taken(Growing* source):
+    return PyBytes_FromStringAndSize(source.data, source.size) if source.size else b""
+
+
+cdef uint64_t next_intact(const char* data, uint64_t size, uint64_t position,
+                          Key key) noexcept nogil:
+    """Where the next intact record behind the damaged one at `position` begins, `size` if nowhere.
+
+    What the damaged one says of its length is believed if that leads to an intact record.
+    """
+    cdef Record record
+    if parse_record(data + position, size - position, &record) == RECORD_OK \
+            and parse_record(data + position + record.size, size - position - record.size,
+                             &record) == RECORD_OK \
+            and record_is_intact(&key.state, &record):
+        return <uint64_t>(record.start - data)
+    position += 1
+    while position + RECORD_MIN <= size:
+        if parse_record(data + position, size - position, &record) == RECORD_OK \
+                and record_is_intact(&key.state, &record):
+            return position
+        position += 1
+    return size

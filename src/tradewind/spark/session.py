@@ -1,0 +1,68 @@
+"""A Spark session that works here: embedded by default, on a cluster if told so.
+
+Owns the settings. The Python of this process is the Python of the workers, filters are pushed down,
+the log shows warnings only, and the user interface listens on the loopback address. Everything can
+be overridden; what runs on a cluster must have Tradewind installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tradewind.spark.errors import SparkSetupError
+from tradewind.spark.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+DEFAULTS: Final = {
+    "spark.app.name": "tradewind",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # One server's streams need no 200 shuffle partitions.
+    "spark.sql.shuffle.partitions": "8",
+}
+EMBEDDED: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def get_session(
+    master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session, or a new one. `settings` are Spark's own and win over ours.
+
+    SparkSetupError says what to install if Spark or Java is missing.
+    """
+    for name in ("pyspark", "pyarrow"):
+        if find_spec(name) is None:
+            raise SparkSetupError(f"{name} is not installed; pip install 'tradewind[spark]'")
+    sql = import_module("pyspark.sql")
+    if (running := sql.SparkSession.getActiveSession()) is not None:
+        return running
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    # The setting alone is not enough: the first workers are started by the environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_embedded = master.startswith("local")
+    if is_embedded:
+        # Else Spark looks for the address of the machine, and warns that it may be the wrong one.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    chosen = DEFAULTS | (EMBEDDED if is_embedded else {}) | dict(settings or {})
+    builder = sql.SparkSession.builder.master(master)
+    options = f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}"
+    java = chosen.pop("spark.driver.extraJavaOptions", "")
+    builder = builder.config("spark.driver.extraJavaOptions", f"{options} {java}".strip())
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

@@ -1,0 +1,218 @@
+"""Streaming reads: what Spark calls for `spark.readStream.format("jetstream")`.
+
+Owns the offsets. An offset says for each stream up to which sequence it was read, and when that
+stream was created:
+
+    {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711}}
+
+So a batch can be read again, today or after a restart, and gives the same messages as long as
+nobody removes them. Nothing is kept on the server. Sequences that are missing inside are ordinary;
+data is lost if the stream begins behind the point where the query wants to go on, if it ends in
+front of it, or if it is another stream of the same name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from tradewind.spark.errors import DataLossError, OptionError
+from tradewind.spark.filters import filter_of
+from tradewind.spark.providers import open_provider
+from tradewind.spark.reading import TaskPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.provider import Provider, StreamState
+
+logger = logging.getLogger(__name__)
+UNLIMITED = 1 << 62
+Offset = dict[str, dict[str, int]]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query over one or more streams."""
+
+    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+        if options.ending_seq or options.ending_time_ns is not None:
+            raise OptionError("endingSeq", "a streaming query has no end; read a batch instead")
+        self._options = options
+        self._columns = tuple(columns)
+        self._provider: Provider | None = None
+        self._until: Offset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_columns": self._columns}
+
+    def _open(self) -> Provider:
+        if self._provider is None:
+            self._provider = open_provider(self._options)
+        return self._provider
+
+    # ---------------------------------------------------------------- offsets
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where the options say that the query begins."""
+        return {state.name: self._begin(state) for state in self._open().states()}
+
+    def _begin(self, state: StreamState) -> dict[str, int]:
+        options = self._options
+        seq = state.first_seq - 1
+        if options.starting_seq:
+            seq = max(seq, options.starting_seq - 1)
+        elif options.starting_time_ns is not None:
+            seq = max(seq, self._open().seq_at_time(state.name, options.starting_time_ns) - 1)
+        elif options.starting == "latest":
+            seq = state.last_seq
+        return {"created_ns": state.created_ns, "seq": seq}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The limit in the options; both count if both are given, see `latestOffset`."""
+        if self._options.msgs_per_trigger_max:
+            return ReadMaxRows(self._options.msgs_per_trigger_max)
+        if self._options.bytes_per_trigger_max:
+            return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What comes from now on is not for this run."""
+        self._until = self._ends(self._open().states())
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
+        """The ends of the streams, from which Spark computes how far behind the query is."""
+        return self._ends(self._open().states())
+
+    def _ends(self, states: Sequence[StreamState]) -> Offset:
+        return {
+            state.name: {"created_ns": state.created_ns, "seq": state.last_seq} for state in states
+        }
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """Where the next batch ends: the ends of the streams, or what the limits allow."""
+        states = {state.name: state for state in self._open().states()}
+        result: Offset = {}
+        behind: list[tuple[str, int, int]] = []
+        for name, state in sorted(states.items()):
+            begin = self._continued(state, start.get(name))
+            end = state.last_seq
+            if self._until is not None:
+                end = min(end, self._until.get(name, {}).get("seq", begin["seq"]))
+            result[name] = {"created_ns": state.created_ns, "seq": max(begin["seq"], 0)}
+            if end > begin["seq"]:
+                behind.append((name, begin["seq"], end))
+        for name in start.keys() - states.keys():
+            self._lost(f"stream {name} was deleted; it had been read up to {start[name]['seq']}")
+        self._go_on(result, behind, limit)
+        return result
+
+    def _go_on(self, result: Offset, behind: list[tuple[str, int, int]], limit: ReadLimit) -> None:
+        """Move the offsets of streams that have more, each by its share of the limits."""
+        msgs_left = self._options.msgs_per_trigger_max or UNLIMITED
+        bytes_left = self._options.bytes_per_trigger_max or UNLIMITED
+        if isinstance(limit, ReadAllAvailable):
+            msgs_left = bytes_left = UNLIMITED
+        if isinstance(limit, ReadMaxRows):
+            msgs_left = min(msgs_left, limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            bytes_left = min(bytes_left, limit.max_bytes)
+        for index, (name, seq, end) in enumerate(behind):
+            if msgs_left == bytes_left == UNLIMITED:
+                result[name]["seq"] = end
+                continue
+            share = len(behind) - index
+            msgs, size = max(msgs_left // share, 1), max(bytes_left // share, 1)
+            reached, found, found_bytes = self._open().advance(name, seq, end, msgs, size)
+            result[name]["seq"] = reached
+            msgs_left = max(msgs_left - found, 0)
+            bytes_left = max(bytes_left - found_bytes, 0)
+
+    def _continued(self, state: StreamState, start: dict[str, int] | None) -> dict[str, int]:
+        """From where a stream is read on. One that is new to the query is read from its begin."""
+        if start is None:
+            return self._begin(state)
+        if start["created_ns"] != state.created_ns:
+            self._lost(
+                f"stream {state.name} is not the one that was read before: it was deleted and"
+                f" made again; the other one had been read up to sequence {start['seq']}"
+            )
+            return {"created_ns": state.created_ns, "seq": state.first_seq - 1}
+        if start["seq"] > state.last_seq:
+            self._lost(
+                f"stream {state.name} ends at sequence {state.last_seq}, but had been read up to"
+                f" {start['seq']}: sequences {state.last_seq + 1} to {start['seq']} are gone"
+            )
+            return {"created_ns": state.created_ns, "seq": state.last_seq}
+        if start["seq"] + 1 < state.first_seq:
+            self._lost(
+                f"stream {state.name}: sequences {start['seq'] + 1} to {state.first_seq - 1} were"
+                " removed before they were read"
+            )
+        return start
+
+    def _lost(self, what: str) -> None:
+        if self._options.fails_on_data_loss:
+            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        logger.warning("%s", what)
+
+    # ---------------------------------------------------------------- reading
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Divide one batch."""
+        provider = self._open()
+        rows = filter_of(self._options)
+        states = {state.name: state for state in provider.states()}
+        found: list[InputPartition] = []
+        for name, until in sorted(end.items()):
+            begin = start.get(name)
+            if name not in states:
+                self._lost(f"stream {name} was deleted while it was read")
+                continue
+            state = states[name]
+            if until["created_ns"] != state.created_ns:
+                self._lost(f"stream {name} was deleted and made again while it was read")
+                continue
+            first = self._first_of(state, begin)
+            if first <= until["seq"]:
+                part = rows.between(first, until["seq"])
+                found += [
+                    TaskPartition(task)
+                    for task in provider.tasks(name, part, self._options.partitions_min)
+                ]
+        return found
+
+    def _first_of(self, state: StreamState, begin: dict[str, int] | None) -> int:
+        """The first sequence of a batch."""
+        if begin is None or begin["created_ns"] != state.created_ns:
+            return self._begin(state)["seq"] + 1
+        if begin["seq"] + 1 < state.first_seq:
+            self._lost(
+                f"stream {state.name}: sequences {begin['seq'] + 1} to {state.first_seq - 1} were"
+                " removed before they were read"
+            )
+        return begin["seq"] + 1
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Do one part, on an executor."""
+        assert isinstance(partition, TaskPartition)
+        return partition.task.batches(self._columns)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept on the server, so there is nothing to commit."""
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if self._provider is not None:
+            self._provider.close()
+            self._provider = None

@@ -1,0 +1,354 @@
+"""What is in a stream, told from its files.
+
+Owns the question which messages of the blocks are still there. Three ways, by what the files offer:
+
+- `index.db` fits the blocks: it is the truth, and no block is read;
+- the stream has limits that the official server keeps without a word in the blocks: they are
+  replayed over all messages, from what an older `index.db` knows;
+- else tombstones and floors say everything: the blocks are walked, from where an older `index.db`
+  ends or from the first block that is asked for.
+
+A view is of one moment: it ends with the last record that was synced when it was made. What is
+removed later may or may not be read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.errors import CorruptRecord
+from tradewind.spark.files import BlockFile, StreamFiles, Vanished
+from tradewind.spark.survey import (
+    BlockSurvey,
+    LimitReplay,
+    add_members,
+    advance,
+    first_at_time,
+    first_message,
+    survey_block,
+)
+from tradewind.store.hash import Key, key_for
+from tradewind.store.index_file import StreamIndex, decode_index
+from tradewind.store.layout import block_key_text
+from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.stream_folder import limits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ATTEMPTS_MAX: Final = 20
+# So many blocks at the end of a stream may hold what its server has not synced yet.
+UNSYNCED_MAX: Final = 16
+# A view from here on is of the last block only.
+TAIL: Final = 1 << 62
+# A clock that was set back makes times inside a block leave the range of its ends.
+TIME_SLACK_NS: Final = 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRange:
+    """A block with messages: its sequences and times, those of removed messages included."""
+
+    number: int
+    size: int
+    first_seq: int
+    last_seq: int
+    first_time_ns: int
+    last_time_ns: int
+
+
+@dataclass(slots=True)
+class StreamView:
+    """A stream at one moment, from the block of `from_seq` on.
+
+    `removed` are the sequences of messages in these blocks that are gone; below `floor` all are.
+    `first_seq` is the lowest sequence that can be there, `last_seq + 1` if there is none.
+    """
+
+    first_seq: int = 1
+    last_seq: int = 0
+    blocks: list[BlockRange] = field(default_factory=list)
+    removed: SequenceSet = field(default_factory=SequenceSet)
+    floor: int = 0
+    last_number: int = 0
+
+
+class StreamViewer:
+    """Makes views of one stream, and remembers what was read of blocks that have not changed."""
+
+    def __init__(self, files: StreamFiles) -> None:
+        self.files = files
+        self._surveys: dict[int, tuple[tuple[int, int], int, BlockSurvey]] = {}
+        self._heads: dict[int, tuple[int, tuple[int, int]]] = {}
+        self._synced: dict[int, tuple[int, int]] = {}
+        # The last view, the files it was made from, and where it begins.
+        self._latest: tuple[object, int, StreamView] | None = None
+
+    def view(self, from_seq: int = 1) -> StreamView:
+        """How the stream is now; blocks that end below `from_seq` may be left out."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return self._view(from_seq)
+            except Vanished:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("the last attempt ends otherwise")
+
+    def _view(self, from_seq: int) -> StreamView:
+        blocks = self._blocks()
+        if not blocks:
+            return StreamView()
+        index_data = self.files.read_index()
+        moment = (tuple(blocks), index_data)
+        if self._latest is not None and self._latest[0] == moment and self._latest[1] <= from_seq:
+            return self._latest[2]
+        view = self._made(blocks, self._index(index_data), from_seq)
+        self._latest = (moment, from_seq, view)
+        return view
+
+    def _blocks(self) -> list[BlockFile]:
+        """The blocks that hold anything; what they hold at this moment is synced."""
+        blocks = [block for block in self.files.list_blocks() if block.size]
+        for block in blocks[-UNSYNCED_MAX:]:
+            if self._synced.get(block.number) != block.identity:
+                self.files.sync_block(block.number)
+                self._synced[block.number] = block.identity
+        return blocks
+
+    def _made(
+        self, blocks: list[BlockFile], index: StreamIndex | None, from_seq: int
+    ) -> StreamView:
+        if index is not None and self._fits(index, blocks):
+            return _from_index(index, blocks)
+        limits = limits_of(self.files.config)
+        counts = not limits.discard_new and (limits.msgs_max > 0 or limits.bytes_max > 0)
+        if counts or limits.subject_msgs_max > 0:
+            return self._replayed(blocks, index)
+        return self._surveyed(blocks, index, from_seq)
+
+    def _index(self, data: bytes | None) -> StreamIndex | None:
+        if data is None:
+            return None
+        try:
+            return decode_index(data, self.files.name, self.files.folder)
+        except CorruptRecord:
+            # Perhaps it is being written; the blocks say the same.
+            return None
+
+    def _fits(self, index: StreamIndex, blocks: list[BlockFile]) -> bool:
+        listed = [block.number for block in index.blocks]
+        numbers = {block.number for block in blocks}
+        if not listed or listed[-1] < blocks[-1].number:
+            return False
+        # Empty files are not among the blocks.
+        if any(number not in numbers for number in listed[:-1]):
+            return False
+        if listed[-1] not in numbers:
+            return index.last_checksum == bytes(8)
+        return self.files.read_block_end(listed[-1]) == index.last_checksum
+
+    # ---------------------------------------------------------------- from the blocks
+
+    def _surveyed(
+        self, blocks: list[BlockFile], index: StreamIndex | None, from_seq: int
+    ) -> StreamView:
+        view = StreamView(last_number=blocks[-1].number)
+        known = _known(index, view)
+        start = self._block_of(blocks, from_seq) if from_seq > 1 else 0
+        first = self._first_of_all(blocks) if start else 0
+        for block in blocks[start:]:
+            entry = known.get(block.number)
+            if entry is not None and index is not None and block.number < index.blocks[-1].number:
+                view.blocks.append(BlockRange(block.number, block.size, *entry))
+                view.last_seq = max(view.last_seq, entry[1])
+                continue
+            survey = self._survey(block, verifies=block is blocks[-1])
+            add_members(view.removed, survey.tombstones)
+            _take(view, block, survey, entry[0] if entry else 0)
+        self._forget_others(blocks)
+        lowest = first or min((block.first_seq for block in view.blocks), default=0)
+        view.first_seq = max(lowest or view.last_seq + 1, view.floor, 1)
+        return view
+
+    def _replayed(self, blocks: list[BlockFile], index: StreamIndex | None) -> StreamView:
+        view = StreamView(last_number=blocks[-1].number)
+        known = _known(index, view)
+        surveys = [self._survey(block, verifies=block is blocks[-1]) for block in blocks]
+        for survey in surveys:
+            view.floor = max(view.floor, survey.floor)
+        # In our own blocks every removal has left its word; the limits only confirm it.
+        follows = not self.files.was_changed and not surveys[-1].is_ours
+        if not follows:
+            for survey in surveys:
+                add_members(view.removed, survey.tombstones)
+        limits = limits_of(self.files.config)
+        replay = LimitReplay(
+            0 if limits.discard_new else limits.msgs_max,
+            0 if limits.discard_new else limits.bytes_max,
+            limits.subject_msgs_max,
+            view.removed,
+            view.floor,
+            follows_tombstones=follows,
+        )
+        for block, survey in zip(blocks, surveys, strict=True):
+            data = self.files.read_block(block.number)
+            first_seq = known.get(block.number, (0,))[0]
+            key = key_of(self.files.name, block.number)
+            replay.feed(data[: survey.good_bytes], key, first_seq)
+            _take(view, block, survey, first_seq)
+        self._forget_others(blocks)
+        lowest = min((block.first_seq for block in view.blocks), default=view.last_seq + 1)
+        view.first_seq = max(_first_left(lowest, view.last_seq, view.removed), view.floor, 1)
+        return view
+
+    def _survey(self, block: BlockFile, *, verifies: bool) -> BlockSurvey:
+        found = self._surveys.get(block.number)
+        if found is not None and found[:2] == (block.identity, block.size):
+            return found[2]
+        # What was written since then is not known to be synced.
+        data = self.files.read_block(block.number, block.size if verifies else -1)
+        key = key_of(self.files.name, block.number)
+        survey = survey_block(data, key, verifies=verifies)
+        self._surveys[block.number] = (block.identity, block.size, survey)
+        return survey
+
+    def _forget_others(self, blocks: Iterable[BlockFile]) -> None:
+        numbers = {block.number for block in blocks}
+        known: tuple[dict[int, Any], ...] = (self._surveys, self._heads, self._synced)
+        for table in known:
+            for number in [number for number in table if number not in numbers]:
+                del table[number]
+
+    def _head(self, block: BlockFile) -> tuple[int, int]:
+        """Sequence and time of its first message; (0, 0) if it has none."""
+        found = self._heads.get(block.number)
+        if found is not None and found[0] == block.identity[0] and found[1][0]:
+            return found[1]
+        head = first_message(self.files.read_block_head(block.number))
+        if head == (0, 0):
+            # Many tombstones, or none at all.
+            survey = self._survey(block, verifies=False)
+            head = (survey.first_seq, survey.first_time_ns)
+        self._heads[block.number] = (block.identity[0], head)
+        return head
+
+    def _block_of(self, blocks: list[BlockFile], seq: int) -> int:
+        """Index of the block that holds `seq`, or that is in front of where it would be."""
+        low, high = 0, len(blocks)
+        while high - low > 1:
+            middle = (low + high) // 2
+            probe = middle
+            while probe < high and not self._head(blocks[probe])[0]:
+                probe += 1  # it holds no message
+            if probe < high and self._head(blocks[probe])[0] <= seq:
+                low = probe
+            else:
+                high = middle
+        return low
+
+    def _first_of_all(self, blocks: list[BlockFile]) -> int:
+        return next((seq for block in blocks if (seq := self._head(block)[0])), 0)
+
+    # ---------------------------------------------------------------- positions
+
+    def seq_at_time(self, time_ns: int) -> int:
+        """The first sequence of a message that is not older; one behind the last if none is."""
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return self._seq_at_time(time_ns)
+            except Vanished:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("the last attempt ends otherwise")
+
+    def _seq_at_time(self, time_ns: int) -> int:
+        view = self.view(TAIL)
+        blocks = [block for block in self._blocks() if self._head(block)[0]]
+        place = bisect_left(blocks, time_ns, key=lambda block: self._head(block)[1])
+        for block in blocks[max(place - 1, 0) :]:
+            if seq := first_at_time(self.files.read_block(block.number), time_ns):
+                return min(max(seq, view.first_seq), view.last_seq + 1)
+        return view.last_seq + 1
+
+    def advance(
+        self, view: StreamView, after_seq: int, msgs_max: int, bytes_max: int
+    ) -> tuple[int, int, int]:
+        """How far a batch from `after_seq` may go: its last sequence, its messages and bytes.
+
+        It holds at least one message if there is one, even if that is larger than `bytes_max`.
+        """
+        seq, messages, size = after_seq, 0, 0
+        for block in view.blocks:
+            if block.last_seq <= after_seq:
+                continue
+            data = self.files.read_block(block.number)
+            after = min(max(seq, view.floor - 1), view.last_seq)
+            reached, found, found_bytes, is_full = advance(
+                data, after, msgs_max - messages, bytes_max - size, view.removed, messages == 0
+            )
+            seq, messages, size = reached, messages + found, size + found_bytes
+            if is_full:
+                return min(seq, view.last_seq), messages, size
+        return view.last_seq, messages, size
+
+
+def key_of(stream: str, number: int) -> Key:
+    """The hash key of a block."""
+    return key_for(block_key_text(stream, number))
+
+
+def _known(index: StreamIndex | None, view: StreamView) -> dict[int, tuple[int, int, int, int]]:
+    """What a summary that is out of date still knows: what was removed by then stays removed."""
+    if index is None:
+        return {}
+    view.floor = index.first_seq
+    for block in index.blocks:
+        add_members(view.removed, block.deleted)
+    return {
+        block.number: (block.first_seq, block.last_seq, block.first_time_ns, block.last_time_ns)
+        for block in index.blocks
+        if block.messages
+    }
+
+
+def _take(view: StreamView, block: BlockFile, survey: BlockSurvey, first_seq: int) -> None:
+    view.floor = max(view.floor, survey.floor)
+    view.last_seq = max(view.last_seq, survey.spoken_seq)
+    if survey.messages:
+        view.blocks.append(
+            BlockRange(
+                block.number,
+                block.size,
+                max(survey.first_seq, first_seq),
+                survey.last_seq,
+                survey.first_time_ns,
+                survey.last_time_ns,
+            )
+        )
+
+
+def _first_left(lowest: int, last_seq: int, removed: SequenceSet) -> int:
+    found = removed.next_absent(lowest)
+    return last_seq + 1 if found is None else min(found, last_seq + 1)
+
+
+def _from_index(index: StreamIndex, blocks: list[BlockFile]) -> StreamView:
+    sizes = {block.number: block.size for block in blocks}
+    view = StreamView(max(index.first_seq, 1), index.last_seq, last_number=blocks[-1].number)
+    view.floor = index.first_seq
+    for block in index.blocks:
+        if block.messages and block.number in sizes:
+            view.blocks.append(
+                BlockRange(
+                    block.number,
+                    sizes[block.number],
+                    block.first_seq,
+                    block.last_seq,
+                    block.first_time_ns,
+                    block.last_time_ns,
+                )
+            )
+            add_members(view.removed, block.deleted)
+    return view

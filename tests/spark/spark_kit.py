@@ -1,0 +1,60 @@
+"""Store folders for the Spark tests, made by our own store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tradewind.store.disk import OsDisk
+from tradewind.store.filestore import FileStore
+from tradewind.store.meta import StreamMeta
+from tradewind.store.stream_folder import StoreRoot, StreamFolder
+
+MILLISECOND = 1_000_000
+SECOND = 1000 * MILLISECOND
+# 2026-11-01T00:00:00Z
+START_NS = 1_793_491_200 * SECOND
+
+
+class Stream:
+    """A stream that is open for writing; message n is sent n milliseconds after START_NS."""
+
+    def __init__(self, folder: StreamFolder, store: FileStore) -> None:
+        self.folder = folder
+        self.store = store
+
+    def add(self, count: int, subjects: int = 4, size: int = 20) -> None:
+        """Messages with payloads that begin with their sequence; every tenth has headers."""
+        for _ in range(count):
+            seq = self.store.last_seq + 1
+            header = (
+                b"NATS/1.0\r\nTag: a\r\nNo: %d\r\nTag: b\r\n\r\n" % seq if seq % 10 == 0 else b""
+            )
+            payload = b"%d:" % seq + b"x" * size
+            subject = b"%s.%d" % (self.folder.stream.encode(), seq % subjects)
+            self.store.store(subject, header, payload, START_NS + seq * MILLISECOND)
+        self.store.commit()
+
+
+@contextmanager
+def open_store(root: Path, *configs: dict[str, Any], **settings: Any) -> Iterator[list[Stream]]:
+    """The store of a server below `root` with these streams, new or as they were left."""
+    root.mkdir(exist_ok=True)
+    place = StoreRoot(OsDisk(str(root)), str(root))
+    streams = []
+    try:
+        for config in configs:
+            folder = place.stream("$G", config["name"])
+            if not Path(folder.path).exists():
+                base = {"subjects": [f"{config['name']}.>"], "storage": "file"}
+                folder.create(StreamMeta({**base, **config}, time.time_ns()))
+            _, store, _ = folder.open(START_NS, **settings)
+            streams.append(Stream(folder, store))
+        yield streams
+        for stream in streams:
+            stream.store.close()
+    finally:
+        place.close()
