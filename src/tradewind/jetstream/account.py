@@ -91,7 +91,8 @@ class JetStreamAccount:
     usage: Usage = field(default_factory=Usage)  # of all its streams
     api: ApiCounts = field(default_factory=ApiCounts)
     problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
-    configs: dict[str, StreamConfig] = field(default_factory=dict)  # of its streams
+    # Of its streams, and of those that are being created.
+    configs: dict[str, StreamConfig] = field(default_factory=dict)
     owners: SubjectOwners = field(default_factory=SubjectOwners)
 
     @property
@@ -124,6 +125,10 @@ class JetStreamAccount:
         if config is not None:
             self.configs[name] = config
             self.owners.add(name, config.subjects)
+
+    def is_being_created(self, name: str) -> bool:
+        """Whether a stream of this name is on its way to the disk."""
+        return name in self.configs and name not in self.streams
 
     @property
     def consumer_count(self) -> int:

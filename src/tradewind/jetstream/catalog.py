@@ -6,6 +6,8 @@ event. Nothing is changed when a check fails. The checks of a configuration are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,7 @@ from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import Usage, stream_usage
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.store.filestore import FileStore
+from tradewind.jetstream.lanes import Wait
 from tradewind.store.meta import StreamMeta
 from tradewind.stream.stream import Stream, StreamContext
 
@@ -62,6 +64,8 @@ def create_stream(
     engine: JetStream, home: JetStreamAccount, wanted: StreamConfig, *, pedantic: bool
 ) -> Steps[HostedStream]:
     """A new stream, or the one that is there with the same configuration."""
+    while home.is_being_created(wanted.name):
+        yield Wait.OTHERS_FIRST
     config = check_stream_create(
         wanted,
         streams=home.configs,
@@ -76,13 +80,31 @@ def create_stream(
     check_resources(config, _reserved(engine, home), home.limits, engine.server_limits)
     check_overlap(config, home.owners)
     try:
-        stream = yield from _new_stream(engine, home, config)
+        with _announced(engine, home, config):
+            stream = yield from _new_stream(engine, home, config)
     except StoreError as error:
         raise errors.STREAM_CREATE(err=str(error)) from None
     hosted = HostedStream(engine, home, stream)
     hosted.attach()
     engine.advisories.stream_action(home.account, config.name, "create")
     return hosted
+
+
+@contextmanager
+def _announced(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> Iterator[None]:
+    """A stream is being created: its subjects and what it reserves are taken."""
+    nothing, usage = Usage(), stream_usage(config, 0)
+    home.stream_configured(config.name, config)
+    for total in (home.usage, engine.usage):
+        total.replace(nothing, usage)
+    try:
+        yield
+    except BaseException:
+        home.stream_configured(config.name, None)
+        raise
+    finally:
+        for total in (home.usage, engine.usage):
+            total.replace(usage, nothing)
 
 
 def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> Steps[Stream]:
@@ -94,10 +116,9 @@ def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig)
     if engine.root is None:
         raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
     folder = engine.root.stream(home.name, config.name)
-    yield partial(folder.create, meta)
-    stream, _ = Stream.open(context, folder, engine.turn.now_ns, commits=False)
-    store = stream.store
-    assert isinstance(store, FileStore)
+    yield folder.creation(meta)
+    store = folder.begin(meta)
+    stream = Stream(context, meta, store, folder)
     try:
         while (commit := store.begin_commit()) is not None:
             yield commit.run
@@ -114,7 +135,7 @@ def _reserved(
     """What streams have reserved, except `without`."""
     mine = stream_usage(without, 0) if without is not None else Usage()
     return Reserved(
-        len(home.streams),
+        len(home.configs),
         home.usage.reserved_memory - mine.reserved_memory,
         home.usage.reserved_storage - mine.reserved_storage,
         engine.usage.reserved_memory - mine.reserved_memory,

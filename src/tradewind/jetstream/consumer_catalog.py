@@ -23,6 +23,7 @@ from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.errors import StoreError
+from tradewind.jetstream.lanes import Wait
 from tradewind.jetstream.names import DIGITS
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.meta import ConsumerMeta
@@ -85,10 +86,12 @@ def create_consumer(
     pedantic: bool,
 ) -> Steps[Consumer]:
     """A new consumer, or the one of this name with this configuration."""
+    while hosted.is_being_created(wanted.durable_name or wanted.name):
+        yield Wait.OTHERS_FIRST
     config = check_consumer_create(
         wanted,
         stream=hosted.config,
-        consumers={name: one.config for name, one in hosted.consumers.items()},
+        consumers=hosted.consumer_configs,
         action=action,
         pedantic=pedantic,
         server=engine.server_limits,
@@ -110,9 +113,11 @@ def create_consumer(
     if is_stored(hosted, config):
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
+        hosted.consumer_configs[name] = config
         try:
-            yield partial(hosted.stream.folder.create_consumer, meta, consumer.state(), now_ns)
+            yield hosted.stream.folder.consumer_creation(meta, consumer.state(), now_ns)
         except StoreError as error:
+            del hosted.consumer_configs[name]
             consumer.close()
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     hosted.add_consumer(consumer)
@@ -121,7 +126,7 @@ def create_consumer(
 
 
 def _new_name(engine: JetStream, hosted: HostedStream) -> str:
-    while (name := engine.names.consumer()) in hosted.consumers:
+    while (name := engine.names.consumer()) in hosted.consumer_configs:
         pass
     return name
 

@@ -25,8 +25,14 @@ from tradewind.broker.accounts import Account, InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.broker.session import Session
 from tradewind.errors import StoreError
-from tradewind.jetstream.handlers import HANDLERS, NEED_CLUSTER, NOT_AUDITED, NOT_COUNTED
-from tradewind.jetstream.lanes import Lane, Steps
+from tradewind.jetstream.handlers import (
+    HANDLERS,
+    KINDS,
+    NEED_CLUSTER,
+    NOT_AUDITED,
+    NOT_COUNTED,
+)
+from tradewind.jetstream.lanes import Lane, Steps, Wait
 from tradewind.jetstream.requests import Answer, Durable, Request
 from tradewind.jetstream.silence import listen_silently
 
@@ -158,7 +164,7 @@ class Dispatcher:
         lane = home.lane if home is not None else self._lane
         if not lane.is_idle:
             self._limit_waiting()
-        lane.add(self._serve(message, call))
+        lane.add(self._serve(message, call, lane), KINDS.get(call.endpoint.name, ""))
 
     def _limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
@@ -173,8 +179,10 @@ class Dispatcher:
                 broker.system_account, server=broker.server_name, dropped=dropped
             )
 
-    def _serve(self, message: InternalMessage, call: Call) -> Steps[None]:
+    def _serve(self, message: InternalMessage, call: Call, lane: Lane) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)
+        if lane.has_joined:
+            yield Wait.OTHERS_FIRST  # those before it are answered before it
         if isinstance(answer, Durable):
             answer.hosted.when_durable(partial(self._when_durable, message, call, answer))
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
+from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import PersistMode, RetentionPolicy, StreamConfig
 from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
@@ -49,6 +50,8 @@ class HostedStream:
         self.home = home
         self.stream = stream
         self.consumers: dict[str, Consumer] = {}
+        # Of its consumers, and of those that are being created.
+        self.consumer_configs: dict[str, ConsumerConfig] = {}
         self.consumer_problems: dict[str, str] = {}
         self.files: ConsumerFiles | None = None
         if stream.folder is not None:
@@ -257,6 +260,10 @@ class HostedStream:
             raise errors.CONSUMER_OFFLINE_REASON(err=self.consumer_problems[name])
         raise errors.CONSUMER_NOT_FOUND()
 
+    def is_being_created(self, name: str) -> bool:
+        """Whether a consumer of this name is on its way to the disk."""
+        return name in self.consumer_configs and name not in self.consumers
+
     def add_consumer(self, consumer: Consumer) -> None:
         """It takes part in turns from now on."""
         self.consumers[consumer.name] = consumer
@@ -266,6 +273,7 @@ class HostedStream:
 
     def consumer_changed(self, consumer: Consumer) -> None:
         """It may have something to send, and other deadlines."""
+        self.consumer_configs[consumer.name] = consumer.config
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
@@ -273,6 +281,7 @@ class HostedStream:
         """It takes no part any more; `status` is for those who wait."""
         consumer.close(status)
         self.consumers.pop(consumer.name, None)
+        self.consumer_configs.pop(consumer.name, None)
         self.engine.consumer_hosts.pop(consumer, None)
         self.engine.timers.forget(consumer)
         self._consumers_changed()

@@ -5,18 +5,33 @@ is a generator: what it does between two `yield`s happens in the loop, and what 
 in a worker thread; an error there comes out of the `yield`. So a task reads like a plain function,
 and every task of a lane finds the account as the one before has left it. Lanes know nothing of each
 other.
+
+A task may yield a `Creation` instead. If the tasks behind it are of its kind, they begin too, and
+what all of them create is made together. So such a task must say at once what it is about to
+create, and one that is about the same thing yields `OTHERS_FIRST`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from enum import Enum
 from typing import Protocol, TypeVar
+
+from tradewind.errors import StoreError
+from tradewind.store.creation import TOGETHER_MAX, Creation, make_together
+
+
+class Wait(Enum):
+    """What a task may wait for without any work."""
+
+    OTHERS_FIRST = "the creations under way"
+
 
 _Result = TypeVar("_Result")
 # What a worker is to call; it touches nothing that the loop may change meanwhile.
 Work = Callable[[], object]
-Steps = Generator[Work, None, _Result]
+Steps = Generator[Work | Creation | Wait, None, _Result]
 
 
 class Workers(Protocol):
@@ -42,8 +57,15 @@ class Lane:
         self._workers = workers
         self._begin = begin
         self._report_fault = report_fault
-        self._waiting: deque[Steps[None]] = deque()
+        self._waiting: deque[tuple[Steps[None], str]] = deque()  # each with its kind
         self._current: Steps[None] | None = None
+        self._kind = ""
+        # Tasks that create, or wait for those: they go on, in this order, when all is made.
+        self._joined: list[tuple[Steps[None], Creation | Wait]] = []
+        self._resuming: deque[tuple[Steps[None], Exception | None]] = deque()
+        self._making: Iterator[list[Callable[[], None]]] = iter(())
+        self._unfinished = 0
+        self._fault: Exception | None = None
 
     @property
     def waiting_count(self) -> int:
@@ -55,36 +77,93 @@ class Lane:
         """Whether no task is under way or waits."""
         return self._current is None
 
-    def add(self, task: Steps[None]) -> None:
-        """Run this when all before it are done; at once if there are none."""
-        self._waiting.append(task)
+    @property
+    def has_joined(self) -> bool:
+        """Whether tasks before the current one have begun and wait for what they create."""
+        return bool(self._joined)
+
+    def add(self, task: Steps[None], kind: str = "") -> None:
+        """Run this when all before it are done; at once if there are none.
+
+        Tasks of one `kind`, which is not empty, may create together.
+        """
+        self._waiting.append((task, kind))
         if self._current is None:
-            self._next_task()
-            self._go_on(None)
+            self._go_on(self._next_task())
 
     def drop_waiting(self) -> int:
         """Forget the tasks that have not begun; gives how many."""
         count = len(self._waiting)
-        for task in self._waiting:
+        for task, _ in self._waiting:
             task.close()
         self._waiting.clear()
         return count
 
-    def _next_task(self) -> None:
-        self._current = self._waiting.popleft() if self._waiting else None
+    def _next_task(self) -> Exception | None:
+        """The one that goes on next, and the error that it is to get."""
+        if self._resuming:
+            self._current, error = self._resuming.popleft()
+            return error
+        self._current, self._kind = self._waiting.popleft() if self._waiting else (None, "")
+        return None
 
     def _go_on(self, error: Exception | None) -> None:
         """A step has ended; do what follows up to the next one that is not for the loop."""
         self._begin()
         while self._current is not None:
             try:
-                work = next(self._current) if error is None else self._current.throw(error)
+                step = next(self._current) if error is None else self._current.throw(error)
             except StopIteration:
-                self._next_task()
+                step = None
             except Exception as fault:
                 self._report_fault(fault)
-                self._next_task()
-            else:
-                self._workers.submit(work, self._go_on)
+                step = None
+            if isinstance(step, Creation | Wait):
+                self._joined.append((self._current, step))
+            elif step is not None:
+                self._workers.submit(step, self._go_on)
                 return
-            error = None
+            if self._joined and not self._can_join(step):
+                self._make()
+                return
+            error = self._next_task()
+
+    def _can_join(self, last: Work | Creation | Wait | None) -> bool:
+        """Whether the next task may create along with those that have begun."""
+        return (
+            not isinstance(last, Wait)
+            and not self._resuming
+            and len(self._joined) < TOGETHER_MAX
+            and bool(self._waiting)
+            and self._waiting[0][1] == self._kind != ""
+        )
+
+    # ---------------------------------------------------------------- creations
+
+    def _make(self) -> None:
+        self._making = make_together([one for _, one in self._joined if isinstance(one, Creation)])
+        self._make_more()
+
+    def _make_more(self) -> None:
+        """The next step of the creations; after the last one their tasks go on."""
+        for calls in self._making:
+            self._unfinished = len(calls)
+            for call in calls:
+                self._workers.submit(call, self._part_made)
+            return
+        fault, self._fault = self._fault, None
+        resuming: list[tuple[Steps[None], Exception | None]] = []
+        for task, step in self._joined:
+            error = (fault or step.error) if isinstance(step, Creation) else None
+            resuming.append((task, error))
+        self._resuming.extendleft(reversed(resuming))
+        self._joined.clear()
+        self._go_on(self._next_task())
+
+    def _part_made(self, fault: Exception | None) -> None:
+        self._unfinished -= 1
+        if fault is not None:
+            self._fault = StoreError(f"a fault of the program: {fault!r}")
+            self._making = iter(())
+        if self._unfinished == 0:
+            self._make_more()

@@ -52,7 +52,7 @@ def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) 
         engine.log.error(f"JetStream cannot read the streams of account {home.name!r}: {error}")
         return
     for folder in folders:
-        if folder.stream in home.streams:
+        if folder.stream in home.configs:
             continue
         try:
             if folder.is_unfinished():

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-# Requests of different accounts; those of one account follow each other.
-WORKER_THREADS = 2
+# Requests of different accounts, and parts of what several requests of one create together.
+WORKER_THREADS = 4
 
 Job = tuple[Callable[[], object], Callable[[Exception | None], None]]
 

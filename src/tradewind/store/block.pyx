@@ -122,6 +122,11 @@ cdef class Block:
         else:
             buffer_clear(&self.tail)
 
+    def assume_written(self):
+        """Somebody else has written the very bytes of the tail to the file."""
+        self.written = self.size
+        buffer_clear(&self.tail)
+
     def release(self):
         """Give memory back: the index and the mapping; only for a block with nothing in its tail.
         """

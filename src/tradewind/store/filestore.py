@@ -42,7 +42,13 @@ if TYPE_CHECKING:
 
 INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
+TOMBSTONE = 1 << 62
 Position = tuple[int, int]  # block number and offset
+
+
+def first_block(name: str) -> bytes:
+    """What the first block of a new stream holds: a mark that makes it known as ours."""
+    return Block(name, 1).mark_bytes(TOMBSTONE, MARK_SYNCED_KIND << 56)
 
 
 class ReadOnlyError(StoreError):
@@ -72,6 +78,7 @@ class FileStore(MessageStore):
         self.disk = disk
         self.files = open_files(disk)
         self.folder = folder
+        self._begins = False
         self.failure: StoreError | None = None
         self._may_resume = False
         self.synced_seq = 0
@@ -101,11 +108,23 @@ class FileStore(MessageStore):
 
     # -------------------------------------------------------------- blocks, called by MessageStore
 
+    def begin(self) -> None:
+        """The store of a new stream, whose first block is on disk already (`first_block`)."""
+        self._begins = True
+        self.add_block()
+        self.last.assume_written()
+        self._synced_position = self._clean = (self.last.number, self.last.size)
+        self._mark_synced()
+
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
+        path = f"{self.folder}/{block_file_name(number)}"
+        if self._begins:
+            self._begins = False
+            return Block(self.name, number, self.files.file(path))
         with self._changing(resumable=True):
             self._forget_index_file()
-            file = self.files.create(f"{self.folder}/{block_file_name(number)}")
+            file = self.files.create(path)
         self._names_changed = True
         return Block(self.name, number, file)
 

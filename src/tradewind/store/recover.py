@@ -64,8 +64,6 @@ class Recovery:
         name: str,
         progress: Callable[[int, int], None] | None = None,
         expired: Callable[[StoredMessage], None] | None = None,
-        *,
-        commits: bool = True,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -73,7 +71,6 @@ class Recovery:
         self._name = name
         self._progress = progress
         self._expired = expired
-        self._commits = commits
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
@@ -186,8 +183,7 @@ class Recovery:
         if not found:
             store.add_block()
             # With this commit there is a mark: whatever a crash leaves is known to be ours.
-            if self._commits:
-                store.commit()
+            store.commit()
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
@@ -517,14 +513,12 @@ def open_store(
     now_ns: int,
     progress: Callable[[int, int], None] | None = None,
     expired: Callable[[StoredMessage], None] | None = None,
-    commits: bool = True,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
 
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
-    `commits`: the first block of a new store is durable; else the owner has yet to commit it.
     """
-    recovery = Recovery(disk, folder, name, progress, expired, commits=commits)
+    recovery = Recovery(disk, folder, name, progress, expired)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     return store, recovery.report

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,15 @@ from tradewind.store.consumer_file import (
 )
 from tradewind.store.consumer_states import ConsumerStates
 from tradewind.store.contract import StoreLimits
+from tradewind.store.creation import Creation, make
 from tradewind.store.disk import MissingFile
+from tradewind.store.filestore import FileStore, first_block
 from tradewind.store.layout import (
     CONSUMER_FILE,
     CONSUMERS_FOLDER,
     JETSTREAM_FOLDER,
     MESSAGES_FOLDER,
+    META_FILE,
     META_SUM_FILE,
     NAME_BYTES_MAX,
     NEW_MESSAGES_FOLDER,
@@ -55,12 +59,11 @@ from tradewind.store.meta import (
     encode_consumer_meta,
     encode_stream_meta,
 )
-from tradewind.store.meta_files import find_meta, finish_meta, has_meta, write_meta
+from tradewind.store.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
 from tradewind.store.recover import open_store
 
 if TYPE_CHECKING:
-    from tradewind.store.disk import Disk
-    from tradewind.store.filestore import FileStore
+    from tradewind.store.disk import Disk, DiskFile
     from tradewind.store.recover import RecoveryReport
 
 LOCK_FILE = "tradewind.lock"
@@ -107,6 +110,13 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
     )
 
 
+def _begin_at(store: FileStore, meta: StreamMeta) -> None:
+    """The first sequence may be a later one."""
+    first_seq = int(meta.config.get("first_seq") or 0)
+    if first_seq > max(store.first_seq, 1):
+        store.compact(first_seq)
+
+
 class StreamFolder:
     """One stream below `root`, the configured store folder; making this object touches nothing."""
 
@@ -122,7 +132,7 @@ class StreamFolder:
         self.stream = stream
         self.path = f"{root}/{stream_folder(account, stream)}"
         self._root = root
-        # Folders above this one whose names are known to be on disk; shared by all streams.
+        # Folders of `names` whose names are known to be on disk; shared by all streams.
         self._durable = set() if durable is None else durable
         self._retired: list[str] = []
         self._consumers = f"{self.path}/{CONSUMERS_FOLDER}"
@@ -132,26 +142,38 @@ class StreamFolder:
 
     def create(self, meta: StreamMeta) -> None:
         """Make the stream, durably; what a creation that was cut off has left is used again."""
-        assert meta.config.get("name") == self.stream
-        if self.disk.exists(self.path):
-            self._check_unused()
-        self.disk.make_directory(f"{self.path}/{MESSAGES_FOLDER}")
-        self.disk.make_directory(self._consumers)
-        self._sync_names()
-        # The names in the folder itself become durable with the first of these files.
-        self._write_meta(meta)
+        make(self.creation(meta))
 
-    def _sync_names(self) -> None:
-        """Make the name of the folder durable, and those that lead to it.
+    def creation(self, meta: StreamMeta) -> Creation:
+        """What it takes to make the stream; `begin` opens it when that is done."""
+        assert meta.config.get("name") == self.stream
+        return Creation(
+            self.disk,
+            self.path,
+            encode_stream_meta(meta),
+            stream_key_text(self.stream),
+            check=self._check_unused,
+            files={self._first_block: first_block(self.stream)},
+            names=self._names(),
+            durable=self._durable,
+        )
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Which folders to sync so that this one is found, each with the folder that they name.
 
         One that was there already may not be durable either, but has to be synced only once.
         """
         folder = self.path.rpartition("/")[0]
-        self.disk.sync_directory(folder)
+        names = [(folder, "")]
         while folder != self._root and folder not in self._durable:
-            self.disk.sync_directory(folder.rpartition("/")[0])
-            self._durable.add(folder)
-            folder = folder.rpartition("/")[0]
+            outer = folder.rpartition("/")[0]
+            names.append((outer, folder))
+            folder = outer
+        return names
+
+    @property
+    def _first_block(self) -> str:
+        return f"{self.path}/{MESSAGES_FOLDER}/{block_file_name(1)}"
 
     def is_unfinished(self) -> bool:
         """Whether a creation was cut off here: no sum, and no data either."""
@@ -159,6 +181,8 @@ class StreamFolder:
 
     def _check_unused(self) -> None:
         """Only what a creation writes before it is complete may lie here."""
+        if not self.disk.exists(self.path):
+            return
         if has_meta(self.disk, self.path):
             raise StreamExists(f"{self.path}: the stream exists already")
         if found := self._data_without_meta():
@@ -173,15 +197,27 @@ class StreamFolder:
             if not self.disk.exists(folder):
                 continue
             for number in block_numbers(self.disk.list_directory(folder)):
-                with self.disk.open(f"{folder}/{block_file_name(number)}") as file:
-                    if file.size:
+                path = f"{folder}/{block_file_name(number)}"
+                with self.disk.open(path) as file:
+                    if file.size and not (path == self._first_block and self._is_new(file)):
                         return f"there are messages in {name}"
         if self.disk.exists(self._consumers) and self.disk.list_directory(self._consumers):
             return f"there are consumers in {CONSUMERS_FOLDER}"
         return ""
 
+    def _is_new(self, file: DiskFile) -> bool:
+        """Whether a block is as a creation writes it, perhaps only a part of it."""
+        fresh = first_block(self.stream)
+        content = file.read(0, len(fresh) + 1)
+        return len(content) <= len(fresh) and all(
+            byte in (0, expected) for byte, expected in zip(content, fresh, strict=False)
+        )
+
     def read_meta(self) -> StreamMeta:
         """The configuration. CorruptRecord, NotReadable or MissingFile say why there is none."""
+        return self._find_meta()[0]
+
+    def _find_meta(self) -> tuple[StreamMeta, FoundMeta]:
         if is_encrypted(self.disk.list_directory(self.path)):
             raise NotReadable(
                 f"{self.path}: the stream is encrypted; this server cannot read encrypted streams"
@@ -195,7 +231,7 @@ class StreamFolder:
             raise CorruptRecord(
                 path, 0, f"it is of stream {meta.config['name']!r}, not {self.stream!r}"
             )
-        return meta
+        return meta, found
 
     def update(self, meta: StreamMeta) -> None:
         """Replace the configuration, durably."""
@@ -214,12 +250,9 @@ class StreamFolder:
         **settings: Any,
     ) -> tuple[StreamMeta, FileStore, RecoveryReport]:
         """Open an existing stream and its messages; `settings` are those of the store."""
-        meta = self.read_meta()
-        finish_meta(
-            self.disk, self.path, find_meta(self.disk, self.path, stream_key_text(self.stream))
-        )
-        settings.setdefault("block_bytes_max", block_bytes_max(meta.config, max_payload_bytes))
-        settings.setdefault("compresses", meta.config.get("compression") == "s2")
+        meta, found = self._find_meta()
+        finish_meta(self.disk, self.path, found)
+        settings = self._settings(meta, max_payload_bytes, settings)
         store, report = open_store(
             self.disk,
             self.path,
@@ -229,10 +262,27 @@ class StreamFolder:
             progress=progress,
             **settings,
         )
-        first_seq = int(meta.config.get("first_seq") or 0)
-        if first_seq > max(store.state.first_seq, 1):
-            store.compact(first_seq)
+        _begin_at(store, meta)
         return meta, store, report
+
+    def begin(self, meta: StreamMeta, *, max_payload_bytes: int = 0, **settings: Any) -> FileStore:
+        """The store of the stream that `creation` has made; the owner commits it if it is dirty."""
+        settings = self._settings(meta, max_payload_bytes, settings)
+        folder = f"{self.path}/{MESSAGES_FOLDER}"
+        store = FileStore(self.disk, folder, self.stream, limits_of(meta.config), **settings)
+        store.begin()
+        _begin_at(store, meta)
+        return store
+
+    def _settings(
+        self, meta: StreamMeta, max_payload_bytes: int, wanted: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Of the store; those that are wanted go before what the configuration says."""
+        return {
+            "block_bytes_max": block_bytes_max(meta.config, max_payload_bytes),
+            "compresses": meta.config.get("compression") == "s2",
+            **wanted,
+        }
 
     def delete(self) -> None:
         """Delete the stream with all its messages; it is gone for good once this returns."""
@@ -244,6 +294,7 @@ class StreamFolder:
         retired = self._free_name()
         self.disk.rename(self.path, retired)
         self._retired.append(retired)
+        self._durable.discard(self._consumers)
         self.disk.sync_directory(self.path.rpartition("/")[0])
 
     def remove_retired(self) -> None:
@@ -274,16 +325,28 @@ class StreamFolder:
 
     def create_consumer(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> None:
         """Make a consumer that starts with `state`, durably."""
+        make(self.consumer_creation(meta, state, now_ns))
+
+    def consumer_creation(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> Creation:
+        """What it takes to make a consumer that starts with `state`."""
         folder = self._consumer_folder(meta.name)
+        names = [(self._consumers, "")]
+        if self._consumers not in self._durable:
+            names.append((self.path, self._consumers))
+        return Creation(
+            self.disk,
+            folder,
+            encode_consumer_meta(meta),
+            consumer_key_text(self.stream, meta.name),
+            check=partial(self._check_no_consumer, folder),
+            files={f"{folder}/{CONSUMER_FILE}": encode_consumer_state(state, now_ns)},
+            names=names,
+            durable=self._durable,
+        )
+
+    def _check_no_consumer(self, folder: str) -> None:
         if self.disk.exists(folder) and has_meta(self.disk, folder):
             raise StreamExists(f"{folder}: the consumer exists already")
-        self.disk.make_directory(folder)
-        self.disk.write_file_atomically(
-            f"{folder}/{CONSUMER_FILE}", encode_consumer_state(state, now_ns)
-        )
-        self.disk.sync_directory(self._consumers)
-        self.disk.sync_directory(self.path)
-        self.update_consumer(meta)
 
     def update_consumer(self, meta: ConsumerMeta) -> None:
         """Replace a consumer's configuration, durably."""
@@ -343,13 +406,18 @@ class StreamFolder:
             return found, skipped
         for name in self.disk.list_directory(self._consumers):
             folder = f"{self._consumers}/{name}"
-            if not self.disk.is_directory(folder):
+            if not self.disk.is_directory(folder) or self._is_consumer_unfinished(folder):
                 continue
             try:
                 found.append(self.read_consumer(name))
             except StoreError as error:
                 skipped.append(SkippedFolder(folder, str(error)))
         return found, skipped
+
+    def _is_consumer_unfinished(self, folder: str) -> bool:
+        """Whether a creation was cut off here; the next one of this name uses what is left."""
+        names = self.disk.list_directory(folder)
+        return META_SUM_FILE not in names and META_FILE not in names
 
 
 @dataclass(slots=True)

@@ -93,7 +93,7 @@ def test_a_new_stream_is_there_entirely_or_not_at_all() -> None:
             assert config_of(meta)[0] == ["a", "b"]
         else:
             assert config_of(meta)[0] == ["a"]
-        assert {"msgs", "obs"} <= set(disk.list_directory(folder.path))
+        assert disk.list_directory(f"{folder.path}/msgs") == ["1.blk"]
 
     crash_everywhere(SimulatedDisk, lambda disk: folder_on(disk).create(OLD), judge)
 

@@ -23,6 +23,14 @@ NEED_CLUSTER: Final = frozenset(
 NOT_AUDITED: Final = frozenset({"stream_msg_get"})
 # Answered by the consumer itself in nats-server: no request of the API's count, and not audited.
 NOT_COUNTED: Final = frozenset({"consumer_reset"})
+# Requests that follow each other and are of one kind may create together, see `lanes`.
+KINDS: Final = {
+    "stream_create": "stream",
+    "consumer_create_ephemeral": "consumer",
+    "consumer_create": "consumer",
+    "consumer_create_filtered": "consumer",
+    "consumer_create_durable": "consumer",
+}
 HANDLERS: Final[Mapping[str, Callable[[Request], Answer | Steps[Answer]]]] = {
     "account_info": account.info,
     "stream_create": streams.create,
