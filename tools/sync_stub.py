@@ -32,7 +32,9 @@ CLASSES = {
     "consumers": ["Consumer", "ConsumerAccess"],
     "ordered": ["OrderedConsumer", "OrderedMessages"],
     "batches": ["Batch"],
-    "pulled": ["FetchedMessages", "ConsumerMessages", "StatusEvents"],
+    "pulled": ["FetchedMessages", "ConsumerMessages"],
+    "pushed": ["PushedMessages"],
+    "delivered": ["StatusEvents"],
 }
 HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""
 # ruff: noqa: A002 - the names of the asynchronous methods'''

@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.client.api_requests import ApiRequests, to_time
+from tradewind.client.delivered import DeliverySource, StatusHandler
 from tradewind.client.errors import OptionsError
 from tradewind.client.message import Msg
 from tradewind.client.ordered import OrderedConsumer
@@ -22,16 +23,12 @@ from tradewind.client.pulled import (
     ConsumerMessages,
     FetchedMessages,
     PullOptions,
-    PullSource,
-    StatusHandler,
     check_positive,
 )
 from tradewind.client.subscription import MessageHandler
 
 FETCH_MAX = 100
 HEARTBEAT_MAX = 15.0
-# Below it a request is over before a heartbeat would be due.
-HEARTBEAT_EXPIRES_MIN = 1.0
 
 
 class GroupOptions(TypedDict, total=False):
@@ -56,7 +53,7 @@ class Consumer:
     def __init__(self, api: ApiRequests, info: ConsumerInfo) -> None:
         self._api = api
         self._info = info
-        self._source = PullSource.of(api, info)
+        self._source = DeliverySource.of(api, info)
 
     @property
     def stream(self) -> str:
@@ -116,7 +113,7 @@ class Consumer:
         check_positive(max_messages=max_messages, expires=expires)
         settings = PullOptions(
             expires=expires,
-            idle_heartbeat=_heartbeat(expires),
+            idle_heartbeat=0.0,
             max_bytes=max_bytes,
             no_wait=no_wait,
             **options,
@@ -201,6 +198,8 @@ class ConsumerAccess:
         """
         filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)
         policy = DeliverPolicy(deliver_policy)
+        if policy is DeliverPolicy.LAST_PER_SUBJECT and not filters:
+            filters = [">"]  # the server wants to be told
         if start_sequence:
             policy = DeliverPolicy.BY_START_SEQUENCE
         elif start_time is not None:
@@ -223,7 +222,7 @@ def consume_options(
     options: GroupOptions | None = None,
 ) -> PullOptions:
     """The requests of a consumption."""
-    heartbeat = _heartbeat(expires) if idle_heartbeat is None else idle_heartbeat
+    heartbeat = min(expires / 2, HEARTBEAT_MAX) if idle_heartbeat is None else idle_heartbeat
     check_positive(expires=expires, idle_heartbeat=heartbeat)
     if heartbeat * 2 > expires:
         raise OptionsError(
@@ -239,8 +238,3 @@ def check_consume(max_messages: int, threshold: float) -> None:
     check_positive(max_messages=max_messages)
     if not 0 <= threshold <= 1:
         raise OptionsError(f"threshold: a share from 0 to 1, not {threshold}")
-
-
-def _heartbeat(expires: float) -> float:
-    """Half the time of a request; none for short ones."""
-    return min(expires / 2, HEARTBEAT_MAX) if expires >= HEARTBEAT_EXPIRES_MIN else 0.0

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_requests import ApiRequests
 from tradewind.client.batches import Batch
 from tradewind.client.consumers import ConsumerAccess
+from tradewind.client.delivered import StatusHandler
 from tradewind.client.errors import OptionsError
 from tradewind.client.headers import Headers, encode_headers
 from tradewind.client.manager import JetStreamManager
 from tradewind.client.pipeline import PendingAck
 from tradewind.client.protocol import Ready
 from tradewind.client.publishing import PublishWindow
+from tradewind.client.pushed import PushedMessages, bind_push, create_push
+from tradewind.client.subscription import MessageHandler
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
@@ -159,6 +162,29 @@ class JetStream:
         >>> ack = await batch.commit("orders.2", b"pears")
         """
         return Batch(self.api)
+
+    async def subscribe_push(
+        self,
+        stream: str,
+        consumer: str = "",
+        *,
+        callback: MessageHandler | None = None,
+        on_status: StatusHandler | None = None,
+        **settings: Any,
+    ) -> PushedMessages:
+        """Read from a consumer that pushes, as older programs do: an async iterator or a callback.
+
+        With the name of a consumer that exists, its messages; members of its deliver group share
+        them. Otherwise one is made with these settings, with flow control and heartbeats, and
+        removed at the end unless it has a durable name. New programs use `consumers` instead.
+
+        >>> messages = await js.subscribe_push("ORDERS", filter_subject="orders.new")
+        """
+        if consumer:
+            if settings:
+                raise OptionsError(f"consumer {consumer!r} exists: its settings cannot be given")
+            return await bind_push(self.api, stream, consumer, callback, on_status)
+        return await create_push(self.api, stream, settings, callback, on_status)
 
     async def _publish_later(
         self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool

@@ -16,6 +16,7 @@ from tradewind.api.request_types import ConsumerAction
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.api_requests import NS_PER_SECOND, ApiRequests
 from tradewind.client.consumer_events import ConsumerDeleted, Recreated
+from tradewind.client.delivered import DeliverySource, StatusHandler
 from tradewind.client.errors import (
     ClientError,
     ConnectionClosedError,
@@ -30,8 +31,6 @@ from tradewind.client.pulled import (
     RETRY_WAIT_MAX,
     ConsumerMessages,
     PullOptions,
-    PullSource,
-    StatusHandler,
 )
 from tradewind.client.replies import nuid
 from tradewind.client.subscription import MessageHandler
@@ -61,7 +60,7 @@ class OrderedMessages(ConsumerMessages):
         self._consumer = consumer
         self._is_replacing = False
         super().__init__(
-            PullSource.of(consumer.api, info),
+            DeliverySource.of(consumer.api, info),
             options,
             max_messages=max_messages,
             threshold=0.5,
@@ -121,7 +120,7 @@ class OrderedMessages(ConsumerMessages):
             except ClientError:
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, RETRY_WAIT_MAX)
-        self._source = PullSource.of(old.api, info)
+        self._source = DeliverySource.of(old.api, info)
         self._pull_subject = self._source.subject
         self._move(connection.new_inbox())
         connection._subscribe(self)

@@ -7,39 +7,34 @@ nothing more can come: the consumer is gone, or cannot be used in this way.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections import deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from tradewind.api.base import encode
-from tradewind.api.consumer_types import AckPolicy, ConsumerInfo
 from tradewind.api.request_types import NextRequest
 from tradewind.client.api_errors import JetStreamApiError
-from tradewind.client.api_requests import ApiRequests, to_ns
+from tradewind.client.api_requests import to_ns
 from tradewind.client.consumer_events import (
     ConsumerDeleted,
-    ConsumerEvent,
-    HeartbeatsMissed,
     NoResponders,
     Resumed,
     ServerNotice,
 )
+from tradewind.client.delivered import (
+    HEARTBEAT,
+    DeliveredMessages,
+    DeliverySource,
+    StatusHandler,
+)
 from tradewind.client.errors import ClientError, ConsumerGoneError, OptionsError
-from tradewind.client.events import ErrorEvent
-from tradewind.client.pull import PullCore
-from tradewind.client.subscription import MessageHandler, Subscription
+from tradewind.client.subscription import MessageHandler
 
 if TYPE_CHECKING:
     from tradewind.client.message import Msg
 
-StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]
 # What a request asks for unless it is told otherwise.
 EXPIRES = 30.0
 MESSAGES_MAX = 500
-HEARTBEAT = 100
 NO_RESPONDERS = 503
 BAD_REQUEST = 400
 EXPIRED = (404, 408)
@@ -48,10 +43,8 @@ EXPIRES_GRACE = 2.0
 # Between attempts after a refusal.
 RETRY_WAIT = 0.25
 RETRY_WAIT_MAX = 5.0
-EVENTS_MAX = 1024
 # Without a limit on messages a request for bytes asks for so many.
 BATCH_MAX = 1_000_000
-HEARTBEATS_MISSED = 2
 # Reasons of a 409 after which the same request can only fail again.
 _FINAL = ("consumer is push based", "exceeded maxrequest", "consumer deleted")
 
@@ -70,138 +63,28 @@ class PullOptions:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PullSource:
-    """Where to ask: a consumer, by its name at this moment."""
-
-    api: ApiRequests
-    stream: str
-    name: str
-    wants_acks: bool
-
-    @classmethod
-    def of(cls, api: ApiRequests, info: ConsumerInfo) -> Self:
-        """The consumer that an info describes."""
-        wants_acks = info.config.ack_policy is not AckPolicy.NONE
-        return cls(api, info.stream_name, info.name, wants_acks)
-
-    @property
-    def subject(self) -> str:
-        """Where pull requests go."""
-        return self.api.subject("consumer_next", self.stream, self.name)
-
-    async def info(self) -> ConsumerInfo:
-        """Configuration and state now."""
-        return await self.api.call(ConsumerInfo, "consumer_info", self.stream, self.name)
-
-
-class StatusEvents:
-    """An async iterator over the events of a consumption; it ends when that does.
-
-    At most EVENTS_MAX wait to be read; then the oldest are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._events: deque[ConsumerEvent] = deque(maxlen=EVENTS_MAX)
-        self._changed = asyncio.Event()
-        self._ended = False
-
-    def put(self, event: ConsumerEvent) -> None:
-        """Add an event."""
-        self._events.append(event)
-        self._changed.set()
-
-    def end(self) -> None:
-        """No more events will come."""
-        self._ended = True
-        self._changed.set()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ConsumerEvent:
-        while not self._events:
-            if self._ended:
-                raise StopAsyncIteration
-            self._changed.clear()
-            await self._changed.wait()
-        return self._events.popleft()
-
-
-class PulledMessages(Subscription, PullCore):
-    """Base of the messages of `fetch` and `consume`: an async iterator with an end."""
+class PulledMessages(DeliveredMessages):
+    """Base of the messages of `fetch` and `consume`."""
 
     def __init__(
         self,
-        source: PullSource,
+        source: DeliverySource,
         options: PullOptions,
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> None:
-        connection = source.api.connection
-        limits = {"pending_messages_max": 0, "pending_bytes_max": 0, "messages_max": 0}
-        super().__init__(connection, connection.new_inbox(), "", callback, **limits)
-        self._source = source
+        inbox = source.api.connection.new_inbox()
+        super().__init__(source, inbox, callback=callback, on_status=on_status)
         self._pull_subject = source.subject
         self._options = options
-        self._on_event = on_status
-        self._readers: list[StatusEvents] = []
-        self._loop = asyncio.get_running_loop()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Future[Any]] = set()
-        self._finished = asyncio.Event()
-        connection._subscribe(self)
-        connection._link_watchers.add(self._on_link)
-
-    # ------------------------------------------------------------------ for users
-
-    def status(self) -> StatusEvents:
-        """An async iterator over what happens besides messages: missed heartbeats and so on."""
-        events = StatusEvents()
-        self._readers.append(events)
-        if self._finished.is_set():
-            events.end()
-        return events
-
-    async def stop(self) -> None:
-        """End now. Messages that were not read are given back to the consumer."""
-        unread = []
-        while (message := self.take()) is not None:
-            unread.append(message)
-        if self._source.wants_acks and not self._connection.is_closed:
-            for message in reversed(unread):
-                message.nak()
-        await self.unsubscribe()
-
-    async def unsubscribe(self) -> None:
-        """End now; messages that were not read come again after the ack wait."""
-        self._release()
-        await super().unsubscribe()
-
-    async def drain(self, timeout: float | None = None) -> None:
-        """Ask for nothing more; those that have arrived can still be read."""
-        self._release()
-        await super().drain(timeout)
-
-    async def wait_ended(self) -> None:
-        """Wait until nothing more will come; raises what ended it, if it was an error."""
-        await self._finished.wait()
-        if self._error is not None:
-            raise self._error
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
-
-    def __repr__(self) -> str:
-        source = self._source
-        return f"{type(self).__name__}({source.stream!r}, {source.name!r})"
 
     # ------------------------------------------------------------------ requests
 
     def _pull(self, count: int, size: int) -> None:
         """Ask for messages; `size` is 0 if bytes are not limited."""
         options = self._options
-        expires_ns = to_ns(self._expires())
+        # With a time limit the server would wait for a first message.
+        expires_ns = 0 if options.no_wait else to_ns(self._expires())
         request = NextRequest(
             expires=expires_ns,
             batch=count,
@@ -224,7 +107,7 @@ class PulledMessages(Subscription, PullCore):
         raise AssertionError("a kind of messages knows how it asks again")
 
     def _retry_later(self, seconds: float) -> None:
-        if not self.is_ended:
+        if not self._finished.is_set():
             self._set_timer("retry", seconds, self._try_pull)
 
     # ------------------------------------------------------------------ statuses
@@ -267,8 +150,7 @@ class PulledMessages(Subscription, PullCore):
 
     def _on_ended_request(self, code: int, description: str) -> None:
         """The server ended a request before its time."""
-        if description.lower() != "batch completed":
-            self._tell(ServerNotice(code, description))
+        self._tell(ServerNotice(code, description))
         self._retry_later(RETRY_WAIT)
 
     async def _find_out(self) -> None:
@@ -283,19 +165,6 @@ class PulledMessages(Subscription, PullCore):
         else:
             self._retry_later(RETRY_WAIT)
 
-    def _tell(self, event: ConsumerEvent) -> None:
-        for reader in self._readers:
-            reader.put(event)
-        if self._on_event is None:
-            return
-        try:
-            result = self._on_event(event)
-        except Exception as error:
-            self._connection._emit(ErrorEvent(error, self))
-            return
-        if inspect.isawaitable(result):
-            self._start(result)
-
     # ------------------------------------------------------------------ life
 
     def _on_link(self) -> None:
@@ -305,66 +174,11 @@ class PulledMessages(Subscription, PullCore):
             self._tell(Resumed())
             self._try_pull()
 
-    def _fail(self, error: Exception) -> None:
-        """Nothing more can come: readers are told when they have read everything."""
-        if self.is_ended:
-            return
-        if self._callback is not None:
-            self._connection._emit(ErrorEvent(error, self))
-        self._connection._unsubscribe(self)
-        self._close(error)
-
-    def _finish(self) -> None:
-        """Everything has arrived; the queue can still be read."""
-        self._connection._unsubscribe(self)
-        self._close(None)
-
-    def _close(self, error: Exception | None) -> None:
-        self._release()
-        super()._close(error)
-
-    def _release(self) -> None:
-        """Nothing more is asked for: stop timers and tasks."""
-        self._set_refill(-1, 0)
-        self._connection._link_watchers.discard(self._on_link)
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        current = asyncio.current_task() if self._tasks else None
-        for task in self._tasks:
-            if task is not current:
-                task.cancel()
-        for reader in self._readers:
-            reader.end()
-        self._finished.set()
-
-    def _start(self, work: Awaitable[Any]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            assert isinstance(error, Exception)
-            self._connection._emit(ErrorEvent(error, self))
-
-    def _set_timer(self, name: str, seconds: float, call: Callable[[], None]) -> None:
-        if (old := self._timers.get(name)) is not None:
-            old.cancel()
-        self._timers[name] = self._loop.call_later(seconds, call)
-
-    async def _stop_task(self) -> None:
-        await super()._stop_task()
-        left = self._tasks - {asyncio.current_task()}
-        if left:
-            await asyncio.wait(left)
-
 
 class FetchedMessages(PulledMessages):
     """The messages of one `fetch`: at most as many as it asked for, in at most the time given."""
 
-    def __init__(self, source: PullSource, options: PullOptions, count: int) -> None:
+    def __init__(self, source: DeliverySource, options: PullOptions, count: int) -> None:
         super().__init__(source, options)
         self._count_left = count
         self._deadline = self._loop.time() + options.expires
@@ -376,7 +190,7 @@ class FetchedMessages(PulledMessages):
         return max(self._deadline - self._loop.time(), 0.001)
 
     def _try_pull(self) -> None:
-        self._timers.pop("retry", None)
+        self._cancel_timer("retry")
         if self.is_ended or not self._connection.is_connected:
             return
         left = self._count_left - self.received_messages
@@ -416,7 +230,7 @@ class ConsumerMessages(PulledMessages):
 
     def __init__(
         self,
-        source: PullSource,
+        source: DeliverySource,
         options: PullOptions,
         *,
         max_messages: int,
@@ -427,18 +241,16 @@ class ConsumerMessages(PulledMessages):
         super().__init__(source, options, callback, on_status)
         self._messages_max = max_messages
         self._threshold = (int(max_messages * threshold), int(options.max_bytes * threshold))
-        self._seen = 0
-        self._missed = 0
         self._too_large_at = -1
         self._begin()
 
     def _begin(self) -> None:
         self._set_refill(min(self._threshold[0], self._messages_max - 1), self._threshold[1])
         self._try_pull()
-        self._set_timer("beat", self._options.idle_heartbeat, self._beat)
+        self._start_beat(self._options.idle_heartbeat)
 
     def _try_pull(self) -> None:
-        self._timers.pop("retry", None)
+        self._cancel_timer("retry")
         if self._connection.is_connected and self._wants_more():
             self._refill()
 
@@ -451,19 +263,8 @@ class ConsumerMessages(PulledMessages):
             size = max(size - self.wanted_bytes - self.pending_bytes, 1)
         self._pull(max(count, 1), size)
 
-    def _beat(self) -> None:
-        """A heartbeat interval has passed."""
-        self._set_timer("beat", self._options.idle_heartbeat, self._beat)
-        is_idle = not self.wanted_messages or "retry" in self._timers
-        if is_idle or self.arrivals != self._seen or not self._connection.is_connected:
-            self._seen = self.arrivals
-            self._missed = 0
-            return
-        self._missed += 1
-        if self._missed >= HEARTBEATS_MISSED:
-            self._tell(HeartbeatsMissed(self._missed))
-            if not self.is_ended:
-                self._on_silence()
+    def _is_idle(self) -> bool:
+        return not self.wanted_messages or "retry" in self._timers
 
     def _on_silence(self) -> None:
         """The requests are lost; others take their place."""
@@ -471,7 +272,10 @@ class ConsumerMessages(PulledMessages):
         self._try_pull()
 
     def _on_ended_request(self, code: int, description: str) -> None:
-        if not description.lower().startswith("message size exceeds"):
+        reason = description.lower()
+        if reason == "batch completed":
+            self._try_pull()
+        elif not reason.startswith("message size exceeds"):
             super()._on_ended_request(code, description)
         elif self.pending_messages:
             pass  # there is room for it when these are read
