@@ -24,6 +24,11 @@ STUB = ROOT / "src/tradewind/sync.pyi"
 CLASSES = {
     "connection": ["Connection"],
     "subscription": ["Subscription"],
+    "buckets": ["KvBuckets", "ObjectStores"],
+    "kv": ["KeyValue"],
+    "objects": ["ObjectStore"],
+    "object_download": ["ObjectReader"],
+    "watch": ["Watcher", "InitialItems"],
     "discovery": ["Services"],
     "services": ["Service", "Group"],
     "jetstream": ["JetStream"],
@@ -66,8 +71,10 @@ def read_module(name: str) -> Module:
         if isinstance(node, ast.ClassDef):
             module.classes[node.name] = node
             module.origins[node.name] = f"tradewind.client.{name}"
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            module.origins[node.targets[0].id] = f"tradewind.client.{name}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name):
+                module.origins[target.id] = f"tradewind.client.{name}"
     return module
 
 

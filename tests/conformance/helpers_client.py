@@ -93,3 +93,27 @@ async def fill(js: JetStream, stream: str, count: int, first: int = 1) -> None:
     for number in range(first, first + count):
         await js.publish_async(f"{stream}.{number}", b"%d" % number)
     await js.publish_async_completed()
+
+
+@asynccontextmanager
+async def lent_jetstream(server: ServerProcess) -> AsyncIterator[JetStream]:
+    """The same for a fixture, which runs in another task: it cannot count the test's tasks."""
+    connection = await tradewind.connect(server.url)
+    js = connection.jetstream(timeout=SECONDS)
+    try:
+        yield js
+        for name in await js.manager.streams.names().all():
+            await js.manager.streams.delete(name)
+    finally:
+        await connection.close()
+    assert not connection._registered()
+    assert not len(connection.replies)
+
+
+async def no_consumers(js: JetStream, stream: str) -> None:
+    """Wait until a stream has no consumers."""
+    for _ in range(int(SECONDS * 20)):
+        if not await js.manager.consumers.names(stream).all():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{stream} still has consumers")

@@ -57,6 +57,27 @@ def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
     ]
 
 
+def test_bucket_is_changed_and_watched(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "kv.py"), server.url) == [
+        "too late: its last revision is 2",
+        "history: ['0.40', '0.45', '']",
+        "watched: fruit.pear PUT 0.40",
+        "watched: fruit.pear PUT 0.45",
+        "watched: fruit.pear DEL ",
+        "keys: ['nut.pea']",
+    ]
+
+
+def test_object_is_made_on_the_way(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "objects.py"), server.url) == [
+        "report.txt: 1088890 bytes in 11 chunks",
+        "last line: line 99999",
+        "names: ['report.txt', 'latest']",
+    ]
+
+
 def test_services_are_asked_found_and_counted(start: StartServer) -> None:
     assert run(str(EXAMPLES / "services.py"), start().url) == [
         "largest: 14",

@@ -239,6 +239,8 @@ def test_some_blocks_run() -> None:
         "README.md",
         "docs/CLIENT.md",
         "docs/EMBEDDING.md",
+        "docs/KV.md",
+        "docs/OBJECTS.md",
         "docs/SERVICES.md",
     }
 

@@ -163,6 +163,54 @@ class PublishError(ClientError):
         super().__init__(text)
 
 
+class BucketNotFoundError(ClientError):
+    """There is no key-value bucket or object store of this name."""
+
+
+class BucketExistsError(ClientError):
+    """A bucket of this name exists, with other settings than those asked for."""
+
+
+class BadKeyError(ClientError):
+    """A text that cannot be a key, or a pattern of keys."""
+
+
+class KeyExistsError(ClientError):
+    """The key has a value already; `revision` is its last one."""
+
+    def __init__(self, text: str, revision: int) -> None:
+        self.revision = revision
+        super().__init__(text)
+
+
+class WrongRevisionError(ClientError):
+    """Somebody else changed the key meanwhile; `revision` is its last one, if that is known."""
+
+    def __init__(self, text: str, revision: int | None) -> None:
+        self.revision = revision
+        super().__init__(text)
+
+
+class ObjectNotFoundError(ClientError):
+    """There is no object of this name, or it was deleted."""
+
+
+class ObjectExistsError(ClientError):
+    """An object of this name exists, and a link or another object would take its place."""
+
+
+class ObjectLinkError(ClientError):
+    """A link leads nowhere, in a circle, or to a whole store where an object is wanted."""
+
+
+class DamagedObjectError(ClientError):
+    """What was read is not what was stored: chunks are missing, or the SHA-256 sum is another."""
+
+
+class UploadError(ClientError):
+    """An object could not be stored; nothing of it is visible."""
+
+
 class ConsumerGoneError(ClientError):
     """The consumer was deleted, or cannot be used in this way; nothing more will come from it."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from tradewind.api.responses import PubAck
 from tradewind.client.api_requests import ApiRequests
 from tradewind.client.batches import Batch
+from tradewind.client.buckets import KvBuckets, ObjectStores
 from tradewind.client.consumers import ConsumerAccess
 from tradewind.client.delivered import StatusHandler
 from tradewind.client.errors import OptionsError
@@ -68,10 +69,14 @@ class JetStream:
     >>> js = connection.jetstream()
     >>> ack = await js.publish("orders.new", b"two apples", msg_id="order-17")
     >>> print(ack.stream, ack.seq, ack.duplicate)
+
+    `kv` has the key-value buckets, `objects` the object stores.
     """
 
     manager: JetStreamManager
     consumers: ConsumerAccess
+    kv: KvBuckets
+    objects: ObjectStores
 
     def __init__(
         self,
@@ -91,6 +96,8 @@ class JetStream:
         )
         self.consumers = ConsumerAccess(self.api)
         self._window = PublishWindow(connection, publish_window)
+        self.kv = KvBuckets(self)
+        self.objects = ObjectStores(self)
 
     async def publish(
         self,

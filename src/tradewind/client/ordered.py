@@ -20,6 +20,7 @@ from tradewind.client.delivered import DeliverySource, StatusHandler
 from tradewind.client.errors import (
     ClientError,
     ConnectionClosedError,
+    JetStreamUnavailableError,
     OperationTimeoutError,
     OptionsError,
 )
@@ -67,6 +68,13 @@ class OrderedMessages(ConsumerMessages):
             callback=callback,
             on_status=on_status,
         )
+
+    async def count_left(self) -> int | None:
+        """How many messages the server has still to deliver; None if it cannot be asked now."""
+        try:
+            return (await self._source.info()).num_pending
+        except (JetStreamApiError, JetStreamUnavailableError, OperationTimeoutError):
+            return None
 
     def _begin(self) -> None:
         self._expect_from_start()

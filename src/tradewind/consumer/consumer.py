@@ -505,6 +505,9 @@ class Consumer(Delivery):
         if not self.closed:
             self.save_now()
             if status:
+                # Those that came in the same turn are not in the list yet.
+                for request in self.take_requests():
+                    self._take_request(*request)
                 self.end_requests(status, counts=status == SHUTDOWN)
             self.detach(self.context.removals)
 
