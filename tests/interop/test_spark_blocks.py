@@ -16,19 +16,35 @@ from server_truth import running
 
 from tradewind.client.headers import decode_headers
 from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter
+from tradewind.spark.network import NetworkProvider
 from tradewind.spark.options import COLUMNS, SourceOptions
+from tradewind.spark.provider import Provider
 
 Rows = dict[int, tuple[int, str, dict[str, list[str]] | None, bytes]]
 ENDS = ("running", "stopped", "stopped without index.db", "killed")
 KINDS = ("official", "tradewind")
 
 
-def read(folder: Path, name: str, rows: RowFilter | None = None, parts: int = 3) -> Rows:
-    """All rows of a stream, through the tasks that Spark would run."""
-    options = SourceOptions(stream=(name,), store_dir=str(folder))
+def read(folder: Path, name: str) -> Rows:
+    """All rows of a stream, from its files."""
+    return rows_in(BlocksProvider(SourceOptions(stream=(name,), store_dir=str(folder))), name)
+
+
+def read_network(url: str, name: str) -> Rows | str:
+    """The same through the server."""
+    try:
+        return rows_in(NetworkProvider(SourceOptions(stream=(name,), servers=(url,))), name)
+    except OptionError as error:
+        return str(error)
+
+
+def rows_in(provider: Provider, name: str) -> Rows:
+    """What the tasks give that Spark would run."""
     found: Rows = {}
-    for task in BlocksProvider(options).tasks(name, rows or RowFilter(), parts):
+    assert [state.name for state in provider.states()] == [name]
+    for task in provider.tasks(name, RowFilter(), 3):
         for batch in task.batches(COLUMNS):
             batch.validate(full=True)
             for row in batch.to_pylist():
@@ -69,13 +85,22 @@ class Filled:
             for config, _ in STREAMS.values():
                 await server.api(f"STREAM.CREATE.{config['name']}", config)
             await asyncio.gather(*(fill(server) for _, fill in STREAMS.values()))
-            self.truth = {
-                name: rows_of((await official_truth(server, name)).content) for name in STREAMS
-            }
+            truths = {name: await official_truth(server, name) for name in STREAMS}
+            self.truth = {name: rows_of(truth.content) for name, truth in truths.items()}
+            self.consumers_before = {name: set(truth.consumers) for name, truth in truths.items()}
             await self._settle(folder)
             # A copy of a running server's files is what a kill leaves.
             copy_store(folder, self.folders["killed"])
             self.live = {name: read(folder, name) for name in STREAMS}
+            url = server.process.url
+            self.network = {
+                name: await asyncio.to_thread(read_network, url, name) for name in STREAMS
+            }
+            # Consumers that are left over would be listed.
+            self.consumers = {
+                name: set((await server.api(f"CONSUMER.NAMES.{name}"))["consumers"] or ())
+                for name in STREAMS
+            }
             await server.stop()
         copy_store(folder, self.folders["stopped without index.db"], with_index=False)
 
@@ -102,3 +127,32 @@ def test_the_rows_are_those_of_the_server(filled: Filled, end: str, name: str) -
         # nobody but the server, which forgets it too when it is killed.
         found.pop(82)
     assert found == filled.truth[name]
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_network_gives_the_same_rows(filled: Filled, name: str) -> None:
+    if STREAMS[name][0].get("retention", "limits") == "limits":
+        assert filled.network[name] == filled.truth[name]
+    else:
+        assert "set allow_direct on the stream" in filled.network[name]
+
+
+def test_reading_leaves_nothing_on_the_server(filled: Filled) -> None:
+    assert filled.consumers == filled.consumers_before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_work_queue_is_read_without_a_consumer(kind: str, tmp_path: Path) -> None:
+    config = {"name": "JOBS", "subjects": ["jobs.>"], "retention": "workqueue"}
+    async with running(kind, tmp_path) as server:
+        await server.api("STREAM.CREATE.JOBS", {**config, "allow_direct": True})
+        await server.publish_all([(f"jobs.{n % 3}", b"%d" % n) for n in range(2500)])
+        await server.publish("jobs.x", b"", {"Nats-Stream": "mine", "K": "v"})
+        for seq in (1, 2, 1000, 1001, 1002, 2500):
+            await server.api("STREAM.MSG.DELETE.JOBS", {"seq": seq})
+        truth = rows_of((await official_truth(server, "JOBS")).content)
+        assert len(truth) == 2495
+        found = await asyncio.to_thread(read_network, server.process.url, "JOBS")
+        info = await server.api("STREAM.INFO.JOBS")
+    assert found == truth
+    assert info["state"]["messages"] == 2495

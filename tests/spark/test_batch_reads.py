@@ -72,14 +72,9 @@ def test_conditions_are_checked_by_the_source(
     ("condition", "keeps"),
     [
         ("subject like 'ORDERS.1%'", lambda seq: seq % 4 == 1),
-        ("subject like '%.1'", lambda seq: seq % 4 == 1),
-        ("seq = 50 or seq = 51", lambda seq: seq in (50, 51)),
-        ("not seq > 50", lambda seq: seq <= 50),
         ("headers['No'][0] = '40'", lambda seq: seq == 40),
         ("stream = 'OTHER'", lambda _: False),
-        ("seq < 0", lambda _: False),
         ("seq > 10 and seq < 5", lambda _: False),
-        ("time = timestamp'2026-11-01 00:00:00.003'", lambda seq: seq == 3),
     ],
 )
 def test_conditions_of_any_kind_give_the_right_rows(

@@ -19,7 +19,7 @@ ORDERS = {"name": "ORDERS"}
 class Query:
     """A streaming query whose runs each end when everything is read; batches are written down."""
 
-    def __init__(self, spark: SparkSession, base: Path, root: Path, **options: Any) -> None:
+    def __init__(self, spark: SparkSession, base: Path, root: Path | None, **options: Any) -> None:
         self.spark = spark
         self.base = base
         self.root = root
@@ -28,7 +28,9 @@ class Query:
 
     def run(self, stream: str = "ORDERS", fail: Callable[[int], bool] | None = None) -> None:
         """What is there is read, as far as the checkpoint has not come yet."""
-        source = self.spark.readStream.format("jetstream").option("storeDir", str(self.root))
+        source = self.spark.readStream.format("jetstream")
+        if self.root is not None:
+            source = source.option("storeDir", str(self.root))
         frame = source.option("stream", stream).options(**self.options).load()
 
         def write(batch: DataFrame, number: int) -> None:
@@ -44,7 +46,7 @@ class Query:
             .start()
         )
         try:
-            query.awaitTermination(120)
+            query.awaitTermination(250)
         finally:
             query.stop()
 

@@ -85,3 +85,12 @@ def _cut(blocks: Sequence[BlockRange], parts: int) -> list[Part]:
             result.append(((block.number, first, last),))
             first = last + 1
     return result
+
+
+def ranges(first_seq: int, last_seq: int, parts: int) -> list[tuple[int, int]]:
+    """At most so many ranges of sequences, of about the same length."""
+    span = last_seq - first_seq + 1
+    parts = min(parts, span)
+    ends = [first_seq + span * (part + 1) // parts - 1 for part in range(parts)]
+    starts = [first_seq, *(end + 1 for end in ends[:-1])]
+    return list(zip(starts, ends, strict=True))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
+from tradewind.spark.network import NetworkProvider
 
 if TYPE_CHECKING:
     from tradewind.spark.options import SourceOptions
@@ -23,4 +24,4 @@ def open_provider(options: SourceOptions) -> Provider:
         if not Path(options.store_dir).is_dir():
             raise OptionError("storeDir", f"there is no folder {options.store_dir}")
         return BlocksProvider(options)
-    raise OptionError("readMode", "only blocks can be read")
+    return NetworkProvider(options)

@@ -7,10 +7,12 @@ fills buffers of exactly the right size. Never opens a file and never imports Ar
 bytes objects, which `arrow.py` wraps without copying them.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
+from tradewind.client.message cimport Msg
 from tradewind.route.sublist cimport subject_matches
 from tradewind.store.hash cimport Key
 from tradewind.store.records cimport (
@@ -18,8 +20,16 @@ from tradewind.store.records cimport (
 from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.sequence_tree cimport sequences_contains, sequences_count
 
-from tradewind.errors import CorruptRecord
+from tradewind.errors import CorruptRecord, ProtocolError
 from tradewind.store.message_ttl import NEVER, parse_ttl_ns
+
+cdef enum:
+    DOT = 46
+    DIGIT_0 = 48
+    DIGIT_9 = 57
+    TOKENS_MAX = 16
+    SHORT_TOKENS = 9
+    LONG_TOKENS = 11
 
 SEQUENCE_MAX = (1 << 62) - 1
 TIME_NS_MIN = -(1 << 63)
@@ -128,6 +138,31 @@ cdef class RowDecoder:
         if self.first_seq <= seq <= self.last_seq and self._is_wanted(&row):
             self._held.append((subject, header, data))
             self._push(&row)
+
+    def take_messages(self, list messages not None):
+        """Collect what an ordered consumer has delivered; gives the bytes of all payloads."""
+        cdef Msg message
+        cdef Row row
+        cdef Py_ssize_t size
+        cdef uint64_t total = 0
+        self._held.append(messages)
+        for message in messages:
+            if message._reply is None or not parse_position(
+                    PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &row):
+                raise ProtocolError(f"a message on {message.subject!r} is of no stream")
+            row.subject = PyUnicode_AsUTF8AndSize(message.subject, &size)
+            row.subject_size = <uint32_t>size
+            row.header = NULL
+            row.header_size = 0
+            if message._header is not None:
+                row.header = PyBytes_AS_STRING(message._header)
+                row.header_size = <uint32_t>PyBytes_GET_SIZE(message._header)
+            row.payload = PyBytes_AS_STRING(message.data)
+            row.payload_size = <uint32_t>PyBytes_GET_SIZE(message.data)
+            total += row.payload_size
+            if self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
+                self._push(&row)
+        return total
 
     cdef bint _is_wanted(self, const Row* row) except -1:
         if row.timestamp < self.first_time_ns or row.timestamp > self.last_time_ns:
@@ -396,6 +431,43 @@ cdef int add_end(Growing* target, size_t value) except -1:
 
 cdef bytes taken(Growing* source):
     return PyBytes_FromStringAndSize(source.data, source.size) if source.size else b""
+
+
+cdef bint parse_number(const char* text, const char* end, uint64_t* value) noexcept nogil:
+    value[0] = 0
+    if text >= end:
+        return False
+    while text < end:
+        if text[0] < DIGIT_0 or text[0] > DIGIT_9:
+            return False
+        value[0] = value[0] * 10 + <uint64_t>(text[0] - DIGIT_0)
+        text += 1
+    return True
+
+
+cdef bint parse_position(const char* text, Py_ssize_t size, Row* row) noexcept nogil:
+    """Sequence and time of a delivered message, from its reply subject.
+
+    $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<of the consumer>.<time>.<pending>, or with
+    domain and account behind ACK, and perhaps more at the end.
+    """
+    cdef const char* starts[TOKENS_MAX]
+    cdef Py_ssize_t index
+    cdef int count = 1, first
+    cdef uint64_t time_ns = 0
+    starts[0] = text
+    for index in range(size):
+        if text[index] == DOT and count < TOKENS_MAX:
+            starts[count] = text + index + 1
+            count += 1
+    if count < SHORT_TOKENS:
+        return False
+    first = 2 if count >= LONG_TOKENS else 0
+    if not parse_number(starts[first + 5], starts[first + 6] - 1, &row.seq) \
+            or not parse_number(starts[first + 7], starts[first + 8] - 1, &time_ns):
+        return False
+    row.timestamp = <int64_t>time_ns
+    return True
 
 
 cdef uint64_t next_intact(const char* data, uint64_t size, uint64_t position,

@@ -1,0 +1,362 @@
+"""Reading streams through their server, whichever NATS server it is.
+
+Owns the `network` mode. Ranges of sequences are read side by side, each over a connection of its
+own: by an ordered consumer, which lives in the server's memory and goes with the task, or, where
+a consumer would change what the stream keeps (work queues, interest), by direct batches, which
+leave nothing at all. The event loop of a task runs only while Spark waits for rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+import uvloop
+
+from tradewind.api.times import parse_time
+from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
+from tradewind.client.connection import Connection, connect
+from tradewind.client.errors import ClientError, OperationTimeoutError
+from tradewind.client.ordered import OrderedMessages
+from tradewind.spark.arrow import batches
+from tradewind.spark.errors import DataLossError, OptionError
+from tradewind.spark.files import is_pattern
+from tradewind.spark.planning import part_count, ranges
+from tradewind.spark.provider import StreamState
+from tradewind.spark.rows import RowDecoder
+from tradewind.subjects import collide
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.message import Msg
+    from tradewind.spark.filters import RowFilter
+    from tradewind.spark.options import SourceOptions
+
+ROWS_PER_BATCH: Final = 16_384
+BYTES_PER_BATCH: Final = 16 * 1024 * 1024
+MESSAGES_AHEAD: Final = 8192
+# A consumer is asked again after this; the server has deleted what it would have sent.
+SILENCE_SECONDS: Final = 5.0
+SILENCES_MAX: Final = 12
+EXPIRES_SECONDS: Final = 60.0
+HEARTBEAT_SECONDS: Final = 30.0
+DIRECT_BATCH: Final = 1000
+END_OF_BATCH: Final = 204
+NOT_FOUND: Final = 404
+_STREAM_HEADER: Final = b"\r\nNats-Stream: "
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How to reach the server; it travels to the executors and is shown nowhere."""
+
+    options: SourceOptions
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Connection]:
+        """A connection for one piece of work."""
+        options = self.options
+        settings: dict[str, Any] = {"name": "tradewind-spark"}
+        if options.credentials:
+            settings["credentials"] = options.credentials
+        try:
+            connection = await connect(
+                list(options.servers) or None, context=options.context or None, **settings
+            )
+        except (ClientError, OSError, ssl.SSLError) as error:
+            raise OptionError("servers", f"cannot connect: {error}") from error
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTask:
+    """The messages of one range of sequences."""
+
+    address: Address
+    stream: str
+    rows: RowFilter
+    by_direct: bool
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Task`."""
+        rows = self.rows
+        decoder = RowDecoder(
+            first_seq=rows.first_seq,
+            last_seq=rows.last_seq,
+            first_time_ns=rows.first_time_ns,
+            last_time_ns=rows.last_time_ns,
+            patterns=rows.patterns,
+            prefixes=rows.prefixes,
+        )
+        chunks = self._direct() if self.by_direct else self._ordered()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                while runner.run(self._collect(chunks, decoder)):
+                    yield from batches(decoder, self.stream, columns)
+                    decoder.clear()
+                yield from batches(decoder, self.stream, columns)
+            finally:
+                runner.run(_finish(chunks))
+
+    async def _collect(self, chunks: AsyncIterator[list[Msg]], decoder: RowDecoder) -> bool:
+        """Messages for one batch; whether there may be more."""
+        size = 0
+        while decoder.row_count < ROWS_PER_BATCH and size < BYTES_PER_BATCH:
+            messages = await anext(chunks, None)
+            if messages is None:
+                return False
+            if self.by_direct:
+                for message in messages:
+                    size += len(message.data)
+                    decoder.take_row(*_direct_row(message))
+            else:
+                size += decoder.take_messages(messages)
+        return True
+
+    # ---------------------------------------------------------------- ordered consumer
+
+    async def _ordered(self) -> AsyncIterator[list[Msg]]:
+        async with self.address.connected() as connection:
+            messages = await self._consume(connection)
+            try:
+                left = messages.info.num_pending
+                silences = 0
+                while left:
+                    chunk = await _some(messages)
+                    silences = silences + 1 if not chunk else 0
+                    if not chunk:
+                        left = await self._left(connection, messages)
+                        if silences == SILENCES_MAX:
+                            raise DataLossError(
+                                f"stream {self.stream}: the server sent nothing for"
+                                f" {SILENCE_SECONDS * SILENCES_MAX:g} s, though {left} messages"
+                                f" follow sequence {messages.last_sequence}"
+                            )
+                        continue
+                    yield chunk
+                    last = chunk[-1].metadata
+                    left = 0 if last.stream_sequence >= self.rows.last_seq else last.pending_count
+            finally:
+                await messages.stop()
+
+    async def _consume(self, connection: Connection) -> OrderedMessages:
+        """An ordered consumer from the first sequence on."""
+        js = connection.jetstream()
+        for filters in dict.fromkeys((_server_filters(self.rows), ())):
+            consumer = js.consumers.ordered(
+                self.stream, start_sequence=self.rows.first_seq, filter_subjects=filters
+            )
+            try:
+                return await consumer.consume(
+                    MESSAGES_AHEAD, expires=EXPIRES_SECONDS, idle_heartbeat=HEARTBEAT_SECONDS
+                )
+            except JetStreamApiError:
+                # Perhaps the stream has no such subjects: then we look at each message ourselves.
+                if not filters:
+                    raise
+        raise AssertionError("the last attempt has no filter")
+
+    async def _left(self, connection: Connection, messages: OrderedMessages) -> int:
+        """How many messages are still to come: they may have been deleted."""
+        after = max(messages.last_sequence, self.rows.first_seq - 1)
+        found = await _next_message(connection, self.stream, after + 1)
+        return 1 if found and found <= self.rows.last_seq else 0
+
+    # ---------------------------------------------------------------- direct batches
+
+    async def _direct(self) -> AsyncIterator[list[Msg]]:
+        """The same without a consumer; the stream has to allow direct access."""
+        async with self.address.connected() as connection:
+            next_seq = self.rows.first_seq
+            while next_seq <= self.rows.last_seq:
+                count = min(DIRECT_BATCH, self.rows.last_seq - next_seq + 1)
+                body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
+                statuses: list[int] = []
+
+                def is_end(message: Msg, statuses: list[int] = statuses) -> bool:
+                    if message.status:
+                        statuses.append(message.status)
+                    return bool(statuses)
+
+                chunk = [
+                    message
+                    async for message in connection.request_many(
+                        f"$JS.API.DIRECT.GET.{self.stream}",
+                        msgspec.json.encode(body),
+                        timeout=SILENCE_SECONDS * SILENCES_MAX,
+                        sentinel=is_end,
+                    )
+                ]
+                if statuses == [NOT_FOUND]:
+                    return
+                if statuses != [END_OF_BATCH]:
+                    raise DataLossError(
+                        f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
+                        f" {statuses[0] if statuses else 'silence'} instead of its end mark"
+                    )
+                if not chunk:
+                    return
+                yield chunk
+                next_seq = int(chunk[-1].headers["Nats-Sequence"]) + 1
+
+
+class NetworkProvider:
+    """The streams of a server that the options choose."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._address = Address(options)
+        self._infos: dict[str, StreamInfo] = {}
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+
+    def states(self) -> list[StreamState]:
+        """See `Provider`."""
+        self._infos = self._run(self._find())
+        return [_state(info) for info in self._infos.values()]
+
+    async def _find(self) -> dict[str, StreamInfo]:
+        found: dict[str, StreamInfo] = {}
+        async with self._address.connected() as connection:
+            streams = connection.jetstream_manager().streams
+            for wanted in self._options.stream:
+                if is_pattern(wanted):
+                    async for info in streams.list():
+                        if fnmatchcase(info.config.name, wanted):
+                            found[info.config.name] = info
+                    continue
+                try:
+                    found[wanted] = await streams.info(wanted)
+                except JetStreamApiError as error:
+                    raise OptionError("stream", f"{wanted!r}: {error}") from error
+        return dict(sorted(found.items()))
+
+    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[RangeTask]:
+        """See `Provider`."""
+        info = self._infos[name]
+        state = _state(info)
+        first = max(rows.first_seq, state.first_seq)
+        last = min(rows.last_seq, state.last_seq)
+        if first > last:
+            return []
+        by_direct = info.config.retention != "limits"
+        if by_direct and not info.config.allow_direct:
+            raise OptionError(
+                "stream",
+                f"{name} has retention {info.config.retention}: a consumer would change what it"
+                " keeps; set allow_direct on the stream, or read its blocks (storeDir)",
+            )
+        share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
+        count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
+        return [
+            RangeTask(self._address, name, rows.between(low, high), by_direct)
+            for low, high in ranges(first, last, count)
+        ]
+
+    def seq_at_time(self, name: str, time_ns: int) -> int:
+        """See `Provider`. A consumer that starts at the time knows it; nothing is read from it."""
+
+        async def ask() -> int:
+            async with self._address.connected() as connection:
+                moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+                moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
+                consumer = connection.jetstream().consumers.ordered(name, start_time=moment)
+                messages = await consumer.consume(1)
+                await messages.stop()
+                return messages.info.delivered.stream_seq + 1
+
+        return self._run(ask())
+
+    def advance(
+        self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
+    ) -> tuple[int, int, int]:
+        """See `Provider`. Sizes are taken to be those of the average message of the stream."""
+        state = self._infos[name].state
+        average = max(state.bytes // max(state.messages, 1), 1)
+        count = max(min(msgs_max, bytes_max // average), 1)
+        reached = after_seq + count
+        if state.num_deleted and reached < last_seq:
+            # A gap may be longer than a batch.
+            reached = self._run(self._behind_gap(name, after_seq)) + count - 1
+        reached = min(reached, last_seq)
+        return reached, min(count, reached - after_seq), count * average
+
+    async def _behind_gap(self, name: str, after_seq: int) -> int:
+        async with self._address.connected() as connection:
+            return await _next_message(connection, name, after_seq + 1) or after_seq + 1
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
+def _state(info: StreamInfo) -> StreamState:
+    state = info.state
+    first_seq = state.first_seq if state.messages else state.last_seq + 1
+    return StreamState(info.config.name, parse_time(info.created), first_seq, state.last_seq)
+
+
+async def _next_message(connection: Connection, stream: str, seq: int) -> int:
+    """The sequence of the first message at or behind `seq`; 0 if there is none."""
+    try:
+        found = await connection.jetstream_manager().streams.get_message(
+            stream, seq=seq, next_by_subject=">"
+        )
+    except NoMessageFoundError:
+        return 0
+    return found.seq
+
+
+async def _some(messages: OrderedMessages) -> list[Msg]:
+    """Messages that have arrived, or the first that comes; empty after some silence."""
+    try:
+        chunk = [await messages.next(SILENCE_SECONDS)]
+    except OperationTimeoutError:
+        return []
+    while len(chunk) < MESSAGES_AHEAD and (message := messages.take()) is not None:
+        chunk.append(message)
+    return chunk
+
+
+async def _finish(chunks: AsyncIterator[Any]) -> None:
+    await chunks.aclose()  # type: ignore[attr-defined]
+
+
+def _server_filters(rows: RowFilter) -> tuple[str, ...]:
+    """The subjects that the server can choose by: one list, none of which overlaps another."""
+    if len(rows.patterns) != 1:
+        return ()
+    patterns = [pattern.decode() for pattern in rows.patterns[0]]
+    for index, one in enumerate(patterns):
+        if any(collide(one, other) for other in patterns[index + 1 :]):
+            return ()
+    return tuple(patterns)
+
+
+def _direct_row(message: Msg) -> tuple[int, int, bytes, bytes | None, bytes]:
+    """A message of a direct batch; what the server put behind its own headers is taken off."""
+    headers = message.headers
+    block = message.header_block
+    own = block[: block.rindex(_STREAM_HEADER)]
+    return (
+        int(headers.get_all("Nats-Sequence")[-1]),
+        parse_time(headers.get_all("Nats-Time-Stamp")[-1]),
+        headers.get_all("Nats-Subject")[-1].encode(),
+        own + b"\r\n\r\n" if b"\r\n" in own else None,
+        message.data,
+    )
