@@ -58,7 +58,7 @@ sanitize: build
 
 # The same tests as always with twenty times the random cases.
 thorough: build
-	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults
+	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py
 
 # Power failures at every step of random workloads, for as long as wanted.
 crash: build

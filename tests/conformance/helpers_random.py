@@ -25,6 +25,13 @@ class Script:
         # Where purges choose messages, nothing is ever pending: the official server leaves some of
         # what it purged pending, and its floor jumps over others.
         self._acks = seed % 2 == 0
+        # Whether somebody waits and listens all the time, or asks only when the script does. A
+        # request that does not wait may be left over where acks are awaited, and each server ends
+        # it at another moment; so these do not mix.
+        self._is_live = seed // 2 % 2 == 1
+        self._waiting = 0
+        # Streams with consumers of last messages: the official server may lose them in a purge.
+        self._lasts: set[str] = set()
         self._streams = [f"{prefix}A", f"{prefix}B"]
         self._consumers = ["one", "two", "three"]
         self._generations = dict.fromkeys(self._streams, 0)
@@ -46,18 +53,22 @@ class Script:
             (2, self._delete_consumer),
             (2, self._pause),
             (2, self._reset),
-            (14, self._pull),
-            (2, self._push),
-            (14, self._ack),
+            (0 if self._is_live else 14, self._pull),
+            (14 if self._is_live else 0, self._wait),
+            (6 if self._is_live else 0, self._listen),
+            (20 if self._is_live else 14, self._ack),
         ]
 
     def steps(self, count: int) -> list[Step]:
-        """A script of at least so many steps."""
-        found = self._create_stream()
+        """A script of at least so many steps; something to work with is there from the start."""
+        found = [step for _ in range(3) for step in self._create_stream()]
+        found += [step for _ in range(4) for step in self._create_consumer()]
         weights = [weight for weight, _ in self._makers]
         while len(found) < count:
             _, maker = self._random.choices(self._makers, weights)[0]
             found += maker()
+            if self._is_live:
+                found.append(Step("collect", is_read=True))
         return found
 
     # ---------------------------------------------------------------- choices
@@ -113,7 +124,7 @@ class Script:
                 "first_seq": (1, 10, 100),
                 "description": ("text", ""),
                 "metadata": ({"a": "b"}, {}, {"_nats.x": "y"}),
-                "consumer_limits": ({}, {"max_ack_pending": 3}, {"inactive_threshold": HOUR_NS}),
+                "consumer_limits": ({}, {"max_ack_pending": 100}, {"inactive_threshold": HOUR_NS}),
                 "sealed": (False, False, False, False, False, True),
                 "num_replicas": (1, 1, 1, 0, 3, -1),
                 "persist_mode": ("default", "", "async"),
@@ -149,6 +160,9 @@ class Script:
         name = self._name(stream)
         config = {**self._configs.get(name, {"name": name}), **self._stream_fields(0.06)}
         config.pop("pedantic", None)
+        if not self._acks:
+            # The official server leaves messages that nobody needs where limits become interest.
+            config.pop("retention", None)
         if not self._maybe(0.1):
             config.pop("sealed", None)
         return [Step("api", f"STREAM.UPDATE.{name}", config), *self._info_of(stream)]
@@ -192,6 +206,8 @@ class Script:
 
     def _purge(self) -> list[Step]:
         stream = self._stream()
+        if self._name(stream) in self._lasts:
+            return self._info_of(stream)
         body = self._pick(
             {
                 "filter": (self._filter(stream), self._subject(stream), ""),
@@ -292,7 +308,7 @@ class Script:
                 ),
                 "opt_start_seq": (0, 1, 3, 50),
                 "opt_start_time": (PAST, FUTURE),
-                "ack_policy": ("explicit", "all", "none"),
+                "ack_policy": ("explicit", "all"),
                 "ack_wait": (HOUR_NS, 2 * HOUR_NS, -1, 0),
                 "max_deliver": (-1, 1, 2, 3, 0),
                 "backoff": ([HOUR_NS, 2 * HOUR_NS], [HOUR_NS], []),
@@ -307,7 +323,7 @@ class Script:
                 "rate_limit_bps": (0, 100000000),
                 "sample_freq": ("50%", "x", ""),
                 "max_waiting": (1, 5, 0, -1),
-                "max_ack_pending": (-1, 1, 3, 100, 0),
+                "max_ack_pending": (-1, 1, 3, 100, 0) if self._is_live else (-1, 100, 0),
                 "flow_control": (True, False),
                 "idle_heartbeat": (HOUR_NS, 5),
                 "headers_only": (True, False),
@@ -353,8 +369,10 @@ class Script:
             config["opt_start_seq"] = self._sequence()
         if config.get("deliver_policy") == "by_start_time" and self._maybe(0.8):
             config["opt_start_time"] = self._one(PAST, FUTURE)
-        if config.get("deliver_policy") == "last_per_subject" and self._maybe(0.8):
-            config["filter_subject"] = f"{stream.lower()}.>"
+        if config.get("deliver_policy") == "last_per_subject":
+            self._lasts.add(self._name(stream))
+            if self._maybe(0.8):
+                config["filter_subject"] = f"{stream.lower()}.>"
         body = {
             "stream_name": self._name(stream),
             "config": config,
@@ -390,7 +408,7 @@ class Script:
     def _reset(self) -> list[Step]:
         stream = self._stream()
         name = self._one(*self._consumers)
-        body = self._one(None, {"seq": self._sequence()})
+        body = None if self._acks else self._one(None, {"seq": self._one(1, 2, 3, 5)})
         exists = Step("api", f"CONSUMER.INFO.{self._name(stream)}.{name}", is_read=True)
         call = f"CONSUMER.RESET.{self._name(stream)}.{name}"
         return [exists, Step("reset", call, body), *self._info_of_consumer(stream, name)]
@@ -411,18 +429,31 @@ class Script:
             *self._info_of_consumer(stream, name),
         ]
 
-    def _push(self) -> list[Step]:
+    def _wait(self) -> list[Step]:
         stream = self._stream()
-        name = self._one(*self._consumers)
-        return [
-            *self._info_of_consumer(stream, name),
-            Step("push", f"{self._name(stream)}.{name}"),
-            *self._info_of_consumer(stream, name),
-        ]
+        self._waiting += 1
+        body: dict[str, Any] = {"batch": self._one(1, 2, 5), "expires": HOUR_NS}
+        body |= self._pick({"max_bytes": (60, 200, 2000)}, 0.1)
+        asked = f"{self._name(stream)}.{self._one(*self._consumers)}"
+        return [Step("wait", asked, body, number=self._waiting)]
+
+    def _listen(self) -> list[Step]:
+        stream = self._stream()
+        self._waiting += 1
+        asked = f"{self._name(stream)}.{self._one(*self._consumers)}"
+        return [Step("listen", asked, number=self._waiting)]
 
     def _ack(self) -> list[Step]:
         payload = self._one(
-            b"", b"+ACK", b"+ACK", b"-NAK", b"+WPI", b"+TERM", b"+TERM because", b"wrong"
+            b"",
+            b"+ACK",
+            b"+ACK",
+            b"-NAK",
+            b"+WPI",
+            b"+TERM",
+            b"+TERM because",
+            b"wrong",
+            b'+NXT {"batch":1,"no_wait":true}',
         )
         number = self._random.randrange(1000)
         return [Step("ack", body=payload, number=number)]

@@ -14,22 +14,27 @@ from typing import Any
 
 from harness import REPLY_SECONDS, RawClient, ServerProcess
 
-QUIET_SECONDS = 0.6
-SETTLE_SECONDS = 2
+QUIET_SECONDS = 0.3
+SETTLE_SECONDS = 10
+SILENCE = "silence"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _ACK_TIME = re.compile(r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+\.)\d+")
 _VOLATILE = frozenset(
     {"ts", "created", "first_ts", "last_ts", "last_active", "time", "pause_remaining", "cluster"}
 )
 _ODD_IF_EMPTY = frozenset({"first_seq", "num_deleted", "deleted", "last_ts"})
+_VIOLATES = "change to limits violates consumers: "
+_EVENTS = ("STREAM.>", "CONSUMER.>")
 
 
 @dataclass(frozen=True)
 class Step:
     """One thing to do.
 
-    `kind` is api (a request below $JS.API), publish, pull (wait for the messages of a request that
-    does not wait), push (listen to the deliver subject until nothing is left), ack.
+    `kind` is api (a request below $JS.API), publish, direct, reset, ack, pull (take the messages
+    of a request that does not wait), wait (a pull request that may be answered much later), listen
+    (stay subscribed to the deliver subject of a consumer), collect (everything that came by itself
+    since the last time).
     """
 
     kind: str
@@ -47,11 +52,17 @@ class Player:
     server: ServerProcess
     raw: RawClient = field(init=False)
     acks: list[str] = field(default_factory=list)
+    # What came by itself: messages by consumer, statuses by request, and events.
+    came: dict[str, list[Any]] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    _replies: dict[str, list[str]] = field(default_factory=dict)
     _requests: int = 0
 
     def __post_init__(self) -> None:
         self.raw = RawClient(self.server.port).connect(no_responders=True)
-        self.raw.send("SUB answer.* 1\r\n")
+        self.raw.send("SUB answer.* 1\r\nSUB waiting.* waiting\r\n")
+        for events in _EVENTS:
+            self.raw.send(f"SUB $JS.EVENT.ADVISORY.{events} event\r\n")
 
     def close(self) -> None:
         self.raw.close()
@@ -71,18 +82,26 @@ class Player:
 
     def _publish(self, step: Step) -> Any:
         self._send(step.subject, step.body, step.header)
-        message = self._read_soon()
-        if message is None:  # a stream that does not acknowledge
-            return None
-        return [_lines(message[2]), _document(message[3])]
+        return self.answer(step, self._read_soon())
 
     def _reset(self, step: Step) -> Any:
         """A request that nobody answers if there is no such consumer."""
         self._send(f"$JS.API.{step.subject}", _encoded(step.body))
-        message = self._read_soon()
-        if message is None or message[2]:
-            return message
-        return _comparable(_document(message[3]))
+        return self.answer(step, self._read_soon())
+
+    def answer(self, step: Step, message: tuple[str, str, bytes, bytes] | None) -> Any:
+        """What came of a step that may remain unanswered."""
+        if message is None:
+            return None
+        if step.kind == "ack":
+            return self._delivered(message)
+        return [_lines(message[2]), _comparable(_document(message[3]))]
+
+    def wait_longer(self, step: Step, found: Any) -> Any:
+        """The answer to the last step that was too slow; `found` is what was there in time."""
+        if step.kind != "pull":
+            return self.answer(step, self._read())
+        return self._pulled(step, found[:-1])
 
     def _direct(self, step: Step) -> Any:
         """A direct get: messages up to a status, or one message."""
@@ -98,39 +117,67 @@ class Player:
 
     def _pull(self, step: Step) -> Any:
         self._send(f"$JS.API.CONSUMER.MSG.NEXT.{step.subject}", _encoded(step.body))
-        found = []
-        for _ in range(step.number):
+        return self._pulled(step, [])
+
+    def _pulled(self, step: Step, found: list[Any]) -> list[Any]:
+        """Messages up to the number that was asked for, a status, or a silence."""
+        while len(found) < step.number:
             message = self._read_soon()
             if message is None:
-                found.append("nothing")
-                break
+                return [*found, SILENCE]
             found.append(self._delivered(message))
             if message[2].startswith(b"NATS/1.0 "):
                 break
-        return found
-
-    def _push(self, step: Step) -> Any:
-        """All that is sent to the deliver subject of a consumer while somebody listens."""
-        call = f"CONSUMER.INFO.{step.subject}"
-        before = self.request(call)
-        if "error" in before or "deliver_subject" not in before["config"]:
-            return "no push consumer"
-        config = before["config"]
-        queue = config.get("deliver_group", "")
-        self.raw.send(f"SUB {config['deliver_subject']} {queue} 2\r\n".replace("  ", " "))
-        found = []
-        while (message := self._read_soon()) is not None:
-            if not message[2].startswith(b"NATS/1.0 100"):
-                found.append(self._delivered(message))
-        self.raw.send("UNSUB 2\r\n")
         return found
 
     def _ack(self, step: Step) -> Any:
         if not self.acks:
             return "nothing to acknowledge"
         self._send(self.acks[step.number % len(self.acks)], step.body)
-        message = self._read_soon()
-        return None if message is None else self._delivered(message)
+        return self.answer(step, self._read_soon())
+
+    def _wait(self, step: Step) -> Any:
+        """Whoever is answered later is answered by number, which is the same on both servers."""
+        head = f"$JS.API.CONSUMER.MSG.NEXT.{step.subject} waiting.{step.number}"
+        payload = _encoded(step.body)
+        self.raw.send(f"PUB {head} {len(payload)}\r\n".encode() + payload + b"\r\n")
+
+    def _listen(self, step: Step) -> Any:
+        info = self.request(f"CONSUMER.INFO.{step.subject}")
+        config = info.get("config", {})
+        if "deliver_subject" in config:
+            queue = config.get("deliver_group", "")
+            line = f"SUB {config['deliver_subject']} {queue} listen{step.number}\r\n"
+            self.raw.send(line.replace("  ", " "))
+
+    def _collect(self, _step: Step) -> Any:
+        self.raw.send("PING\r\n")
+        while (found := self._read_line())[0] != "PONG":
+            self._note(*self._message_of(found))
+        return {"came": self.came, "events": sorted(self.events)}
+
+    def collected(self) -> None:
+        """Forget what was collected; its messages may be acknowledged from now on."""
+        for name in sorted(self._replies):
+            self.acks += self._replies[name]
+        self.came, self.events, self._replies = {}, [], {}
+
+    def _note(self, sid: str, message: tuple[str, str, bytes, bytes]) -> None:
+        """A message that came by itself."""
+        subject, reply, header, payload = message
+        if sid == "event":
+            fields = _comparable(json.loads(payload))
+            del fields["id"], fields["timestamp"]
+            self.events.append(f"{subject} {json.dumps(fields, sort_keys=True)}")
+        elif reply.startswith("$JS.ACK."):
+            name = ".".join(reply.split(".")[2:4])
+            self._replies.setdefault(name, []).append(reply)
+            # Which member of a group gets it is left to chance.
+            kind = sid.rstrip("0123456789")
+            content = [kind, subject, _without_time(reply), _lines(header), payload.decode()]
+            self.came.setdefault(name, []).append(content)
+        elif sid == "waiting":
+            self.came.setdefault(subject, []).append(_lines(header))
 
     # ---------------------------------------------------------------- requests
 
@@ -156,8 +203,7 @@ class Player:
         subject, reply, header, payload = message
         if reply.startswith("$JS.ACK."):
             self.acks.append(reply)
-            tokens = reply.split(".")
-            reply = ".".join([*tokens[:7], "T", *tokens[8:]])
+            reply = _without_time(reply)
         is_answer = subject.startswith("answer.")
         return ["answer" if is_answer else subject, reply, _lines(header), payload.decode()]
 
@@ -174,39 +220,58 @@ class Player:
     def _read(self) -> tuple[str, str, bytes, bytes]:
         """(subject, reply, header, payload) of the next message; late answers are passed over."""
         while True:
-            message = self._read_message()
-            if not message[0].startswith("answer.") or message[0] == f"answer.{self._requests}":
+            sid, message = self._message_of(self._read_line())
+            if sid != "1":
+                self._note(sid, message)
+            elif not message[0].startswith("answer.") or message[0] == f"answer.{self._requests}":
                 return message
 
-    def _read_message(self) -> tuple[str, str, bytes, bytes]:
+    def _read_line(self) -> list[str]:
+        """The next line that is a message or a PONG, in words."""
         while True:
             words = self.raw.read_line().decode().split(" ")
             if words[0] == "PING":
                 self.raw.send("PONG\r\n")
-            elif words[0] in ("MSG", "HMSG"):
-                break
-            else:
-                assert words[0] == "INFO", words
+            elif words[0] != "INFO":
+                assert words[0] in ("MSG", "HMSG", "PONG"), words
+                return words
+
+    def _message_of(self, words: list[str]) -> tuple[str, tuple[str, str, bytes, bytes]]:
+        """The subscription, and (subject, reply, header, payload), of a message."""
         has_header = words[0] == "HMSG"
         sizes = [int(word) for word in words[-2 if has_header else -1 :]]
         body = self.raw.read_exact(sizes[-1] + 2)[:-2]
         names = [word for word in words[1 : -len(sizes)] if word]
         reply = names[2] if len(names) == 3 else ""
         cut = sizes[0] if has_header else 0
-        return names[0], reply, body[:cut], body[cut:]
+        return names[1], (names[0], reply, body[:cut], body[cut:])
 
 
 def play_both(players: list[Player], step: Step) -> list[Any]:
     """What the step gives on each server; a question is asked again while the answers differ.
 
-    The official server does some of its work after it has answered.
+    The official server does some of its work after it has answered. Whoever is silent where the
+    other has answered gets more time.
     """
     answers = [player.play(step) for player in players]
+    if not step.is_read and answers[0] != answers[1]:
+        for index, found in enumerate(answers):
+            if found is None or (isinstance(found, list) and found[-1] == SILENCE):
+                answers[index] = players[index].wait_longer(step, found)
     end = time.monotonic() + SETTLE_SECONDS
     while step.is_read and answers[0] != answers[1] and time.monotonic() < end:
         time.sleep(0.02)
         answers = [player.play(step) for player in players]
+    if step.kind == "collect":
+        for player in players:
+            player.collected()
     return answers
+
+
+def _without_time(reply: str) -> str:
+    """The subject of an ack without the time of its message."""
+    tokens = reply.split(".")
+    return ".".join([*tokens[:7], "T", *tokens[8:]])
 
 
 def _encoded(body: Any) -> bytes:
@@ -225,11 +290,20 @@ def _lines(header: bytes) -> list[str]:
 
 
 def _comparable(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_VIOLATES):
+        # The official server names them in any order.
+        return _VIOLATES + ", ".join(sorted(value.removeprefix(_VIOLATES).split(", ")))
     if isinstance(value, dict):
         if value.get("messages") == 0 and "last_ts" in value:
             # The official server counts a purge of a stream that was never used in its own ways,
             # and says when a message was last skipped.
             value = {key: value[key] for key in value if key not in _ODD_IF_EMPTY}
+        if value.get("config", {}).get("ack_policy") == "none":
+            # Where limits became interest, the official server says when it acknowledged itself.
+            value["ack_floor"].pop("last_active", None)
+        if value.get("delivered", {}).get("consumer_seq") == 0:
+            # Before the first delivery the official server may count what it has passed over.
+            value["delivered"].pop("stream_seq")
         return {
             key: _shape(member) if key in _VOLATILE else _comparable(member)
             for key, member in value.items()

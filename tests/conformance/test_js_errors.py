@@ -172,6 +172,14 @@ def test_names_replicas_and_subjects_of_consumers(
             {**PULL, "filter_subject": "w.b", "deliver_policy": "new"},
             [400, 10101, "consumer must be deliver all on workqueue stream"],
         ),
+        (
+            {**PULL, "filter_subject": "w.a", "deliver_policy": "new"},
+            [400, 10101, "consumer must be deliver all on workqueue stream"],
+        ),
+        (
+            {**PULL, "deliver_policy": "new"},
+            [400, 10101, "consumer must be deliver all on workqueue stream"],
+        ),
         ({**PULL, "filter_subject": "w.b"}, None),
     ],
 )

@@ -6,6 +6,7 @@ official server decides what is right.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,7 @@ from conformance.helpers_script import Player, play_both
 from harness import ServerProcess
 
 STEPS = 80
+SEEDS = 300 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 8
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def players(both: list[ServerProcess]) -> Iterator[list[Player]]:
         player.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_scripts_give_the_same_answers(players: list[Player], seed: int) -> None:
     for number, step in enumerate(Script(seed, f"T{seed}").steps(STEPS)):
         official, ours = play_both(players, step)

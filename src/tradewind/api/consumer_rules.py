@@ -424,12 +424,12 @@ def _check_new(
         return
     if config.ack_policy not in _EXPLICIT:
         raise errors.CONSUMER_WORKQUEUE_REQUIRES_EXPLICIT_ACK()
+    if config.deliver_policy is not DeliverPolicy.ALL:
+        raise errors.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL()
     if consumers:
         if not filters_of(config):
             raise errors.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED()
         _check_alone(config, consumers)
-    if config.deliver_policy is not DeliverPolicy.ALL:
-        raise errors.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL()
 
 
 def _check_alone(config: ConsumerConfig, consumers: Mapping[str, ConsumerConfig]) -> None:

@@ -6,7 +6,8 @@ the version and level of the server are added to answers only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, PriorityPolicy
@@ -16,6 +17,7 @@ from tradewind.api.stream_types import PersistMode, StreamConfig
 REQUIRED_LEVEL_KEY: Final = "_nats.req.level"
 SERVER_LEVEL_KEY: Final = "_nats.level"
 SERVER_VERSION_KEY: Final = "_nats.ver"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 # Whether an identical configuration was asked for does not depend on these.
 VERSION_KEYS: Final = (REQUIRED_LEVEL_KEY, SERVER_LEVEL_KEY, SERVER_VERSION_KEY)
 
@@ -68,6 +70,23 @@ def answered_metadata(metadata: Mapping[str, str], version: str) -> dict[str, st
 def user_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     """Without what servers write."""
     return {key: value for key, value in metadata.items() if key not in VERSION_KEYS}
+
+
+def unsupported_reason(
+    metadata: Mapping[str, str] | None, unknown_fields: Sequence[str]
+) -> str | None:
+    """Why an asset that was stored by another server must rest here, in the words of nats-server.
+
+    It needs a higher level of the API, or has a setting that this version does not know: run
+    without it, the asset would do something else than was asked for.
+    """
+    level = (metadata or {}).get(REQUIRED_LEVEL_KEY, "")
+    unknown = unknown_fields[0].rpartition(".")[2] if unknown_fields else ""
+    if level and (not _INTEGER.fullmatch(level) or int(level) > API_LEVEL):
+        if unknown:
+            return f'unsupported - config error: unknown field "{unknown}"'
+        return f"unsupported - required API level: {level}, current API level: {API_LEVEL}"
+    return f'decoding error: json: unknown field "{unknown}"' if unknown else None
 
 
 def is_supported_level(text: str) -> bool:

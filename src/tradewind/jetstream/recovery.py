@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.versioning import unsupported_reason
 from tradewind.errors import StoreError
 from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
@@ -57,6 +59,15 @@ def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) 
         try:
             if folder.is_unfinished():
                 continue  # a creation that was cut off; the next one of this name uses it
+            meta = folder.read_meta()
+            stream_config_from_dict(meta.config)  # names what does not fit
+            reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
+            if reason is not None:
+                home.problems[folder.stream] = reason
+                engine.log.warn(
+                    f"  Detected unsupported stream '{home.name} > {folder.stream}': {reason}"
+                )
+                continue
             _recover_stream(engine, home, folder)
         except (StoreError, ValueError) as error:
             home.problems[folder.stream] = str(error)
@@ -127,6 +138,12 @@ def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFo
     for stored in found:
         if stored.problem:
             engine.log.warn(f"JetStream consumer '{label} > {stored.meta.name}': {stored.problem}")
+        meta = stored.meta
+        reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
+        if reason is not None:
+            hosted.consumer_problems[meta.name] = reason
+            engine.log.warn(f"  Detected unsupported consumer '{label} > {meta.name}': {reason}")
+            continue
         try:
             open_consumer(engine, hosted, stored)
         except (StoreError, ValueError) as error:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from tradewind.errors import StoreError
+
+# The largest record of a file; `records` reads and writes none that is larger.
+RECORD_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class NotFoundError(StoreError):

@@ -145,7 +145,8 @@ _CONSUMER: Final = (
 class StreamMeta:
     """A stream's meta.inf. `created_ns` is None if the file does not say.
 
-    `unknown_fields` names those that the official server would refuse, as "mirror.field".
+    `unknown_fields` names those that the official server would refuse, as "mirror.field", in the
+    order in which they stand there.
     """
 
     config: dict[str, Any]
@@ -316,7 +317,7 @@ def _is_too_deep(document: dict[str, Any]) -> bool:
 
 
 def _unknown_fields(document: Mapping[str, Any], fields: tuple[_Field, ...]) -> tuple[str, ...]:
-    return tuple(sorted(set(_walk_unknown(document, fields, ""))))
+    return tuple(dict.fromkeys(_walk_unknown(document, fields, "")))
 
 
 def _walk_unknown(

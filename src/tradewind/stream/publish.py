@@ -15,8 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
-from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
-from tradewind.store.contract import DiscardedError, NotFoundError, StoredMessage
+from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy, StorageType
+from tradewind.store.contract import (
+    RECORD_BYTES_MAX,
+    DiscardedError,
+    NotFoundError,
+    StoredMessage,
+)
 from tradewind.store.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
 
@@ -85,6 +90,8 @@ class Judge:
         """The verdict; ApiError is the reply to a message that is refused."""
         config = self.config
         size = len(message.header) + len(message.payload)
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
         if config.sealed:
             raise errors.STREAM_SEALED()
         if 0 <= _limit(config.max_msg_size) < size:
@@ -165,6 +172,14 @@ class Judge:
         if rollup not in (ROLLUP_SUBJECT, ROLLUP_ALL):
             raise errors.STREAM_ROLLUP_FAILED(err=f'rollup value invalid: "{rollup}"')
         return rollup
+
+    def _is_too_large(self, message: Publish) -> bool:
+        """Whether no file can hold it; a message of a batch is refused for being one instead."""
+        return (
+            self.config.storage is StorageType.FILE
+            and not message.fields.get(headers.BATCH_ID)
+            and self._counted_size(message) > RECORD_BYTES_MAX
+        )
 
     def _counted_size(self, message: Publish) -> int:
         stored = StoredMessage(0, 0, message.subject, message.header, message.payload)
