@@ -40,13 +40,13 @@ class Events:
         return self.of(kind)[count - 1]
 
 
-async def eventually(condition: Callable[[], Any], what: str) -> None:
+async def eventually(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
     """Wait for something that no event tells."""
-    for _ in range(int(SECONDS * 100)):
+    for _ in range(int(seconds * 100)):
         if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"waited {SECONDS} s in vain for {what}")
+    raise AssertionError(f"waited {seconds} s in vain for {what}")
 
 
 def is_of_proxy(task: asyncio.Task[Any]) -> bool:

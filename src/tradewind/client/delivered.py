@@ -241,10 +241,11 @@ class DeliveredMessages(Subscription, PullCore):
             reader.end()
         self._finished.set()
 
-    def _start(self, work: Awaitable[Any]) -> None:
+    def _start(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        return task
 
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)

@@ -59,7 +59,7 @@ class OrderedMessages(ConsumerMessages):
     ) -> None:
         self.info = info
         self._consumer = consumer
-        self._is_replacing = False
+        self._making: asyncio.Future[None] | None = None  # of the next consumer
         super().__init__(
             DeliverySource.of(consumer.api, info),
             options,
@@ -81,7 +81,7 @@ class OrderedMessages(ConsumerMessages):
         super()._begin()
 
     def _refill(self) -> None:
-        if not self._is_replacing:
+        if self._making is None:
             super()._refill()
 
     def _on_gap(self) -> None:
@@ -95,19 +95,22 @@ class OrderedMessages(ConsumerMessages):
         self._replace(description)
 
     def _on_link(self) -> None:
-        if self._connection.is_connected:
-            self._replace("the connection was lost")
+        if not self._connection.is_connected:
+            return
+        if self._making is not None:  # its request may be lost
+            self._making.cancel()
+            self._making = None
+        self._replace("the connection was lost")
 
     async def _find_out(self) -> None:
         self._replace("nobody takes its requests")
 
     def _replace(self, reason: str) -> None:
         """Go on with a new consumer behind the last message that came in order."""
-        if self._is_replacing or self._finished.is_set():
+        if self._making is not None or self._finished.is_set():
             return
-        self._is_replacing = True
         self._returned(self.wanted_messages, self.wanted_bytes)
-        self._start(self._make_new(reason))
+        self._making = self._start(self._make_new(reason))
 
     async def _make_new(self, reason: str) -> None:
         connection = self._connection
@@ -132,7 +135,7 @@ class OrderedMessages(ConsumerMessages):
         self._pull_subject = self._source.subject
         self._move(connection.new_inbox())
         connection._subscribe(self)
-        self._is_replacing = False
+        self._making = None
         self._tell(Recreated(reason, self.last_sequence))
         self._expect_from_start()
         self._try_pull()
