@@ -115,20 +115,21 @@ def test_damage_under_a_running_server_is_never_given_out(
         check_content(wire, NAME, COUNT, HIT)
 
 
-def test_damage_in_the_block_that_is_written_is_not_given_out_either(tmp_path: Path) -> None:
+def test_damage_in_the_block_that_is_written_is_repaired_while_running(tmp_path: Path) -> None:
+    lost = (COUNT - 1,)
     with running(tmp_path) as (server, wire):
         make(wire)
-        flip(tmp_path, COUNT - 1)
-        check_content(wire, NAME, COUNT, (COUNT - 1,))
+        flip(tmp_path, *lost)
+        check_content(wire, NAME, COUNT, lost)
         assert publish(wire, f"{NAME}.x", b"new")["seq"] == COUNT + 1
-        told = rf"\[ERR\] .*stream '{NAME}': message {COUNT - 1} in .*blk is damaged"
-        server.wait_for_log(told)
-        assert len(re.findall(told, server.log)) == 1
+        check_told(tmp_path, server, wire, lost, COUNT + 1)
+        assert len(re.findall(r"\[ERR\]", server.log)) == 1
         server.signal(signal.SIGKILL)
         server.wait()
     with running(tmp_path) as (server, wire):
-        check_told(tmp_path, server, wire, (COUNT - 1,), COUNT + 1)
-        check_content(wire, NAME, COUNT, (COUNT - 1,))
+        assert not [line for line in server.lines if "[ERR]" in line]
+        assert wire.api(f"STREAM.INFO.{NAME}")["state"]["lost"]["msgs"] == list(lost)
+        check_content(wire, NAME, COUNT, lost)
 
 
 def test_damaged_configuration_keeps_one_stream_closed_and_its_files_as_they_are(

@@ -93,6 +93,10 @@ class HostedStream:
         store = self.stream.store
         if isinstance(store, FileStore):
             store.on_damage = self._damaged
+            # Settling it takes commits, which begin at the end of a turn.
+            store.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
+            if store.unsettled:
+                store.on_unsettled()
             self.engine.syncer.attach(
                 store,
                 on_synced=self._synced,
@@ -109,7 +113,7 @@ class HostedStream:
         self.engine.timers.set(self, self.next_deadline_ns)
 
     def _damaged(self, report: RecoveryReport) -> None:
-        """The store has found damage while it was read, and has repaired itself."""
+        """The store has found damage while it was read, and says what it cost."""
         for line in report.lines():
             self.engine.log.error(f"JetStream account {self.home.name!r}, {line}")
 

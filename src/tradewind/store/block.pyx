@@ -286,7 +286,7 @@ cdef class Block:
     def patch(self, bytes content not None):
         """From now on these are the bytes of the block, whatever its file holds.
 
-        They stay in memory until `rewrite` writes them or `unpatch` gives them up.
+        They stay in memory until they are in the file, or `unpatch` gives them up.
         """
         cdef const unsigned char[::1] view = content
         self.forget_index()
@@ -301,6 +301,18 @@ cdef class Block:
         self.patched = False
         self.release()
         self.adopt_size()
+
+    def is_patched_with(self, content):
+        """Whether these are the bytes that are to take the place of those in the file."""
+        return self.patched and self.mapped is content
+
+    def repaired(self, uint64_t size):
+        """The file holds `size` bytes now that need no patch."""
+        if not self.patched:
+            self.forget_index()
+        self.patched = False
+        self.unmap()
+        self.size = self.written = size
 
     def forget_index(self):
         """The index has to be built again."""

@@ -7,6 +7,7 @@ once.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tradewind.errors import CorruptRecord
@@ -22,6 +23,8 @@ from tradewind.store.index_file import (
 from tradewind.store.layout import ZERO_TIME_NS, block_file_name
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
     from tradewind.store.disk import Disk
     from tradewind.store.filestore import FileStore
 
@@ -102,6 +105,71 @@ def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> b
         ):
             return True
     return False
+
+
+def forgotten(
+    index: StreamIndex, store: FileStore, told: Container[int], damaged: set[int]
+) -> list[int]:
+    """The messages of a store that was rebuilt which a summary knows to be deleted.
+
+    Their tombstones were in what is damaged or gone. The summary may be older than the blocks, but
+    it must be theirs: wherever nothing is `damaged` a block holds what the summary says, but for
+    what tombstones have `told` since, and what went from the front.
+    """
+    listed = {entry.number: entry for entry in index.blocks}
+    is_theirs = False
+    found: list[int] = []
+    for block in store.blocks:
+        entry = listed.get(block.number)
+        if block.live_msgs == 0:
+            continue
+        if block.number > index.blocks[-1].number:
+            if block.first_seq <= index.last_seq:
+                return []
+            continue
+        if entry is not None and same_messages(entry, block):
+            if block.first_timestamp != known_time(entry.first_time_ns):
+                return []
+            is_theirs = True
+            continue
+        store.load(block)
+        live = block.live_sequences()
+        if entry is None:
+            found += live
+            continue
+        kept = {seq for seq in live if entry.first_seq <= seq <= entry.last_seq}
+        kept = {seq for seq in kept if seq not in entry.deleted}
+        missing = (seq for seq in known_live(entry) if seq >= store.first_seq and seq not in kept)
+        if block.number not in damaged and any(seq not in told for seq in missing):
+            return []
+        found += [seq for seq in live if seq <= entry.last_seq and seq not in kept]
+        if entry.first_seq in kept:
+            if store.get(entry.first_seq).timestamp_ns != known_time(entry.first_time_ns):
+                return []
+            is_theirs = True
+        elif entry.last_seq in kept:
+            last_time_ns = store.get(entry.last_seq).timestamp_ns
+            is_theirs |= last_time_ns == known_time(entry.last_time_ns)
+    if not is_theirs:
+        return []
+    return [seq for seq in found if seq <= index.last_seq and not _is_live(index, seq)]
+
+
+def _is_live(index: StreamIndex, seq: int) -> bool:
+    """By a summary."""
+    place = bisect_left(index.blocks, seq, key=lambda entry: entry.last_seq)
+    if place == len(index.blocks):
+        return False
+    entry = index.blocks[place]
+    return entry.first_seq <= seq and seq not in entry.deleted
+
+
+def known_live(block: Block | IndexBlock) -> Iterator[int]:
+    """The sequences that a block has by its totals; its index need not be loaded."""
+    seq = block.deleted.next_absent(block.first_seq)
+    while seq is not None and seq <= block.last_seq:
+        yield seq
+        seq = block.deleted.next_absent(seq + 1)
 
 
 def same_messages(entry: IndexBlock, block: Block) -> bool:

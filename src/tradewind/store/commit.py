@@ -16,6 +16,7 @@ from tradewind.errors import StoreError
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
     from tradewind.store.rewrite import Rewrite
+    from tradewind.store.settle import Evidence
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Commit:
     floor: int = 0  # all sequences below are gone, and these bytes say so
     files: list[DiskFile] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
+    evidence: Evidence | None = None  # of damage; what is repaired because of it comes later
     rewrites: list[Rewrite] = field(default_factory=list)
     error: StoreError | None = None
 
@@ -39,6 +41,8 @@ class Commit:
                 file.sync()
             for folder in self.folders:
                 self.disk.sync_directory(folder)
+            if self.evidence is not None:
+                self.evidence.save()
             for rewrite in self.rewrites:
                 rewrite.run()
         except StoreError as error:

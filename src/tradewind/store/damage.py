@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tradewind.store.s2 import is_compressed as is_compressed_block
+
 if TYPE_CHECKING:
     from tradewind.store.block import Block
     from tradewind.store.disk import Disk
@@ -116,7 +118,8 @@ class DamageFolder:
     def save(self, report: RecoveryReport, blocks: Iterable[Block] = ()) -> None:
         """Write the bytes of all entries, then the report, under a number of their own, durably.
 
-        Called before anything on disk is changed; `blocks` are those that the entries name.
+        Called before anything on disk is changed; `blocks` are those that the entries name. Their
+        files are read, nothing else of them: this may be another thread than that of the store.
         """
         self._disk.make_directory(self.path, sync=True)
         number = 1 + max((_number(name) for name in self._names()), default=0)
@@ -133,17 +136,19 @@ class DamageFolder:
 
     def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
         parts: list[bytes] = []
-        if block.compressed:
+        content = self._disk.read_file(block.path)
+        is_compressed = is_compressed_block(content)
+        if is_compressed:
             name += ".blk"
-            parts.append(self._disk.read_file(block.path))
+            parts.append(content)
         else:
             name += ".bin"
         offset = 0
         for entry in pieces:
             entry.saved_as = name
-            if not block.compressed:
+            if not is_compressed:
                 entry.saved_at = offset
-                parts.append(block.file.read(entry.offset, entry.size))
+                parts.append(content[entry.offset : entry.offset + entry.size])
                 offset += entry.size
         self._disk.write_file_atomically(f"{self.path}/{name}", b"".join(parts))
 

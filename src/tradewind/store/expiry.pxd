@@ -4,7 +4,6 @@ from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.message_core cimport MessageCore
 from tradewind.store.timing_wheel cimport TimingWheel
 
-cdef bint is_live(MessageCore store, uint64_t seq) except -1
 cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1
 # The next message that has expired, 0 if there is none.
 cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0

@@ -12,7 +12,6 @@ look. So a damaged or outdated thw.db never removes a message too early.
 
 from tradewind.store.block cimport Block
 from tradewind.store.records cimport Record, header_value
-from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.subject_index cimport SubjectFilter
 from tradewind.store.timing_wheel cimport (
     Timer, later, timers_add, timers_forget, timers_peek)
@@ -33,16 +32,6 @@ cdef int64_t ttl_of(const Record* record) except? -2:
         return parse_ttl_ns(value[:size])
     except ValueError:
         return 0
-
-
-cdef bint is_live(MessageCore store, uint64_t seq) except -1:
-    """Whether there is a message of this sequence, without loading a block."""
-    cdef Block block
-    if seq < store.first_seq or seq > store.last_seq:
-        return False
-    block = store.block_of(seq)
-    return block is not None and block.live_msgs > 0 \
-        and not sequences_contains(&block.deleted.tree, seq)
 
 
 # -------------------------------------------------------------- age
@@ -121,7 +110,7 @@ cdef object next_expiry(MessageCore store):
 cdef int adopt_timers(MessageCore store, TimingWheel found) except -1:
     """Those of live messages."""
     for seq, expires_ns in found.pending():
-        if is_live(store, seq):
+        if store.is_there(seq):
             store.timers.add(seq, expires_ns)
     return 0
 

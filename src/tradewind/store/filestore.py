@@ -9,7 +9,8 @@ Order rules, which every crash test checks
 - a tombstone is durable before the block with the deleted record goes, because blocks go one commit
   later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
   them: no message comes back because a file did;
-- `index.db` exists only while the store is closed. It is removed, durably, before the first change.
+- `index.db` exists only while the store is closed. It is removed, durably, before the first change,
+  or as soon as damage that it may know more about is settled (`settle`).
 
 The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
 nothing else.
@@ -34,7 +35,7 @@ from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
-from tradewind.store.salvage import Salvage, salvage_block
+from tradewind.store.settle import Settlement
 from tradewind.store.timing_wheel import TimingWheel
 
 if TYPE_CHECKING:
@@ -98,13 +99,11 @@ class FileStore(MessageStore):
         self._clean: Position = (0, 0)
         self._committing: Commit | None = None
         self.index_file_present = False
-        # Damage that was found while reading; each piece is reported once.
-        self._evidence = DamageFolder(disk, folder.rpartition("/")[0])
-        self._salvaged: list[Salvage] = []
-        # By block and offset; of a single record by the negative sequence.
-        self._reported: set[tuple[int, int]] = set()
-        self._is_settling = False
+        self._settlement = Settlement(self, DamageFolder(disk, folder.rpartition("/")[0]))
+        self._settled: list[RecoveryReport] = []
         self.on_damage: Callable[[RecoveryReport], None] | None = None
+        # Damage was found: commits are needed to settle it.
+        self.on_unsettled: Callable[[], None] | None = None
 
     # -------------------------------------------------------------- blocks, called by MessageStore
 
@@ -141,6 +140,7 @@ class FileStore(MessageStore):
         self.failure = error
         self.read_only = True
         self._may_resume = resumable and isinstance(error, DiskFull)
+        self._settlement.interrupted(error)
 
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
@@ -185,8 +185,12 @@ class FileStore(MessageStore):
         self._unsynced[block.path] = block.file
 
     def _forget_index_file(self) -> None:
-        """A change makes index.db wrong: it must be gone first."""
-        if self.index_file_present:
+        """A change makes index.db wrong: it must be gone first.
+
+        Unless it may know of deletions that damaged bytes do not tell any more. A start that finds
+        it with later changes takes nothing else from it.
+        """
+        if self.index_file_present and not self.unsettled:
             self.disk.remove(f"{self.folder}/{INDEX_FILE}")
             self.disk.sync_directory(self.folder)
             self.index_file_present = False
@@ -201,6 +205,7 @@ class FileStore(MessageStore):
             or self._names_changed
             or self._trash
             or self.rewriter.has_work
+            or self._settlement.has_work
             or (self.last is not None and (self.last.number, self.last.size) != self._clean)
         )
 
@@ -211,8 +216,13 @@ class FileStore(MessageStore):
 
     @property
     def wants_commit(self) -> bool:
-        """Whether blocks wait to be removed, which takes two commits, or to be rewritten."""
-        return bool(self._trash) or self.rewriter.has_work
+        """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
+        return bool(self._trash) or self.rewriter.has_work or self._settlement.has_work
+
+    @property
+    def unremoved_blocks(self) -> list[Block]:
+        """Blocks that nobody needs whose files are still there."""
+        return [block for _, blocks in self._trash for block in blocks]
 
     def flush(self) -> None:
         """Write what was appended, one write per block; StoreError makes the store read-only."""
@@ -222,22 +232,25 @@ class FileStore(MessageStore):
 
     def begin_commit(self) -> Commit | None:
         """All that was appended, for a worker; None if there is nothing or one is under way."""
-        self.settle_damage()
         if self._committing is not None or not self.is_dirty:
             return None
+        evidence = None
+        if self._settlement.has_work:
+            self.flush()
+            evidence = self._settlement.go_on()
         self.rewriter.prepare(self._durable_mark[0])
         self.say_floor()
         self.flush()
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
         commit.floor = self.said_floor
+        commit.evidence = evidence
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         self._pinned = [file for file in self._unsynced.values() if file.needs_sync]
         for file in self._pinned:
             file.pin()
         commit.files = list(self._pinned)
-        trash = [block for _, blocks in self._trash for block in blocks]
-        commit.rewrites = self.rewriter.begin(self._durable_mark[0], trash)
+        commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
         if self._names_changed:
             commit.folders.append(self.folder)
         self._unsynced = {}
@@ -292,6 +305,8 @@ class FileStore(MessageStore):
         if commit.error is not None:
             # Also a full disk: after a failed sync nobody knows what has arrived.
             self.rewriter.failed()
+            if commit.evidence is not None:
+                self._settlement.interrupted(commit.error)
             with self._changing():
                 raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
@@ -301,6 +316,8 @@ class FileStore(MessageStore):
             self.rewriter.finish()
         self._empty_trash(commit)
         self._mark_synced()
+        if commit.evidence is not None:
+            self._settled.append(self._settlement.settled(commit.evidence))
 
     def _empty_trash(self, commit: Commit) -> None:
         """Remove blocks that nobody needs, oldest first.
@@ -308,6 +325,8 @@ class FileStore(MessageStore):
         One at a time, for names may reach the disk in any order, and a block may hold tombstones
         for another. Below a floor that is on disk no tombstone is needed: all of them go at once.
         """
+        if self._settlement.has_work:
+            return  # damaged bytes are evidence, wherever they are
         is_first = True
         while self._trash and commit.marked >= self._trash[0][0]:
             blocks = self._trash[0][1]
@@ -407,14 +426,14 @@ class FileStore(MessageStore):
                 timers = self.timers.encode(self.last_seq + 1)
                 self.disk.write_file_atomically(f"{self.folder}/{TIMERS_FILE}", timers)
             path = f"{self.folder}/{INDEX_FILE}"
-            if not self._salvaged:
+            if not self.unsettled:
                 self.disk.write_file_atomically(path, encode_checkpoint(self))
         for block in self.blocks:
             block.close()
 
     def abandon(self) -> None:
         """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
-        for block in [*self.blocks, *(block for _, blocks in self._trash for block in blocks)]:
+        for block in [*self.blocks, *self.unremoved_blocks]:
             block.close()
 
     # -------------------------------------------------------------- loss
@@ -437,7 +456,7 @@ class FileStore(MessageStore):
         """
         if sync:
             # Blocks that are to go too: what follows them is worth nothing behind a hole.
-            for block in [*self.blocks, *(block for _, going in self._trash for block in going)]:
+            for block in [*self.blocks, *self.unremoved_blocks]:
                 if block.number >= marked[0]:
                     block.file.sync()
                     block.file.rest()
@@ -475,62 +494,32 @@ class FileStore(MessageStore):
         self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
 
     def block_damaged(self, block: Block) -> None:
-        """Found when a block was read for the first time: go on with all that is good in it."""
-        found = salvage_block(block, self.name)
-        self.take_salvaged(block, found.lost)
-        places = {(entry.block, entry.offset) for entry in found.entries}
-        if not found.entries or not places <= self._reported:
-            self._reported |= places
-            self._salvaged.append(found)
+        """Found when a block was read: go on with all that is good in it."""
+        self._settlement.found(block)
+        self._wake()
 
-    def record_damaged(self, block: Block, seq: int) -> None:
-        """Found in the block that is being written: told once, repaired by the next start."""
-        if (block.number, -seq) in self._reported:
-            return
-        self._reported.add((block.number, -seq))
-        if self.on_damage is not None:
-            note = f"message {seq} in {block.path} is damaged, the next start repairs the file"
-            self.on_damage(RecoveryReport(self.name, notes=[note]))
+    def record_damaged(self, block: Block) -> None:
+        """Found in the block that is being written: it is not given out from now on."""
+        self._settlement.found_in_last(block)
+        self._wake()
 
-    def settle_damage(self) -> RecoveryReport | None:
-        """Count again, keep the evidence, repair the files, and tell; when nobody reads a block.
+    def _wake(self) -> None:
+        if self.on_unsettled is not None:
+            self.on_unsettled()
 
-        All blocks are read for it, so that all damage is found at once.
-        """
-        if self._is_settling or not (self.unsettled or self._salvaged):
-            return None
-        self._is_settling = True
-        report = RecoveryReport(self.name)
+    def verify(self) -> None:
+        """Assert every invariant by counting again, all damage settled; for tests and tools."""
+        for block in list(self.blocks):
+            self.load(block)
+        if self.unsettled:
+            self.settle_damage()
+        super().verify()
+
+    def settle_damage(self) -> list[RecoveryReport]:
+        """Have all damage that was found settled now; for recovery, tests and tools."""
         try:
-            self.recount_subjects()
-            found, self._salvaged = self._salvaged, []
-            for salvage in found:
-                report.damage += salvage.entries
-                report.add_lost(salvage.lost)
-            if report.is_clean:
-                report.notes.append("subjects in the blocks were not those of index.db")
-            report.first_seq = self.first_seq
-            self.add_lost(report)
-            self.check_writable()
-            self._repair_files(report, [salvage.block for salvage in found])
-        except StoreError as error:
-            report.notes.append(f"the damage is not repaired yet: {error}")
-            for block in self.blocks:
-                if block.patched:
-                    block.unpatch()
-        finally:
-            # What failed is tried again with the next commit, not with every message.
-            self.unsettled = self._is_settling = False
-        if self.on_damage is not None:
-            self.on_damage(report)
-        return report
-
-    def _repair_files(self, report: RecoveryReport, blocks: list[Block]) -> None:
-        """First the evidence, then the summary that would be wrong, then the blocks."""
-        with self._changing(resumable=True):
-            if not report.is_clean:
-                self._evidence.save(report, blocks)
-            self._forget_index_file()
-            for block in blocks:
-                block.rewrite([(0, block.size)], self.disk)
-        self.drop_leading_blocks()
+            self.commit()
+        except StoreError:
+            assert self.failure is not None  # whoever needs the disk next is told
+        settled, self._settled = self._settled, []
+        return settled

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.store.block cimport Block
 from tradewind.store.records cimport Record
+from tradewind.store.recount cimport Recount
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
 from tradewind.store.timing_wheel cimport TimingWheel
 
@@ -42,18 +43,22 @@ cdef class MessageCore:
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
     cdef public bint read_only              # `check_writable` says why
-    cdef public bint unsettled              # damage was found, `settle_damage` has to be called
+    # Damage was found and not all of it is settled: totals of subjects may count lost messages, and
+    # what the damaged bytes said of deletions has to be said again.
+    cdef public bint unsettled
     cdef uint64_t limit_floor               # all below were removed by a limit, from the front
     cdef readonly uint64_t said_floor       # ... and a mark in a block that stays says so
     cdef bint blocks_went                   # since the floor was said
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays
     cdef uint64_t said_last_seq             # last_seq has a tombstone ...
     cdef uint32_t said_last_block           # ... in this block, or is live
+    cdef Recount recount                    # of subjects, since damage was found
     cdef uint64_t uses
     cdef uint64_t loads_since_check
     cdef uint64_t maps_since_check
 
     cdef Block block_of(self, uint64_t seq)
+    cdef bint is_there(self, uint64_t seq) except -1
     cdef int load_index(self, Block block) except -1
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,
@@ -64,7 +69,10 @@ cdef class MessageCore:
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0
     cdef uint64_t last_of(self, SubjectEntry* entry) except? 0
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
+    cdef uint64_t find_end(self, SubjectEntry* entry, bint is_last) except? 0
     cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
+    cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1
+    cdef int forget_ends(self, uint64_t first, uint64_t last) except -1
     cdef int advance_first(self) except -1
     cdef int mark_floor(self) except -1
     cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1

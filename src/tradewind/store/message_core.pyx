@@ -25,11 +25,12 @@ What limits removed stays away, although they write nothing while messages come 
   before that commit is known to be on disk.
 """
 
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from tradewind.store.records cimport (
     RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record,
 )
 from tradewind.store.scan cimport load_block_index
+from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
 from tradewind.errors import CorruptRecord, StoreError
@@ -71,7 +72,7 @@ cdef class StoreListener:
 cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* record) except -1:
     """The bytes of a file have changed since they were verified: go on with what is good in it."""
     if block is store.last:
-        store.record_damaged(block, seq)
+        store.record_damaged(block)
         return 1
     store.block_damaged(block)
     return block.read(seq, record)
@@ -86,6 +87,7 @@ cdef class MessageCore:
         self.blocks = []
         self.index = SubjectIndex(seed)
         self.timers = TimingWheel()
+        self.recount = Recount()
         self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max
         self.first_seq = 0
@@ -114,12 +116,9 @@ cdef class MessageCore:
         """`block` does not hold what is known of it: `take_salvaged` what it holds, or raise."""
         raise CorruptRecord(block.path, 0, "the records are not those that were stored")
 
-    def record_damaged(self, Block block not None, uint64_t seq):
+    def record_damaged(self, Block block not None):
         """A record of the last block has changed in its file; it is not given out, or raise."""
-        raise CorruptRecord(block.path, 0, f"sequence {seq} is not what was stored")
-
-    def settle_damage(self):
-        """Finish what `take_salvaged` began, when nobody uses anything of the store."""
+        raise CorruptRecord(block.path, 0, "a record is not what was stored")
 
     def block_sealed(self, Block block not None):
         """`block` will not be appended to any more."""
@@ -145,7 +144,7 @@ cdef class MessageCore:
         """Seal the last block and start the next one."""
         cdef Block fresh, previous = self.last
         number = 1 if self.last is None else self.last.number + 1
-        if self.index.needs_renumbering():
+        if not self.recount.is_under_way() and self.index.needs_renumbering():
             self._renumber_subjects()
         if previous is not None:
             previous.seal()
@@ -201,6 +200,15 @@ cdef class MessageCore:
         self.recent = block
         return block
 
+    cdef bint is_there(self, uint64_t seq) except -1:
+        """Whether there is a message of this sequence, without loading a block."""
+        cdef Block block
+        if seq < self.first_seq or seq > self.last_seq:
+            return False
+        block = self.block_of(seq)
+        return block is not None and block.live_msgs > 0 \
+            and not sequences_contains(&block.deleted.tree, seq)
+
     cdef int load_index(self, Block block) except -1:
         """Have the block's index in memory; others are dropped when that is too much."""
         self.uses += 1
@@ -237,10 +245,11 @@ cdef class MessageCore:
     def take_salvaged(self, Block block not None, list lost not None):
         """Go on without these messages of a block; its bytes hold all others.
 
-        The totals are right at once; those of the subjects only after `recount_subjects`, for
-        nobody knows which subjects the lost messages had.
+        The totals are right at once; those of the subjects only after a recount, for nobody knows
+        which subjects the lost messages had.
         """
         cdef uint64_t msgs = block.live_msgs, size = block.live_bytes, seq
+        cdef uint64_t first_seq = block.first_seq
         cdef Block other
         block.lose(lost)
         for seq in lost:
@@ -256,39 +265,38 @@ cdef class MessageCore:
             if other.live_msgs:
                 self.first_seq = other.first_seq
                 break
+        if lost:
+            self.forget_ends(first_seq, block.last_seq)
+        if block.number < self.recount.below:
+            self.recount.restart()
 
-    def recount_subjects(self):
-        """Count the messages of every subject again, and forget subjects that have none.
-
-        No entry of the subject index may be in use. It reads all blocks, each once more.
-        """
-        cdef Block block
-        cdef SubjectEntry* counts
+    cdef int forget_ends(self, uint64_t first, uint64_t last) except -1:
+        """No subject may remember a message between these that is gone."""
+        cdef uint32_t index
         cdef SubjectEntry* entry
-        cdef uint32_t index, ids
-        for block in self.blocks:
-            self.load_index(block)      # finds all damage, and adds subjects that were unknown
-        ids = self.index.entry_count
-        counts = <SubjectEntry*>calloc(max(ids, 1), sizeof(SubjectEntry))
-        if counts == NULL:
-            raise MemoryError
-        try:
-            for block in self.blocks:
-                self.load_index(block)
-                block.count_subjects(counts, ids)
-            for index in range(ids):
-                entry = self.index.entries[index]
-                if entry == NULL:
-                    continue
-                entry.total = counts[index].total
-                entry.first_seq = counts[index].first_seq
-                entry.last_seq = counts[index].last_seq
-                entry.first_block = counts[index].first_block
-                entry.last_block = counts[index].last_block
-                if entry.total == 0:
-                    self.index.forget(entry)
-        finally:
-            free(counts)
+        for index in range(self.index.entry_count):
+            entry = self.index.entries[index]
+            if entry == NULL:
+                continue
+            if first <= entry.first_seq <= last and not self.is_there(entry.first_seq):
+                entry.first_seq = 0
+            if first <= entry.last_seq <= last and not self.is_there(entry.last_seq):
+                entry.last_seq = 0
+        return 0
+
+    @property
+    def counted_below(self):
+        """Of a recount of the subjects: blocks below this number are counted."""
+        return self.recount.below
+
+    def count_block(self, Block block not None):
+        """Count the messages of the next block by subject; it may turn out to be damaged."""
+        self.load_index(block)
+        self.recount.add(block, self.index)
+
+    def finish_count(self):
+        """All blocks are counted; the last one a moment ago."""
+        self.recount.finish(self.index)
 
     def evict(self, Block kept=None):
         """Release the least recently used block indexes until they fit into `index_bytes_max`."""
@@ -421,12 +429,10 @@ cdef class MessageCore:
         while entry != NULL and entry.total > keep:
             seq = self.first_of(entry)
             if self.unsettled:
-                # The total may count lost messages: never take a good one in their place.
-                self.settle_damage()
-                if self.unsettled:
-                    return
-            else:
-                self.forget_message(seq, True)
+                # The total may count lost messages: never take a good one in their place. The limit
+                # is applied when all is counted.
+                return
+            self.forget_message(seq, True)
             entry = self.index.find(subject, <uint32_t>len(subject))
 
     def skip(self, uint64_t through, int64_t timestamp):
@@ -512,46 +518,40 @@ cdef class MessageCore:
         return 0
 
     cdef uint64_t last_of(self, SubjectEntry* entry) except? 0:
-        """The highest live sequence of a subject, looked up and remembered if it is not known."""
-        cdef Py_ssize_t index = len(self.blocks) - 1
-        cdef Block block
-        if entry.last_seq:
-            return entry.last_seq
-        while index >= 0:
-            block = <Block>self.blocks[index]
-            index -= 1
-            if block.number > entry.last_block or block.live_msgs == 0:
-                continue
-            self.load_index(block)
-            entry.last_seq = block.last_of(block.last_seq, entry.id)
-            if entry.last_seq:
-                entry.last_block = block.number
-                return entry.last_seq
-        if self.unsettled:
-            return 0
-        raise StoreError(
-            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no last message")
+        """The highest live sequence of a subject; 0 if all that it had is lost."""
+        return entry.last_seq or self.find_end(entry, True)
 
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
-        """The lowest live sequence of a subject, looked up and remembered if it is not known."""
-        cdef Py_ssize_t index = 0
+        """The lowest one."""
+        return entry.first_seq or self.find_end(entry, False)
+
+    cdef uint64_t find_end(self, SubjectEntry* entry, bint is_last) except? 0:
+        """Look for the last or first live message of a subject, and remember it."""
+        cdef Py_ssize_t index = len(self.blocks) - 1 if is_last else 0
+        cdef Py_ssize_t step = -1 if is_last else 1
         cdef Block block
-        if entry.first_seq:
-            return entry.first_seq
-        while index < len(self.blocks):
+        while 0 <= index < len(self.blocks):
             block = <Block>self.blocks[index]
-            index += 1
-            if block.number < entry.first_block or block.live_msgs == 0:
+            index += step
+            if block.live_msgs == 0 or block.number < entry.first_block \
+                    or block.number > entry.last_block:
                 continue
             self.load_index(block)
-            entry.first_seq = block.first_of(block.first_seq, entry.id)
-            if entry.first_seq:
-                entry.first_block = block.number
-                return entry.first_seq
+            if is_last:
+                entry.last_seq = block.last_of(block.last_seq, entry.id)
+                if entry.last_seq:
+                    entry.last_block = block.number
+                    return entry.last_seq
+            else:
+                entry.first_seq = block.first_of(block.first_seq, entry.id)
+                if entry.first_seq:
+                    entry.first_block = block.number
+                    return entry.first_seq
         if self.unsettled:
             return 0
+        end = "last" if is_last else "first"
         raise StoreError(
-            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no first message")
+            f"stream {self.name!r}: subject {entry.name[:entry.name_size]!r} has no {end} message")
 
     cdef int64_t first_timestamp(self) except? -1:
         cdef Block block
@@ -575,8 +575,11 @@ cdef class MessageCore:
         if block is None:
             return 1
         self.load_index(block)
-        if block.read(seq, &record) != 0:
-            return 1
+        try:
+            if block.read(seq, &record) != 0:
+                return 1
+        except CorruptRecord:
+            return self.forget_damaged(block, seq, tombstone)
         size = <uint32_t>self.stored_size(
             record.subject_size, record.header_size, record.payload_size)
         timestamp = record.timestamp
@@ -588,22 +591,26 @@ cdef class MessageCore:
             if block.read(seq, &record) != 0:
                 return 1
         entry = self.index.find(record.subject, record.subject_size)
-        if entry != NULL:
-            if self.listener is not None:
-                self.listener.message_removed(seq, entry.id)
+        if entry == NULL:
+            return self.forget_damaged(block, seq, tombstone)
+        if self.listener is not None:
+            self.listener.message_removed(seq, entry.id)
+        if self.recount.is_under_way():
+            self.recount.removed(block, seq, entry.id)
+        if entry.total:
             entry.total -= 1
-            if entry.total == 0:
-                self.index.forget(entry)
-            else:
-                if seq == entry.first_seq:
-                    entry.first_seq = 0
-                    entry.first_block = block.number
-                if seq == entry.last_seq:
-                    entry.last_seq = 0
-                    entry.last_block = block.number
-                if entry.total == 1:
-                    # One is left: whichever end is known is both.
-                    entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
+        if entry.total == 0 and not self.unsettled:
+            self.index.forget(entry)
+        else:
+            if seq == entry.first_seq:
+                entry.first_seq = 0
+                entry.first_block = block.number
+            if seq == entry.last_seq:
+                entry.last_seq = 0
+                entry.last_block = block.number
+            if entry.total == 1 and not self.unsettled:
+                # One is left: whichever end is known is both.
+                entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
         if self.timers.table.count:
             timers_forget(&self.timers.table, seq)
         block.drop(seq, size)
@@ -622,6 +629,13 @@ cdef class MessageCore:
             self.advance_first()
         return 0
 
+    cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1:
+        """The same for a message whose record has changed in its file since it was verified."""
+        if block is self.last:
+            self.add_block()
+        self.block_damaged(block)
+        return self.forget_message(seq, tombstone) if self.is_there(seq) else 1
+
     cdef int mark_floor(self) except -1:
         """Tombstones for what a limit has removed from the front, before another removal.
 
@@ -637,10 +651,26 @@ cdef class MessageCore:
         for block in self.blocks:
             if block.live_msgs:
                 for seq in block.indexed_between(low, self.limit_floor):
-                    self.prepare_room(RECORD_MIN, self.last_seq)
-                    self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
+                    self.say_removed(seq)
                 break
         return 0
+
+    def say_removed(self, uint64_t seq):
+        """Write down that a message is gone; it is gone already."""
+        self.prepare_room(RECORD_MIN, self.last_seq)
+        self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
+
+    def say_again(self, list removed not None):
+        """Damaged bytes may have said these things, and nothing else may say them: that these
+        messages are gone, how far limits have come, and the sequences.
+        """
+        for seq in removed:
+            if seq >= self.limit_floor and not self.is_there(seq):
+                self.say_removed(seq)
+        self.said_floor = 0
+        self.blocks_went = True
+        self.say_floor()
+        self.repeat_last()
 
     def say_floor(self):
         """Write down what limits have removed from the front; see the top of this module.

@@ -9,12 +9,13 @@ from itertools import islice
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.store.block cimport Block
 from tradewind.store.expiry cimport (
-    adopt_timers, is_live, is_too_old, next_expiry, next_to_expire, start_timers)
+    adopt_timers, is_too_old, next_expiry, next_to_expire, start_timers)
 from tradewind.store.message_core cimport MARK_FLOOR, MessageCore
 from tradewind.store.records cimport Record
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.store.timing_wheel cimport TimingWheel
 
+from tradewind.errors import CorruptRecord
 from tradewind.store.audit import verify_store
 from tradewind.store.contract import (
     DiscardedError, NotFoundError, StoredMessage, StoreState, SubjectState)
@@ -74,13 +75,8 @@ cdef class MessageStore(MessageCore):
         """The message of a sequence; NotFoundError if there is none."""
         cdef Record record
         if self.read(seq, &record) != 0:
-            if self.unsettled:
-                self.settle_damage()
             raise NotFoundError(f"stream {self.name!r} has no message {seq}{self._why(seq)}")
-        message = self._copy(&record)
-        if self.unsettled:
-            self.settle_damage()
-        return message
+        return self._copy(&record)
 
     def _why(self, uint64_t seq):
         lost = self.lost
@@ -155,8 +151,6 @@ cdef class MessageStore(MessageCore):
                 found = self._last_up_to(index, up_to or self.last_seq)
                 if found:
                     result.append(found)
-        if self.unsettled:
-            self.settle_damage()
         result.sort()
         return result
 
@@ -252,6 +246,7 @@ cdef class MessageStore(MessageCore):
         self.blocks = []
         self.recent = None
         self.index.reset()
+        self.recount.cancel()
         self.timers.clear()
         self.msgs = 0
         self.bytes = 0
@@ -321,10 +316,7 @@ cdef class MessageStore(MessageCore):
         cdef uint64_t before = self.msgs, trimmed
         if self.read_only:
             return 0
-        if self.subject_msgs_max > 0:
-            for subject, total in self.index.names_and_totals().items():
-                if total > self.subject_msgs_max:
-                    self._trim_subject(subject, self.subject_msgs_max)
+        self.trim_subjects()
         trimmed = self.msgs
         self.enforce_limits()
         if self.keeps_tombstones and self.msgs < trimmed:
@@ -332,6 +324,13 @@ cdef class MessageStore(MessageCore):
             self.say_floor()
         self.expire(now_ns, expired=expired)
         return before - self.msgs
+
+    def trim_subjects(self):
+        """Apply the limit of messages per subject to all subjects."""
+        if self.subject_msgs_max > 0:
+            for subject, total in self.index.names_and_totals().items():
+                if total > self.subject_msgs_max:
+                    self._trim_subject(subject, self.subject_msgs_max)
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
         """Live messages per matching subject."""
@@ -344,9 +343,8 @@ cdef class MessageStore(MessageCore):
         if entry == NULL:
             return None
         first_seq, last_seq = self.first_of(entry), self.last_of(entry)
-        if self.unsettled:
-            self.settle_damage()
-            return None if self.unsettled else self.subject_state(subject)
+        if first_seq == 0:
+            return None     # it had lost messages only
         return SubjectState(entry.total, first_seq, last_seq)
 
     def count_matching(self, patterns, uint64_t seq=0):
@@ -366,8 +364,6 @@ cdef class MessageStore(MessageCore):
                 continue
             self.load_index(block)
             total += block.count_accepted(seq, chosen)
-        if self.unsettled:
-            self.settle_damage()
         return total
 
     def sequence_at(self, int64_t timestamp_ns):
@@ -382,7 +378,11 @@ cdef class MessageStore(MessageCore):
             self.load_index(block)
             seq = block.first_seq
             while seq and seq <= block.last_seq:
-                if block.read(seq, &record) == 0 and record.timestamp >= timestamp_ns:
+                try:
+                    is_there = block.read(seq, &record) == 0
+                except CorruptRecord:
+                    is_there = self.read(seq, &record) == 0
+                if is_there and record.timestamp >= timestamp_ns:
                     return seq
                 seq = block.next_accepted(seq + 1, everything)
         return self.last_seq + 1
@@ -413,8 +413,6 @@ cdef class MessageStore(MessageCore):
     @property
     def state(self):
         """The totals now."""
-        if self.unsettled:
-            self.settle_damage()
         deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
         return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
                           self.last_seq, self.last_timestamp, self.index.live_count, deleted,
@@ -438,13 +436,10 @@ cdef class MessageStore(MessageCore):
 
     def is_live(self, uint64_t seq):
         """Whether there is a message of this sequence; reads nothing."""
-        return is_live(self, seq)
+        return self.is_there(seq)
 
     def load_all(self):
         """Have the index of every block in memory, whatever it costs; for `verify`."""
         for block in self.blocks:
             self.load_index(block)
-            if self.unsettled:
-                self.settle_damage()
-                self.load_index(block)
             yield block

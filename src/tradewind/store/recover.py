@@ -21,6 +21,8 @@ from tradewind.store.checkpoint import (
     adopt_checkpoint,
     contradicts,
     fits,
+    forgotten,
+    known_live,
     known_time,
     read_checkpoint,
     same_messages,
@@ -28,6 +30,7 @@ from tradewind.store.checkpoint import (
 from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
 from tradewind.store.filestore import FileStore, Position
+from tradewind.store.index_file import EMPTY_CHECKSUM
 from tradewind.store.layout import (
     RECORD_BYTES_MIN,
     TEMPORARY_SUFFIX,
@@ -40,7 +43,7 @@ from tradewind.store.message_core import (
     MARK_PREVIOUS_KIND,
     MARK_SYNCED_KIND,
 )
-from tradewind.store.salvage import in_order, known_live, replacement
+from tradewind.store.salvage import in_order, replacement
 from tradewind.store.scan import BlockReport, Damage, recover_block
 
 if TYPE_CHECKING:
@@ -101,9 +104,9 @@ class Recovery:
             self._follow(store, index)
         elif index is not None and usable:
             adopt_checkpoint(store, index, numbers)
-            self._take(store.settle_damage())
-            self.report.blocks, self.report.messages = len(numbers), store.msgs
             store.recovered((0, 0))
+            self._settle(store)
+            self.report.blocks, self.report.messages = len(numbers), store.msgs
         else:
             self._rebuild(store, numbers)
             self._compare_with_index(store, limits, now_ns)
@@ -112,11 +115,14 @@ class Recovery:
         self._recall_losses(store)
         store.recover_timers()
         store.apply_limits(now_ns, self._expired)
+        self._settle(store)
         return store
 
-    def _take(self, found: RecoveryReport | None) -> None:
-        """Damage in the last block shows at once, also behind a good summary."""
-        if found is not None:
+    def _settle(self, store: FileStore) -> None:
+        """Damage behind a good summary shows as far as blocks were read."""
+        if not store.unsettled:
+            return
+        for found in store.settle_damage():
             self.report.damage += found.damage
             self.report.notes += found.notes
             self.report.add_lost(found.lost)
@@ -321,9 +327,16 @@ class Recovery:
         """A summary that does not fit still knows what was there when it was written."""
         index = self._index
         damaged = {entry.block for entry in self.report.damage}
-        if index is None or contradicts(index, store.blocks, damaged):
-            return
         deleted = set(self._deleted)
+        if index is None:
+            return
+        is_older = contradicts(index, store.blocks, damaged)
+        if self._has_lost_bytes(store, index):
+            for seq in forgotten(index, store, deleted, damaged):
+                store.remove(seq)
+            store.commit()
+        if is_older:
+            return
         found = {block.number: block for block in store.blocks}
         gone: list[int] = []
         for entry in index.blocks:
@@ -343,6 +356,19 @@ class Recovery:
             report.first_seq = store.first_seq
             self._evidence.save(report)
         store.commit()
+
+    def _has_lost_bytes(self, store: FileStore, index: StreamIndex) -> bool:
+        """Whether tombstones may be lost that were there when the summary was written."""
+        found = {block.number: block for block in store.blocks}
+        if any(not entry.torn for entry in self.report.damage):
+            return True
+        if any(entry.number not in found for entry in index.blocks):
+            return True
+        last = found[index.blocks[-1].number]
+        if last.compressed or index.last_checksum == EMPTY_CHECKSUM:
+            return False
+        # The last block only grows: the end of then is still there unless it was cut off.
+        return not last.written or index.last_checksum not in bytes(last.plain_view())
 
     # ---------------------------------------------------------------- damage
 
@@ -390,6 +416,13 @@ class Recovery:
                 self.report.damage.append(entry)
             first_behind = block.lowest_seq() or first_behind
         self.report.damage.reverse()
+        rotten = sorted({entry.block for entry in self.report.damage if not entry.torn})
+        if rotten and self._index is None:
+            names = ", ".join(map(block_file_name, rotten[:5])) + (", ..." if rotten[5:] else "")
+            self.report.notes.append(
+                f"deletions noted in the damaged bytes of {names} are forgotten, as there is no"
+                " index.db"
+            )
         if not self.report.is_clean:
             self.report.first_seq = self._first_live(found)
             self._evidence.save(self.report, [block for block, _ in found])

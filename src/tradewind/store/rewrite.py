@@ -1,4 +1,4 @@
-"""Blocks that are written anew while the store is in use: compressed, erased, compacted.
+"""Blocks that are written anew while the store is in use: compressed, erased, compacted, repaired.
 
 Owns which blocks those are and the steps from the old file to the new one. Messages, totals and
 the order of commits belong to the store; what a copy keeps is decided in `block_copy`.
@@ -12,6 +12,8 @@ the order of commits belong to the store; what a copy keeps is decided in `block
   written, and what was appended meanwhile is added before the copy gets its name.
 - Compaction moves records, so it waits until a mark on disk says that the block is whole: only then
   nothing else speaks of its size. What it leaves out was removed by this commit at the latest.
+- A damaged block is repaired by the bytes that memory holds in its place; `settle` says when. Until
+  then nothing else is done to it.
 - A tombstone is left out of a compacted block only when no power failure can bring back the record
   that it speaks of: names that are removed or replaced count from the next commit on.
 - A full disk only puts rewriting off. Whatever else fails ends the store's changes, like any write.
@@ -28,9 +30,12 @@ from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
 from tradewind.store.block_copy import OlderBlocks, compacted_copy, erased_copy, find_sparse
 from tradewind.store.disk import TEMPORARY_SUFFIX, DiskFull
+from tradewind.store.salvage import salvage_block
 from tradewind.store.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tradewind.store.block import Block
     from tradewind.store.disk import Disk, DiskFile
     from tradewind.store.filestore import FileStore
@@ -69,6 +74,7 @@ class Rewrite:
     compress: bool
     erase: list[int]
     compaction: Compaction | None = None
+    is_repair: bool = False
     copy: DiskFile | None = None
     plain_bytes: int = 0  # of the copy
     is_full: bool = False  # the disk had no room
@@ -132,6 +138,7 @@ class Rewriter:
         self.compresses = compresses
         self._store = store
         self._compact_bytes_min = compact_bytes_min
+        self._to_repair: dict[int, Block] = {}
         self._to_compress: dict[int, Block] = {}
         self._to_erase: dict[int, tuple[Block, set[int]]] = {}
         self._sparse: dict[int, Block] = {}
@@ -152,12 +159,26 @@ class Rewriter:
     @property
     def has_work(self) -> bool:
         """Whether the next commits have something to rewrite."""
-        return not self._pause and bool(self._to_compress or self._to_erase or self._sparse)
+        if self._pause or not (
+            self._to_compress or self._to_erase or self._sparse or self._to_repair
+        ):
+            return False
+        return bool(self._to_repair) or any(not block.patched for block in self._waiting())
+
+    def _waiting(self) -> Iterator[Block]:
+        yield from (block for block, _ in self._to_erase.values())
+        yield from self._to_compress.values()
+        yield from self._sparse.values()
 
     def sealed(self, block: Block) -> None:
         """Nothing more is appended to it."""
         if self.compresses and block.size:
             self._to_compress[block.number] = block
+
+    def repair(self, block: Block) -> None:
+        """The file is damaged, and all that is known of that is on disk."""
+        if self._is_kept(block):
+            self._to_repair[block.number] = block
 
     def erase(self, block: Block, seq: int) -> None:
         """The record of a deleted message is in the file and has to be overwritten."""
@@ -172,6 +193,7 @@ class Rewriter:
 
     def dropped(self, block: Block) -> None:
         """Its file will go; there is nothing to rewrite."""
+        self._to_repair.pop(block.number, None)
         self._to_compress.pop(block.number, None)
         self._to_erase.pop(block.number, None)
         self._sparse.pop(block.number, None)
@@ -218,7 +240,9 @@ class Rewriter:
         if chosen is not None and (compaction := self._compaction(chosen, trash)) is not None:
             self._under_way.append(self._rewrite(chosen, compaction))
             left -= chosen.size
-        waiting = [*(block for block, _ in self._to_erase.values()), *self._to_compress.values()]
+        waiting = [*self._to_repair.values()]
+        waiting += [block for block, _ in self._to_erase.values() if not block.patched]
+        waiting += [block for block in self._to_compress.values() if not block.patched]
         for block in waiting:
             if left > 0 and all(block is not rewrite.block for rewrite in self._under_way):
                 left -= block.size
@@ -228,6 +252,9 @@ class Rewriter:
     def _rewrite(self, block: Block, compaction: Compaction | None) -> Rewrite:
         _, erase = self._to_erase.pop(block.number, (block, set()))
         self._to_compress.pop(block.number, None)
+        is_repair = self._to_repair.pop(block.number, None) is not None
+        if is_repair and not block.patched:
+            salvage_block(block, self._store.name)  # there was no memory to keep what is good
         is_last = block is self._store.last
         return Rewrite(
             self._store.disk,
@@ -237,10 +264,12 @@ class Rewriter:
             self.compresses and not is_last,
             sorted(erase),
             compaction,
+            is_repair,
         )
 
     def _next_sparse(self, marked_block: int) -> Block | None:
-        return next((block for block in self._sparse.values() if block.number < marked_block), None)
+        ready = (block for block in self._sparse.values() if not block.patched)
+        return next((block for block in ready if block.number < marked_block), None)
 
     def _compaction(self, block: Block, trash: list[Block]) -> Compaction | None:
         """What there is to know; None if it is not worth it after all."""
@@ -304,6 +333,11 @@ class Rewriter:
             self._pause = PAUSE_COMMITS
             self._again(rewrite)
             return
+        if block.patched and not block.is_patched_with(rewrite.plain.obj):
+            # It was found to be damaged since the copy was begun.
+            rewrite.discard()
+            self._again(rewrite)
+            return
         if rewrite.is_empty:
             self._store.drop_block(block)
             return
@@ -313,6 +347,8 @@ class Rewriter:
             rest = block.plain_view(rewrite.plain_bytes)
             copy.write(rest, rewrite.plain_bytes)
         self._store.replace_file(block, rewrite.path, copy if rewrite.is_last else None)
+        if rewrite.is_repair:
+            block.repaired(rewrite.plain_bytes)
         if compaction is None:
             block.unmap()
             return
@@ -323,7 +359,9 @@ class Rewriter:
 
     def _again(self, rewrite: Rewrite) -> None:
         block = rewrite.block
-        if rewrite.compaction is not None:
+        if rewrite.is_repair:
+            self._to_repair[block.number] = block
+        elif rewrite.compaction is not None:
             self._sparse[block.number] = block
         elif rewrite.compress and not block.compressed:
             self._to_compress[block.number] = block

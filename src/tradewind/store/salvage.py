@@ -8,12 +8,11 @@ true. Nothing here changes a file.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tradewind.store.block import Block
+from tradewind.store.checkpoint import known_live
 from tradewind.store.damage import DamageEntry
-from tradewind.store.index_file import IndexBlock
 from tradewind.store.layout import RECORD_BYTES_MIN
 from tradewind.store.scan import Damage, record_places, recover_block
 from tradewind.store.subject_index import SubjectIndex
@@ -30,6 +29,7 @@ class Salvage:
     block: Block
     entries: list[DamageEntry]
     lost: list[int]
+    is_told: bool = False  # in the log
 
 
 def replacement(block: Block, damage: Damage, last_lost: int) -> bytes:
@@ -49,14 +49,6 @@ def in_order(block: Block) -> bytes:
     plain = block.plain()
     places = sorted(record_places(block), key=lambda place: place[0])
     return b"".join(plain[offset : offset + size] for _, offset, size in places)
-
-
-def known_live(block: Block | IndexBlock) -> Iterator[int]:
-    """The sequences that a block has by its totals; its index need not be loaded."""
-    seq = block.deleted.next_absent(block.first_seq)
-    while seq is not None and seq <= block.last_seq:
-        yield seq
-        seq = block.deleted.next_absent(seq + 1)
 
 
 def salvage_block(block: Block, stream: str) -> Salvage:

@@ -1,6 +1,7 @@
 from dataclasses import dataclass, field
 
 from tradewind.store.block import Block
+from tradewind.store.sequence_set import SequenceSet
 from tradewind.store.subject_index import SubjectIndex
 
 @dataclass(slots=True)
@@ -28,4 +29,5 @@ class BlockReport:
     good_bytes: int = 0
 
 def record_places(block: Block) -> list[tuple[int, int, int]]: ...
+def note_removals(block: Block, held: SequenceSet, told: SequenceSet) -> None: ...
 def recover_block(block: Block, index: SubjectIndex, after_seq: int) -> BlockReport: ...

@@ -15,7 +15,8 @@ from libc.string cimport memcpy
 from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
     RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
-from tradewind.store.sequence_tree cimport sequences_contains
+from tradewind.store.sequence_set cimport SequenceSet
+from tradewind.store.sequence_tree cimport sequences_contains, sequences_insert
 from tradewind.store.subject_index cimport SubjectEntry
 
 # No stream comes this far.
@@ -221,6 +222,26 @@ def record_places(Block block not None):
         places.append((seq, position, record.size))
         position += record.size
     return places
+
+
+def note_removals(Block block not None, SequenceSet held not None, SequenceSet told not None):
+    """Add to `held` the sequences of messages that lie in a block, live ones left out, and to
+    `told` those that its tombstones say are gone. Its bytes must all be in one place.
+    """
+    cdef uint64_t position = 0
+    cdef const char* data = block.plain_bytes() if block.size else NULL
+    cdef Record record
+    while position < block.size \
+            and parse_record(data + position, block.size - position, &record) == RECORD_OK:
+        if record.tombstone:
+            if record.seq and sequences_insert(&told.tree, record.seq) < 0:
+                raise MemoryError
+        elif not record.erased and (
+                record.seq < block.first_seq or record.seq > block.last_seq
+                or sequences_contains(&block.deleted.tree, record.seq)):
+            if sequences_insert(&held.tree, record.seq) < 0:
+                raise MemoryError
+        position += record.size
 
 
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):

@@ -86,6 +86,8 @@ def test_one_damage_found_leads_to_all_others() -> None:
     told: list[RecoveryReport] = []
     store.on_damage = told.append
     assert store.get(4).seq == 4
+    assert told == []
+    store.commit()
     assert [found.lost for found in told] == [[3, 11, 17]]
     check_all_but(store, {3, 11, 17})
 
@@ -142,6 +144,7 @@ def test_limit_of_a_subject_never_takes_a_good_message_for_a_lost_one() -> None:
     store.set_limits(store.limits.__class__(subject_msgs_max=6))
     seq = store.store(b"s.2", b"", b"new", 99)
     assert store.get(seq).payload == b"new"
+    store.commit()
     assert store.get(7).seq == 7
     assert store.subjects()[b"s.2"] == 6
     store.verify()

@@ -1,0 +1,81 @@
+"""Counting the messages of every subject again, a block at a time.
+
+Owns the totals while they are counted. The store may change between two blocks: it tells of every
+removal, and the last block, which takes the appends, is counted right before `finish`. Which blocks
+there are, and when they are read, is the business of others.
+"""
+
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+
+cdef class Recount:
+    """The count of one store; most of the time there is none."""
+
+    def __dealloc__(self):
+        free(self.totals)
+
+    cdef bint is_under_way(self) noexcept nogil:
+        return self.totals != NULL
+
+    cdef int add(self, Block block, SubjectIndex index) except -1:
+        """Count the next block; its index must be loaded."""
+        cdef uint32_t ids = index.entry_count
+        cdef SubjectEntry* totals
+        if ids > self.id_count or self.totals == NULL:
+            totals = <SubjectEntry*>realloc(self.totals, max(ids, 1) * sizeof(SubjectEntry))
+            if totals == NULL:
+                raise MemoryError
+            memset(totals + self.id_count, 0, (ids - self.id_count) * sizeof(SubjectEntry))
+            self.totals = totals
+            self.id_count = ids
+        block.count_subjects(self.totals, ids)
+        self.below = block.number + 1
+        return 0
+
+    cdef void removed(self, Block block, uint64_t seq, uint32_t subject_id) noexcept nogil:
+        """A message is removed; it was counted if its block was."""
+        cdef SubjectEntry* total
+        if block.number >= self.below or subject_id >= self.id_count:
+            return
+        total = &self.totals[subject_id]
+        total.total -= 1
+        if total.first_seq == seq:
+            total.first_seq = 0
+        if total.last_seq == seq:
+            total.last_seq = 0
+
+    cdef void restart(self) noexcept nogil:
+        """What was counted so far is void."""
+        self.below = 0
+        if self.totals != NULL:
+            memset(self.totals, 0, self.id_count * sizeof(SubjectEntry))
+
+    cdef void finish(self, SubjectIndex index) noexcept nogil:
+        """All blocks are counted: the index takes the totals, and forgets subjects without any.
+
+        None of its entries may be in use.
+        """
+        cdef SubjectEntry* entry
+        cdef SubjectEntry* total
+        cdef uint32_t subject_id
+        for subject_id in range(self.id_count):
+            entry = index.entries[subject_id]
+            if entry == NULL:
+                continue
+            total = &self.totals[subject_id]
+            entry.total = total.total
+            entry.first_seq = total.first_seq
+            entry.last_seq = total.last_seq
+            entry.first_block = total.first_block
+            entry.last_block = total.last_block
+            if entry.total == 0:
+                index.forget(entry)
+        self.cancel()
+
+    cdef void cancel(self) noexcept nogil:
+        """Nothing is counted any more."""
+        free(self.totals)
+        self.totals = NULL
+        self.id_count = 0
+        self.below = 0
