@@ -137,8 +137,6 @@ def test_what_is_refused_is_named_and_granted_by_nats_server(server: ServerProce
         consumer = {"stream_name": "OTHER", "config": FLOW_CONTROLLED}
         error = js.error("CONSUMER.CREATE.OTHER", consumer)
         assert bool(error) == is_ours
-        error = js.error("STREAM.SNAPSHOT.OTHER", {"deliver_subject": "backup"})
-        assert bool(error) == is_ours
 
 
 def test_pages_that_are_named_are_there(server: ServerProcess) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tradewind.api.base import encode
+from tradewind.api.stream_types import StreamState
 from tradewind.api.times import format_time
 from tradewind.broker.accounts import Account
 from tradewind.jetstream.names import Names
@@ -68,6 +69,40 @@ class Advisories:
             ADVISORY_TYPE + "stream_action",
             {"stream": stream, "action": action},
         )
+
+    def snapshot_create(
+        self, account: Account, stream: str, state: StreamState, client: dict[str, Any]
+    ) -> None:
+        """A backup has begun."""
+        fields = {"stream": stream, "state": state, "client": client}
+        self._backup(account, "snapshot_create", fields)
+
+    def snapshot_complete(
+        self, account: Account, stream: str, start_ns: int, client: dict[str, Any], error: str
+    ) -> None:
+        """A backup has ended, well or with an error."""
+        fields = {"stream": stream, **self._from_to(start_ns), "client": client}
+        if error:
+            fields["error"] = error
+        self._backup(account, "snapshot_complete", fields)
+
+    def restore_create(self, account: Account, stream: str, client: dict[str, Any]) -> None:
+        """A backup is being restored."""
+        self._backup(account, "restore_create", {"stream": stream, "client": client})
+
+    def restore_complete(
+        self, account: Account, stream: str, start_ns: int, size: int, client: dict[str, Any]
+    ) -> None:
+        """That has ended, well or not."""
+        fields = {"stream": stream, **self._from_to(start_ns), "bytes": size, "client": client}
+        self._backup(account, "restore_complete", fields)
+
+    def _from_to(self, start_ns: int) -> dict[str, Any]:
+        return {"start": format_time(start_ns), "end": format_time(self._now_ns())}
+
+    def _backup(self, account: Account, kind: str, fields: dict[str, Any]) -> None:
+        subject = f"{ADVISORY_PREFIX}.STREAM.{kind.upper()}.{fields['stream']}"
+        self.publish(account, subject, ADVISORY_TYPE + kind, fields)
 
     def consumer_action(self, account: Account, stream: str, consumer: str, action: str) -> None:
         """A consumer was created or deleted."""

@@ -77,7 +77,7 @@ def create_stream(
         return home.streams[config.name]
     if config.name in home.problems:
         raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
-    check_resources(config, _reserved(engine, home), home.limits, engine.server_limits)
+    check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
     check_overlap(config, home.owners)
     try:
         with _announced(engine, home, config):
@@ -129,7 +129,7 @@ def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig)
     return stream
 
 
-def _reserved(
+def reserved(
     engine: JetStream, home: JetStreamAccount, without: StreamConfig | None = None
 ) -> Reserved:
     """What streams have reserved, except `without`."""
@@ -176,7 +176,7 @@ def update_stream(
         },
     )
     check_resources_of_update(
-        old, config, _reserved(engine, home, old), home.limits, engine.server_limits
+        old, config, reserved(engine, home, old), home.limits, engine.server_limits
     )
     check_overlap(config, home.owners)
     meta = hosted.stream.meta_with(config)

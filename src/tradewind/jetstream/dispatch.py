@@ -13,24 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
 from tradewind.api.endpoints import PREFIX, Call, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.responses import API_LEVEL, TYPE_PREFIX, AccountInfoResponse, encode_error
-from tradewind.api.times import format_time
-from tradewind.broker.accounts import Account, InternalMessage
+from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import printable
-from tradewind.broker.session import Session
 from tradewind.errors import StoreError
+from tradewind.jetstream.clients import client_info
 from tradewind.jetstream.handlers import (
     HANDLERS,
     KINDS,
     NEED_CLUSTER,
     NOT_AUDITED,
     NOT_COUNTED,
+    STREAM_FIRST,
 )
 from tradewind.jetstream.lanes import Lane, Steps, Wait
 from tradewind.jetstream.requests import Answer, Durable, Request
@@ -193,6 +193,8 @@ class Dispatcher:
     ) -> None:
         error = answer.failed(err=str(failure)) if failure is not None else None
         self._finish(message, call, error, answer.response)
+        if error is None and answer.then is not None:
+            answer.then()
 
     def _finish(
         self,
@@ -255,8 +257,15 @@ class Dispatcher:
         if home is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         strict = self._engine.settings.options.strict
-        content = call.endpoint.decode(message.payload, strict=strict)
-        request = Request(self._engine, home, call, content, message.payload, message.reply)
+        try:
+            content = call.endpoint.decode(message.payload, strict=strict)
+        except ApiError as error:
+            if call.endpoint.name in STREAM_FIRST and error.is_kind(errors.INVALID_JSON):
+                home.stream(call.stream)
+            raise
+        request = Request(
+            self._engine, home, call, content, message.payload, message.reply, message.session
+        )
         return HANDLERS[call.endpoint.name](request)
 
     def _send(self, message: InternalMessage, body: bytes) -> None:
@@ -264,32 +273,15 @@ class Dispatcher:
             message.account.publish(message.reply, body)
 
     def _audit(self, message: InternalMessage, body: bytes) -> None:
-        session = message.session
+        server = self._engine.broker.server_name
         self._engine.advisories.api_audit(
             message.account,
-            server=self._engine.broker.server_name,
-            client=self._client(message.account, session) if isinstance(session, Session) else {},
+            server=server,
+            client=client_info(server, message.account, message.session),
             subject=message.subject,
             request=message.payload.decode("utf-8", "replace"),
             response=body.decode("utf-8", "replace"),
         )
-
-    def _client(self, account: Account, session: Session) -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "start": format_time(session.start_ns),
-            "host": session.remote_ip,
-            "id": session.cid,
-            "acc": account.name,
-            "user": session.user,
-            "name": session.name,
-            "lang": session.lang,
-            "ver": session.version,
-            "rtt": session.rtt_ns,
-            "server": self._engine.broker.server_name,
-            "kind": "Client",
-            "client_type": "nats" if session.connection_type == "STANDARD" else "websocket",
-        }
-        return {name: value for name, value in fields.items() if value}
 
     # ---------------------------------------------------------------- the system account
 

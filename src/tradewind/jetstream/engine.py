@@ -32,7 +32,9 @@ from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
-from tradewind.jetstream.timers import Timers
+from tradewind.jetstream.restores import Restores
+from tradewind.jetstream.snapshots import Snapshots
+from tradewind.jetstream.timers import Timed, Timers
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 
 if TYPE_CHECKING:
@@ -82,7 +84,9 @@ class JetStream:
         self._pushing: dict[HostedStream, int] = {}
         self.usage = Usage()
         self.api = ApiCounts()
-        self.timers: Timers[HostedStream | Consumer] = Timers()
+        self.timers: Timers[Timed] = Timers()
+        self.snapshots = Snapshots(self)
+        self.restores = Restores(self)
         self._dispatcher = Dispatcher(self)
         self._is_stopping = False
         self.set_time()
@@ -237,6 +241,8 @@ class JetStream:
         """Take no more messages and requests, and tell those who wait that it is over."""
         self._is_stopping = True
         self._dispatcher.stop_listening()
+        self.snapshots.stop()
+        self.restores.stop()
         for home in self.accounts.values():
             home.lane.drop_waiting()
         self.set_time()

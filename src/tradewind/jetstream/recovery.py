@@ -32,7 +32,7 @@ def recover(engine: JetStream, root: StoreRoot) -> None:
     """Open all streams of all accounts that have JetStream."""
     try:
         for path in root.finish_deletions():
-            engine.log.notice(f"  Removed {path}, the rest of a deleted stream")
+            engine.log.notice(f"  Removed {path}, left by a deletion or restore that was cut off")
         names = root.accounts()
     except StoreError as error:
         engine.log.error(f"JetStream cannot read {root.folder}: {error}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import Call
 from tradewind.api.errors import ErrorKind
+from tradewind.jetstream.clients import client_info
 
 if TYPE_CHECKING:
+    from tradewind.broker.session import Session
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
     from tradewind.jetstream.hosted import HostedStream
@@ -25,6 +28,12 @@ class Request:
     content: Any
     body: bytes
     reply: str
+    session: Session | None = None
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Who sent it, for events."""
+        return client_info(self.engine.broker.server_name, self.home.account, self.session)
 
     def hosted(self) -> HostedStream:
         """The stream that the subject names; ApiError if there is none."""
@@ -35,12 +44,14 @@ class Request:
 class Durable:
     """An answer that leaves when all changes of a stream up to now are durable.
 
-    Requests that follow do not wait for it. `failed` is the error if the disk fails.
+    Requests that follow do not wait for it. `failed` is the error if the disk fails, `then` is
+    called when it has left and was none.
     """
 
     hosted: HostedStream
     response: ApiStruct
     failed: ErrorKind
+    then: Callable[[], None] | None = None
 
 
 # None: nobody answers.

@@ -8,9 +8,20 @@ every message costs nothing, and the heap stays small.
 from __future__ import annotations
 
 import heapq
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 _Owner = TypeVar("_Owner")
+
+
+class Timed(Protocol):
+    """Somebody who does something by the clock."""
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has something to do (monotonic); 0: never."""
+
+    def tick(self) -> None:
+        """Its time has come."""
 
 
 class Timers(Generic[_Owner]):

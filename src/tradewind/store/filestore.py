@@ -33,7 +33,7 @@ from tradewind.store.disk import DiskFull
 from tradewind.store.layout import block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
-from tradewind.store.open_files import BlockFile, open_files
+from tradewind.store.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.settle import Settlement
 from tradewind.store.timing_wheel import TimingWheel
@@ -71,13 +71,15 @@ class FileStore(MessageStore):
         *,
         compresses: bool = False,
         compact_bytes_min: int = COMPACT_BYTES_MIN,
+        files: OpenFiles | None = None,
         **settings: Any,
     ) -> None:
         super().__init__(name, limits, **settings)
         self.rewriter = Rewriter(self, compresses=compresses, compact_bytes_min=compact_bytes_min)
         self.keeps_tombstones = True
         self.disk = disk
-        self.files = open_files(disk)
+        # All streams of the loop share theirs; a store that a worker makes has its own.
+        self.files = files or open_files(disk)
         self.folder = folder
         self._begins = False
         self.failure: StoreError | None = None

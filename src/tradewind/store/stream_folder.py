@@ -40,6 +40,7 @@ from tradewind.store.layout import (
     META_SUM_FILE,
     NAME_BYTES_MAX,
     NEW_MESSAGES_FOLDER,
+    SNAPSHOTS_FOLDER,
     STREAMS_FOLDER,
     account_name_problem,
     block_bytes_max,
@@ -121,7 +122,13 @@ class StreamFolder:
     """One stream below `root`, the configured store folder; making this object touches nothing."""
 
     def __init__(
-        self, disk: Disk, root: str, account: str, stream: str, durable: set[str] | None = None
+        self,
+        disk: Disk,
+        root: str,
+        account: str,
+        stream: str,
+        durable: set[str] | None = None,
+        path: str = "",
     ) -> None:
         if problem := account_name_problem(account):
             raise StoreError(f"account name {account!r} {problem}")
@@ -130,7 +137,8 @@ class StreamFolder:
         self.disk = disk
         self.account = account
         self.stream = stream
-        self.path = f"{root}/{stream_folder(account, stream)}"
+        # Elsewhere while a backup is being restored.
+        self.path = path or f"{root}/{stream_folder(account, stream)}"
         self._root = root
         # Folders of `names` whose names are known to be on disk; shared by all streams.
         self._durable = set() if durable is None else durable
@@ -283,6 +291,23 @@ class StreamFolder:
             "compresses": meta.config.get("compression") == "s2",
             **wanted,
         }
+
+    def move_to(self, target: StreamFolder) -> None:
+        """A complete stream takes its place, durably; after a crash it is here or there."""
+        target._check_unused()
+        self.disk.remove_tree(target.path)
+        self.disk.make_directory(target.path.rpartition("/")[0])
+        self.disk.sync_directory(self.path)
+        self.disk.rename(self.path, target.path)
+        for folder, named in target._names():
+            self.disk.sync_directory(folder)
+            if named:
+                target._durable.add(named)
+        self.disk.sync_directory(self.path.rpartition("/")[0])
+
+    def discard(self) -> None:
+        """A stream that is not to be: nothing of it is left."""
+        self.disk.remove_tree(self.path)
 
     def delete(self) -> None:
         """Delete the stream with all its messages; it is gone for good once this returns."""
@@ -447,6 +472,11 @@ class StoreRoot:
         """The folder of a stream, whether it exists or not."""
         return StreamFolder(self.disk, self.root, account, stream, self._durable)
 
+    def staging(self, account: str, stream: str, number: int) -> StreamFolder:
+        """Where a backup becomes a stream, before anybody can find it."""
+        path = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}/snap-{number}"
+        return StreamFolder(self.disk, self.root, account, stream, path=path)
+
     def accounts(self) -> list[str]:
         """The accounts that have streams here."""
         return [
@@ -475,8 +505,13 @@ class StoreRoot:
         return listing
 
     def finish_deletions(self) -> list[str]:
-        """Remove what interrupted deletions have left; gives the paths."""
+        """Remove what interrupted deletions and restores have left; gives the paths."""
         removed = []
+        for account in self.disk.list_directory(self.folder):
+            staged = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}"
+            if self.disk.is_directory(staged):
+                self.disk.remove_tree(staged)
+                removed.append(staged)
         for account in self.accounts():
             folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
             for name in self.disk.list_directory(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tradewind.jetstream.handlers import account, consumers, messages, streams
+from tradewind.jetstream.handlers import account, backups, consumers, messages, streams
 from tradewind.jetstream.lanes import Steps
 from tradewind.jetstream.requests import Answer, Request
 
@@ -31,6 +31,8 @@ KINDS: Final = {
     "consumer_create_filtered": "consumer",
     "consumer_create_durable": "consumer",
 }
+# They look for their stream before they find fault with the body.
+STREAM_FIRST: Final = frozenset({"stream_snapshot"})
 HANDLERS: Final[Mapping[str, Callable[[Request], Answer | Steps[Answer]]]] = {
     "account_info": account.info,
     "stream_create": streams.create,
@@ -40,8 +42,8 @@ HANDLERS: Final[Mapping[str, Callable[[Request], Answer | Steps[Answer]]]] = {
     "stream_info": streams.info,
     "stream_delete": streams.delete,
     "stream_purge": streams.purge,
-    "stream_snapshot": streams.snapshot,
-    "stream_restore": streams.restore,
+    "stream_snapshot": backups.snapshot,
+    "stream_restore": backups.restore,
     "stream_msg_get": messages.get,
     "stream_msg_delete": messages.delete,
     "consumer_create_ephemeral": consumers.create,

@@ -23,8 +23,6 @@ from tradewind.api.responses import (
     StreamListResponse,
     StreamNamesResponse,
     StreamPurgeResponse,
-    StreamRestoreResponse,
-    StreamSnapshotResponse,
     StreamUpdateResponse,
 )
 from tradewind.jetstream import catalog
@@ -123,17 +121,6 @@ def delete(request: Request) -> Steps[StreamDeleteResponse]:
     """STREAM.DELETE."""
     yield from catalog.delete_stream(request.engine, request.hosted())
     return StreamDeleteResponse(success=True)
-
-
-def snapshot(request: Request) -> StreamSnapshotResponse:
-    """STREAM.SNAPSHOT: not in this version."""
-    request.hosted()
-    raise errors.STREAM_SNAPSHOT(err="this server can not make backups yet")
-
-
-def restore(_request: Request) -> StreamRestoreResponse:
-    """STREAM.RESTORE: not in this version."""
-    raise errors.STREAM_RESTORE(err="this server can not restore backups yet")
 
 
 def purge(request: Request) -> Steps[Durable]:

@@ -1,0 +1,64 @@
+"""Backups: a stream leaves in chunks, or comes back.
+
+Owns the checks of both requests. What follows the answer is in `snapshots` and `restores`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.limits import check_resources
+from tradewind.api.request_types import (
+    StreamInfoRequest,
+    StreamRestoreRequest,
+    StreamSnapshotRequest,
+)
+from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
+from tradewind.api.stream_rules import check_stream_config, check_supported
+from tradewind.jetstream.catalog import reserved
+from tradewind.jetstream.requests import Durable, Request
+from tradewind.subjects import is_valid_literal
+
+
+def snapshot(request: Request) -> Durable:
+    """STREAM.SNAPSHOT."""
+    content: StreamSnapshotRequest = request.content
+    hosted = request.hosted()
+    if not is_valid_literal(content.deliver_subject):
+        raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
+    state = hosted.stream.state(StreamInfoRequest(), len(hosted.consumers))
+    begin = request.engine.snapshots.prepare(hosted, content, state, request.client)
+    response = StreamSnapshotResponse(config=hosted.config, state=state)
+    # Nothing leaves the server that a power failure could take back.
+    return Durable(hosted, response, errors.STREAM_SNAPSHOT, begin)
+
+
+def restore(request: Request) -> StreamRestoreResponse:
+    """STREAM.RESTORE."""
+    content: StreamRestoreRequest = request.content
+    engine, home, name = request.engine, request.home, request.call.stream
+    wanted = content.config
+    if not wanted.name:
+        wanted = msgspec.structs.replace(wanted, name=name)
+    if wanted.name != name:
+        raise errors.STREAM_MISMATCH()
+    if "/" in name or "\\" in name:
+        raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS()
+    config = check_stream_config(
+        wanted,
+        streams=home.configs,
+        pedantic=False,
+        server=engine.server_limits,
+        account=home.limits,
+    )
+    if config.num_replicas > 1:
+        raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+    check_supported(config)
+    check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
+    if name in home.streams:
+        raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
+    if name in home.problems:
+        raise errors.STREAM_OFFLINE_REASON(err=home.problems[name])
+    subject = engine.restores.begin(home, config, request.client)
+    return StreamRestoreResponse(deliver_subject=subject)

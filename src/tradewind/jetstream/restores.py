@@ -1,0 +1,372 @@
+"""Backups on their way back.
+
+Owns every restore from the answer to its request to the answer to its last chunk. The upload is
+taken apart by workers into a stream that nobody can find (`tradewind.store.restore`), and only when
+all of it is complete and durable does the stream take its place, in the order of the other requests
+of the account. A restore that fails, stalls or is cut off leaves nothing.
+
+Chunks are requests, each answered by an empty message when it is done with. After a failure the
+rest of the upload is answered and dropped; the error is the answer to the empty chunk at the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.api import errors
+from tradewind.api.base import encode
+from tradewind.api.configs import (
+    consumer_config_from_dict,
+    consumer_config_to_dict,
+    stream_config_to_dict,
+)
+from tradewind.api.consumer_rules import check_consumer_create
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.errors import ApiError
+from tradewind.api.limits import check_resources
+from tradewind.api.responses import StreamCreateResponse, encode_error
+from tradewind.api.stream_rules import check_overlap
+from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.durations import format_duration
+from tradewind.errors import StoreError
+from tradewind.jetstream.catalog import reserved, stream_context
+from tradewind.jetstream.consumer_catalog import open_consumer
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.infos import fields_of, stream_info
+from tradewind.store.layout import name_problem
+from tradewind.store.meta import ConsumerMeta, StreamMeta
+from tradewind.store.restore import BackupRestore
+from tradewind.store.restore_types import NoRoomError, RestorePlan
+from tradewind.store.stream_folder import StoredConsumer
+from tradewind.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import InternalMessage
+    from tradewind.jetstream.account import JetStreamAccount
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.lanes import Steps
+    from tradewind.store.stream_folder import StreamFolder
+
+RESTORES_MAX: Final = 16
+# A client waits for the answer to a chunk before it sends the next; so many bytes may be ahead.
+WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
+STALL_NS: Final = 5_000_000_000
+
+
+class Restores:
+    """All restores under way."""
+
+    def __init__(self, engine: JetStream) -> None:
+        self._engine = engine
+        self._running: set[Restore] = set()
+        self._numbers = count(1)
+
+    def begin(self, home: JetStreamAccount, config: StreamConfig, client: dict[str, Any]) -> str:
+        """Make a stream with this configuration, which was checked; gives where chunks are to go.
+
+        ApiError if there are too many.
+        """
+        if len(self._running) >= RESTORES_MAX:
+            raise errors.STREAM_RESTORE(err=f"{RESTORES_MAX} others are under way")
+        engine = self._engine
+        if engine.root is None and config.storage is StorageType.FILE:
+            raise errors.STREAM_RESTORE(err="the stream is to be in files, but there is no store")
+        staging = None
+        if engine.root is not None:
+            staging = engine.root.staging(home.name, config.name, next(self._numbers))
+        restore = Restore(engine, home, config, staging, client, self._running)
+        self._running.add(restore)
+        return restore.subject
+
+    def stop(self) -> None:
+        """The server ends; nothing of them is left."""
+        for restore in list(self._running):
+            restore.stop()
+
+
+class Restore:
+    """One upload. `running` is where it is entered until it has ended."""
+
+    def __init__(
+        self,
+        engine: JetStream,
+        home: JetStreamAccount,
+        config: StreamConfig,
+        staging: StreamFolder | None,
+        client: dict[str, Any],
+        running: set[Restore],
+    ) -> None:
+        self._engine = engine
+        self._home = home
+        self._config = config
+        self._staging = staging
+        self._client = client
+        self._running = running
+        self._start_ns = engine.turn.now_ns
+        self._meta = StreamMeta(stream_config_to_dict(config), self._start_ns)
+        plan = RestorePlan(
+            self._meta,
+            staging,
+            config.storage is StorageType.MEMORY,
+            engine.broker.options.max_payload_bytes,
+            self._start_ns,
+        )
+        self._backup = BackupRestore(plan)
+        self._chunks: deque[tuple[bytes, str]] = deque()
+        self._waiting_bytes = self._counted_bytes = self._total_bytes = 0
+        self._last_reply: str | None = None
+        self._error: ApiError | None = None
+        self._is_busy = self._is_over = False
+        self._active_ns = engine.turn.monotonic_ns
+        self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{engine.names.event_id()}"
+        engine.log.notice(f"Starting restore for stream {self._label}")
+        engine.advisories.restore_create(home.account, config.name, client)
+        self._token = home.account.subscribe(self.subject, self._chunk)
+        engine.timers.set(self, self.next_deadline_ns)
+
+    @property
+    def _label(self) -> str:
+        return f"'{self._home.name} > {self._config.name}'"
+
+    # ---------------------------------------------------------------- time and end
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has to look whether chunks still come; 0: never."""
+        return 0 if self._is_over else self._active_ns + STALL_NS
+
+    def tick(self) -> None:
+        """Nobody waits for chunks that do not come."""
+        is_waiting = not self._is_busy and self._last_reply is None and not self._is_over
+        if is_waiting and self._engine.turn.monotonic_ns >= self.next_deadline_ns:
+            self._engine.log.warn(f"restore for stream {self._label} is stalled")
+            self.stop()
+        elif not self._is_over and not is_waiting:
+            self._active_ns = self._engine.turn.monotonic_ns
+
+    def stop(self) -> None:
+        """Take no more chunks, and leave nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self._running.discard(self)
+        self._engine.timers.forget(self)
+        self._home.account.unsubscribe(self._token)
+        self._count(0)
+        self._chunks.clear()
+        # A job under way ends first: then this one, in `_done`.
+        if not self._is_busy:
+            self._engine.workers.submit(self._backup.abandon, self._abandoned)
+
+    def _abandoned(self, error: Exception | None) -> None:
+        if error is not None:
+            self._engine.log.error(f"JetStream cannot remove a restore of {self._label}: {error}")
+
+    def _count(self, size: int) -> None:
+        """The account uses so much for it, as long as it is under way."""
+        more = size - self._counted_bytes
+        self._counted_bytes = size
+        for usage in (self._home.usage, self._engine.usage):
+            usage.use(self._config.storage, more)
+
+    # ---------------------------------------------------------------- chunks
+
+    def _chunk(self, message: InternalMessage) -> None:
+        self._engine.set_time()
+        self._active_ns = self._engine.turn.monotonic_ns
+        if self._is_over or self._last_reply is not None:
+            return
+        if not message.reply:
+            self._break_off("requires reply subject for each chunk")
+            return
+        if not message.payload:
+            self._last_reply = message.reply
+        else:
+            self._waiting_bytes += len(message.payload)
+            if self._waiting_bytes > WAITING_BYTES_MAX:
+                self._last_reply = message.reply
+                self._break_off(f"has more than {WAITING_BYTES_MAX} bytes of chunks unanswered")
+                return
+            self._chunks.append((message.payload, message.reply))
+        self._go_on()
+
+    def _break_off(self, reason: str) -> None:
+        text = f"restore for stream {self._label} {reason}"
+        self._engine.log.warn(text)
+        self._finish(errors.STREAM_RESTORE(err=text))
+
+    def _go_on(self) -> None:
+        if self._is_busy or self._is_over:
+            return
+        while self._chunks:
+            data, reply = self._chunks[0]
+            if self._error is not None:
+                self._answer(data, reply)
+                continue
+            self._submit(partial(self._backup.feed, data, self._allowed_bytes))
+            return
+        if self._last_reply is None:
+            return
+        if self._error is not None:
+            self._finish(self._error)
+        else:
+            self._submit(partial(self._backup.finish, self._allowed_bytes))
+
+    @property
+    def _allowed_bytes(self) -> int:
+        room = self._engine.room_bytes(self._home, self._config.storage)
+        return room + self._counted_bytes
+
+    def _submit(self, work: partial[None]) -> None:
+        self._is_busy = True
+        self._engine.workers.submit(work, self._done)
+
+    def _done(self, error: Exception | None) -> None:
+        """A worker has taken a chunk, a part of it, or the end."""
+        self._engine.set_time()
+        self._is_busy = False
+        self._active_ns = self._engine.turn.monotonic_ns
+        if self._is_over:
+            self._engine.workers.submit(self._backup.abandon, self._abandoned)
+            return
+        self._engine.timers.set(self, self.next_deadline_ns)
+        if error is not None:
+            self._error = self._as_api_error(error)
+        self._count(self._backup.used_bytes)
+        if error is None and not self._chunks:
+            self._home.lane.add(self._install())
+            return
+        if error is None and self._backup.has_more:
+            self._submit(partial(self._backup.feed, b"", self._allowed_bytes))
+            return
+        if self._chunks:
+            self._answer(*self._chunks[0])
+        self._go_on()
+
+    def _as_api_error(self, error: Exception) -> ApiError:
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, NoRoomError):
+            if self._config.storage is StorageType.MEMORY:
+                return errors.MEMORY_RESOURCES_EXCEEDED()
+            return errors.STORAGE_RESOURCES_EXCEEDED()
+        if not isinstance(error, StoreError | ValueError):
+            self._engine.log.error(f"JetStream restore of {self._label} failed: {error!r}")
+            return errors.STREAM_RESTORE(err="internal error, see the server's log")
+        return errors.STREAM_RESTORE(err=str(error))
+
+    def _answer(self, data: bytes, reply: str) -> None:
+        self._chunks.popleft()
+        self._waiting_bytes -= len(data)
+        self._total_bytes += len(data)
+        self._home.account.publish(reply, b"")
+
+    # ---------------------------------------------------------------- the end of it
+
+    def _install(self) -> Steps[None]:
+        """The stream is complete: let it take its place."""
+        if self._is_over:
+            return
+        self._is_busy = True
+        try:
+            hosted = yield from self._install_stream()
+        except Exception as error:  # whoever waits is told
+            self._is_busy = False
+            self._finish(self._as_api_error(error))
+            return
+        self._is_busy = False
+        self._finish(None, hosted)
+
+    def _install_stream(self) -> Steps[HostedStream]:
+        engine, home, config = self._engine, self._home, self._config
+        if config.name in home.streams:
+            raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
+        if config.name in home.problems:
+            raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
+        check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
+        check_overlap(config, home.owners)
+        consumers = self._checked_consumers()
+        context = stream_context(engine, home, config.name)
+        if (store := self._backup.store) is not None:
+            stream = Stream(context, self._meta, store)
+            stream.load_ids(engine.turn.now_ns)
+        else:
+            assert self._staging is not None
+            assert engine.root is not None
+            folder = engine.root.stream(home.name, config.name)
+            yield partial(_move, self._staging, folder, consumers, engine.turn.now_ns)
+            try:
+                stream, _ = Stream.open(context, folder, engine.turn.now_ns)
+            except StoreError:
+                yield folder.delete
+                raise
+        hosted = HostedStream(engine, home, stream)
+        hosted.attach()
+        for stored in consumers:
+            open_consumer(engine, hosted, stored)
+        hosted.recovered()
+        self._count(0)
+        engine.advisories.stream_action(home.account, config.name, "create")
+        return hosted
+
+    def _checked_consumers(self) -> list[StoredConsumer]:
+        """ApiError or ValueError if this server would not have made one of them."""
+        configs: dict[str, ConsumerConfig] = {}
+        found = []
+        for restored in self._backup.consumers:
+            name = restored.name
+            if problem := name_problem(name):
+                raise errors.STREAM_RESTORE(err=f"consumer name {name[:64]!r} {problem}")
+            if name in configs:
+                raise errors.STREAM_RESTORE(err=f"the backup has two consumers {name!r}")
+            wanted = consumer_config_from_dict({**restored.config, "name": name})
+            try:
+                config = check_consumer_create(
+                    wanted,
+                    stream=self._config,
+                    consumers=configs,
+                    server=self._engine.server_limits,
+                    account=self._home.limits,
+                    has_interest=lambda _subject: True,
+                )
+            except ApiError as error:
+                text = f"failed to add consumer {name!r}: {error.description}"
+                raise errors.STREAM_RESTORE(err=text) from None
+            configs[name] = config
+            meta = ConsumerMeta(name, consumer_config_to_dict(config), self._engine.turn.now_ns)
+            found.append(StoredConsumer(meta, restored.state))
+        return found
+
+    def _finish(self, error: ApiError | None, hosted: HostedStream | None = None) -> None:
+        engine, account = self._engine, self._home.account
+        engine.advisories.restore_complete(
+            account, self._config.name, self._start_ns, self._total_bytes, self._client
+        )
+        took = format_duration(engine.broker.now_ns() - self._start_ns)
+        size = f"{self._total_bytes:,} bytes"
+        if error is None:
+            assert hosted is not None
+            info = stream_info(engine, hosted, domain=False)
+            body = encode(StreamCreateResponse(**fields_of(info)))
+            engine.log.notice(f"Completed restore of {size} for stream {self._label} in {took}")
+        else:
+            body = encode_error(StreamCreateResponse, error)
+            engine.log.warn(
+                f"Restore failed for {size} for stream {self._label} in {took}: {error.description}"
+            )
+        if self._last_reply:
+            account.publish(self._last_reply, body)
+        self.stop()
+
+
+def _move(
+    staging: StreamFolder, folder: StreamFolder, consumers: list[StoredConsumer], now_ns: int
+) -> None:
+    """In a worker: the consumers' files, then the name by which everything is found."""
+    for stored in consumers:
+        if not stored.meta.config.get("mem_storage"):
+            staging.create_consumer(stored.meta, stored.state, now_ns)
+    staging.move_to(folder)

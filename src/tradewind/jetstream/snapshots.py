@@ -1,0 +1,299 @@
+"""Backups on their way to a client.
+
+Owns every backup from the answer to its request to its last message: it gathers messages in small
+steps in the loop, which owns the store, has them compressed by a worker, and sends chunks as fast
+as the receiver acknowledges them. A backup holds one step, one compressed piece and one chunk,
+however large the stream is. What an archive looks like is in `tradewind.store.archive`.
+
+The protocol is nats-server's: full chunks have a reply subject on which the receiver has to answer,
+the last short one has none, and an empty message ends it, with status 204 if there was a full
+chunk, 408 if the receiver is gone or silent, 500 if the stream could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.base import encode
+from tradewind.durations import format_duration
+from tradewind.errors import StoreError
+from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
+from tradewind.store.archive_documents import consumer_state_document
+from tradewind.store.s2 import Compressor
+
+if TYPE_CHECKING:
+    from tradewind.api.request_types import StreamSnapshotRequest
+    from tradewind.api.stream_types import StreamState
+    from tradewind.broker.accounts import InternalMessage
+    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.hosted import HostedStream
+
+SNAPSHOTS_MAX: Final = 16
+CHUNK_BYTES_DEFAULT: Final = 128 * 1024
+CHUNK_BYTES_MIN: Final = 1024
+CHUNK_BYTES_MAX: Final = 1024 * 1024
+WINDOW_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
+STEP_BYTES_MAX: Final = 256 * 1024
+STEP_MSGS_MAX: Final = 500
+# More than that unread at the receiver: it gets the next chunk with its next answer.
+RECEIVER_BYTES_MAX: Final = 1024 * 1024
+INTEREST_NS: Final = 2_000_000_000
+ACK_NS: Final = 5_000_000_000
+LOOK_NS: Final = 100_000_000
+DONE: Final = b"NATS/1.0 204\r\n\r\n"
+NO_INTEREST: Final = b"NATS/1.0 408 No Interest\r\n\r\n"
+NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
+
+
+class Snapshots:
+    """All backups that are being made."""
+
+    def __init__(self, engine: JetStream) -> None:
+        self._engine = engine
+        self._running: set[Snapshot] = set()
+
+    def prepare(
+        self,
+        hosted: HostedStream,
+        request: StreamSnapshotRequest,
+        state: StreamState,
+        client: dict[str, Any],
+    ) -> Callable[[], None]:
+        """A backup of the stream as it is now; the result begins it. ApiError: too many."""
+        if len(self._running) >= SNAPSHOTS_MAX:
+            raise errors.STREAM_SNAPSHOT(err=f"{SNAPSHOTS_MAX} others are being made")
+        return Snapshot(self._engine, hosted, request, state, client, self._running).begin
+
+    def stop(self) -> None:
+        """The server ends; receivers notice that."""
+        for snapshot in list(self._running):
+            snapshot.stop()
+
+
+class Snapshot:
+    """One backup. `running` is where it enters itself while it is under way."""
+
+    def __init__(
+        self,
+        engine: JetStream,
+        hosted: HostedStream,
+        request: StreamSnapshotRequest,
+        state: StreamState,
+        client: dict[str, Any],
+        running: set[Snapshot],
+    ) -> None:
+        self._engine = engine
+        self._hosted = hosted
+        self._account = hosted.home.account
+        self._subject = request.deliver_subject
+        self._state = state
+        self._client = client
+        self._running = running
+        self._consumers = [] if request.no_consumers else list(hosted.consumers.values())
+        chunk_bytes = request.chunk_size or CHUNK_BYTES_DEFAULT
+        self._chunk_bytes = min(max(chunk_bytes, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
+        window_bytes = request.window_size or WINDOW_BYTES_DEFAULT
+        window_bytes = min(max(window_bytes, self._chunk_bytes), WINDOW_BYTES_MAX)
+        self._slots_max = self._slots = window_bytes // self._chunk_bytes
+        self._is_crowded = False  # much waits at the receiver, and some of it is ours
+        self._ack_subject = f"$JS.SNAPSHOT.ACK.{hosted.name}.{engine.names.event_id()}"
+        self._token = 0
+        self._start_ns = engine.turn.now_ns
+        self._lost = hosted.stream.store.lost
+        self._steps = self._plain_steps()
+        self._compressor = Compressor()
+        self._piece = b""
+        self._ready = bytearray()
+        self._index = 0
+        self._has_receiver = False
+        self._is_busy = self._is_read = self._is_over = False
+        self._waits_since_ns = 0
+
+    # ---------------------------------------------------------------- life
+
+    def begin(self) -> None:
+        """The request is answered: wait for somebody to listen, then send."""
+        self._running.add(self)
+        self._engine.log.notice(f"Starting snapshot for stream {self._label}")
+        self._engine.advisories.snapshot_create(
+            self._account, self._hosted.name, self._state, self._client
+        )
+        self._token = self._account.subscribe(f"{self._ack_subject}.>", self._acknowledged)
+        self._waits_since_ns = self._engine.turn.monotonic_ns
+        self.tick()
+
+    @property
+    def _label(self) -> str:
+        return f"'{self._account.name} > {self._hosted.name}'"
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When `tick` has to look again; 0: never."""
+        return 0 if self._is_over else self._engine.turn.monotonic_ns + LOOK_NS
+
+    def tick(self) -> None:
+        """Look whether the receiver is there, and whether it answers."""
+        if self._is_over:
+            return
+        waited_ns = self._engine.turn.monotonic_ns - self._waits_since_ns
+        if self._account.has_interest(self._subject):
+            self._has_receiver = True
+            if not self._may_send and waited_ns >= ACK_NS:
+                self._end(NO_FLOW, "no flow response")
+            else:
+                self._go_on()
+        elif self._has_receiver or waited_ns >= INTEREST_NS:
+            self._end(NO_INTEREST, "no interest")
+        if not self._is_over:
+            self._engine.timers.set(self, self.next_deadline_ns)
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if not self._is_over:
+            self._is_over = True
+            self._running.discard(self)
+            self._engine.timers.forget(self)
+            self._account.unsubscribe(self._token)
+
+    def _end(self, header: bytes, error: str = "") -> None:
+        self._account.publish(self._subject, b"", header=header)
+        self.stop()
+        engine, name = self._engine, self._hosted.name
+        engine.advisories.snapshot_complete(
+            self._account, name, self._start_ns, self._client, error
+        )
+        took = format_duration(engine.broker.now_ns() - self._start_ns)
+        if error:
+            engine.log.warn(f"Snapshot for stream {self._label} failed after {took}: {error}")
+        else:
+            engine.log.notice(
+                f"Completed snapshot of {self._state.bytes:,} bytes for stream {self._label} in"
+                f" {took}"
+            )
+
+    # ---------------------------------------------------------------- sending
+
+    def _acknowledged(self, _message: InternalMessage) -> None:
+        self._slots = min(self._slots + 1, self._slots_max)
+        self._is_crowded = False
+        self._engine.set_time()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what is ready, then have more made ready if there is somebody to send it to."""
+        if self._is_over or not self._has_receiver:
+            return
+        if self._hosted.home.streams.get(self._hosted.name) is not self._hosted:
+            self._fail("the stream was deleted")
+            return
+        while self._may_send and len(self._ready) >= self._chunk_bytes:
+            self._send_chunk()
+        if self._is_over:
+            return
+        if self._is_read and self._may_send and len(self._ready) < self._chunk_bytes:
+            self._send_rest()
+        elif not self._is_busy and not self._is_read and len(self._ready) < self._chunk_bytes:
+            self._read_more()
+
+    @property
+    def _may_send(self) -> bool:
+        return self._slots > 0 and not self._is_crowded and not self._is_over
+
+    def _send_chunk(self) -> None:
+        """One full chunk, which has to be answered."""
+        chunk = bytes(self._ready[: self._chunk_bytes])
+        del self._ready[: self._chunk_bytes]
+        self._index += 1
+        self._slots -= 1
+        self._waits_since_ns = self._engine.turn.monotonic_ns
+        reply = f"{self._ack_subject}.{len(chunk)}.{self._index}"
+        if not self._account.publish(self._subject, chunk, reply):
+            self._end(NO_INTEREST, "no interest")
+        self._is_crowded = self._engine.router.largest_pending > RECEIVER_BYTES_MAX
+
+    def _send_rest(self) -> None:
+        if self._ready:
+            self._account.publish(self._subject, bytes(self._ready))
+        self._end(DONE if self._index else b"")
+
+    def _fail(self, reason: str) -> None:
+        text = reason.encode("utf-8", "replace").translate(None, b"\r\n")
+        self._end(b"NATS/1.0 500 " + text + b"\r\n\r\n", reason)
+
+    # ---------------------------------------------------------------- reading
+
+    def _read_more(self) -> None:
+        """The next step of the archive, compressed by a worker."""
+        try:
+            plain = next(self._steps, None)
+        except StoreError as error:
+            self._fail(str(error))
+            return
+        if self._hosted.stream.store.lost != self._lost:
+            self._fail("the stream is damaged, the server's log says where")
+            return
+        self._is_busy = True
+        self._engine.workers.submit(
+            partial(self._compress, plain), partial(self._compressed, plain is None)
+        )
+
+    def _compress(self, plain: bytes | None) -> None:
+        """In a worker."""
+        if plain is None:
+            self._piece = self._compressor.flush()
+        else:
+            self._piece = self._compressor.write(plain)
+
+    def _compressed(self, is_last: bool, error: Exception | None) -> None:  # noqa: FBT001
+        self._engine.set_time()
+        self._is_busy = False
+        self._is_read = is_last
+        if self._is_over:
+            return
+        if error is not None:
+            self._fail(f"the archive cannot be made: {error}")
+            return
+        self._ready += self._piece
+        self._piece = b""
+        self._go_on()
+
+    def _plain_steps(self) -> Iterator[bytes]:
+        """The archive in pieces, each made without holding up the loop."""
+        now_ns = self._start_ns
+        state = msgspec.structs.replace(self._state, consumer_count=len(self._consumers))
+        target = bytearray(MAGIC)
+        append_entry(target, STATE_NAME, now_ns, 0, b"", encode(state))
+        for consumer in self._consumers:
+            document = encode(
+                {
+                    "config": consumer.config,
+                    "state": consumer_state_document(consumer.state(), self._state.last_seq),
+                }
+            )
+            append_entry(target, CONSUMER_PREFIX + consumer.name.encode(), now_ns, 0, b"", document)
+            if len(target) >= STEP_BYTES_MAX:
+                yield bytes(target)
+                target.clear()
+        messages = self._hosted.stream.store.messages(self._state.first_seq)
+        for count, message in enumerate(messages, 1):
+            if message.seq > self._state.last_seq:
+                break
+            append_entry(
+                target,
+                message.subject,
+                message.timestamp_ns,
+                message.seq,
+                message.header,
+                message.payload,
+            )
+            if len(target) >= STEP_BYTES_MAX or count % STEP_MSGS_MAX == 0:
+                yield bytes(target)
+                target.clear()
+        append_entry(target, *END)
+        yield bytes(target)

@@ -1,0 +1,65 @@
+"""What the restore of a backup is given, and what each format of backups has to do.
+
+Owns names and meanings only; `restore` tells the formats apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tradewind.errors import StoreError
+
+if TYPE_CHECKING:
+    from tradewind.store.consumer_file import ConsumerState
+    from tradewind.store.messages import MessageStore
+    from tradewind.store.meta import StreamMeta
+    from tradewind.store.stream_folder import StreamFolder
+
+
+class NoRoomError(StoreError):
+    """The account or the server has no room for what the backup holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredConsumer:
+    """A consumer of a backup; nobody has judged its configuration yet."""
+
+    name: str
+    config: dict[str, Any]
+    state: ConsumerState
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """What is to be made: a stream with this configuration.
+
+    `staging` is where it becomes one, None for a server without files. `message_bytes_max`: no
+    message is larger than that, header and payload together.
+    """
+
+    meta: StreamMeta
+    staging: StreamFolder | None
+    is_in_memory: bool
+    message_bytes_max: int
+    now_ns: int
+
+
+class Restore(Protocol):
+    """One format."""
+
+    claimed_bytes: int
+    consumers: list[RestoredConsumer]
+
+    @property
+    def stored_bytes(self) -> int:
+        """What is stored so far."""
+
+    def take(self, plain: bytes, bytes_allowed: int) -> None:
+        """More of the archive."""
+
+    def finish(self, bytes_allowed: int) -> MessageStore | None:
+        """The archive has ended: make everything durable; gives the messages if in memory."""
+
+    def abandon(self) -> None:
+        """Let go of everything; the folder is removed by the caller."""

@@ -1,0 +1,272 @@
+"""The snapshot API on both servers: requests, chunks, events, and what comes back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from helpers_consumer import Frame
+from helpers_js import ApiClient
+
+from harness import ServerProcess
+from tradewind.store import s2
+
+CHUNKS = "chunks"
+EVENTS = "$JS.EVENT.ADVISORY.STREAM"
+_numbers = itertools.count(1)
+
+
+class BackupClient(ApiClient):
+    """Sees the chunks of backups and the events about them; `stream` is its own."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        super().__init__(server)
+        # Events of another test may come late.
+        self.stream = f"S{next(_numbers)}"
+        self.config: dict[str, Any] = {"name": self.stream, "subjects": [f"{self.stream}.>"]}
+        for sid, subject in enumerate(
+            (
+                CHUNKS,
+                f"{EVENTS}.SNAPSHOT_CREATE.*",
+                f"{EVENTS}.SNAPSHOT_COMPLETE.*",
+                f"{EVENTS}.RESTORE_CREATE.*",
+                f"{EVENTS}.RESTORE_COMPLETE.*",
+            ),
+            2,
+        ):
+            self.raw.send(f"SUB {subject} {sid}\r\n")
+        self.frames: list[Frame] = []
+
+    def next(self, prefix: str) -> Frame:
+        """The next message on a subject that begins so."""
+        for index, frame in enumerate(self.frames):
+            if frame.subject.startswith(prefix):
+                return self.frames.pop(index)
+        while not (frame := self._read()).subject.startswith(prefix):
+            self.frames.append(frame)
+        return frame
+
+    def _read(self) -> Frame:
+        words = self.raw.read_line().decode().split()
+        while words[0] not in ("MSG", "HMSG"):
+            words = self.raw.read_line().decode().split()
+        sizes = 2 if words[0] == "HMSG" else 1
+        reply = words[3] if len(words) == 4 + sizes else ""
+        header_size = int(words[-2]) if sizes == 2 else 0
+        data = self.raw.read_exact(int(words[-1]) + 2)[:-2]
+        return Frame(words[1], words[2], reply, data[:header_size], data[header_size:])
+
+    def ask(self, subject: str, body: bytes | dict[str, Any] = b"") -> bytes:
+        return self.ask_at(f"$JS.API.{subject}", body)
+
+    def ask_at(self, subject: str, body: bytes | dict[str, Any] = b"") -> bytes:
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        self.raw.send(f"PUB {subject} answers {len(data)}\r\n".encode() + data + b"\r\n")
+        return self.next("answers").payload
+
+    def backup(self, **request: Any) -> tuple[bytes, list[Frame]]:
+        """The data, and all messages that brought it."""
+        self.done(f"STREAM.SNAPSHOT.{self.stream}", {"deliver_subject": CHUNKS, **request})
+        frames = [self.next(CHUNKS)]
+        while frames[-1].payload:
+            if frames[-1].reply:
+                self.raw.send(f"PUB {frames[-1].reply} 0\r\n\r\n")
+            frames.append(self.next(CHUNKS))
+        return b"".join(frame.payload for frame in frames), frames
+
+    def restore(self, data: bytes, config: dict[str, Any], size: int = 700) -> dict[str, Any]:
+        """The answer to the last chunk."""
+        request = {"config": config, "state": {}}
+        subject = self.done(f"STREAM.RESTORE.{config['name']}", request)["deliver_subject"]
+        for start in range(0, len(data), size):
+            assert self.ask_at(subject, data[start : start + size]) == b""
+        answer: dict[str, Any] = json.loads(self.ask_at(subject))
+        return answer
+
+    def publish(self, count: int, size: int = 10) -> None:
+        for index in range(count):
+            payload = Random(index).randbytes(size)
+            self.raw.send(
+                f"PUB {self.stream}.{index} answers {len(payload)}\r\n".encode() + payload + b"\r\n"
+            )
+            self.next("answers")
+
+
+@pytest.fixture
+def client(js_server: ServerProcess) -> Iterator[BackupClient]:
+    with BackupClient(js_server) as backup_client:
+        backup_client.done(f"STREAM.CREATE.{backup_client.stream}", backup_client.config)
+        yield backup_client
+        backup_client.delete_streams()
+
+
+@pytest.mark.parametrize(
+    ("subject", "body", "error"),
+    [
+        ("SNAPSHOT.$S", b"", [400, 10003, "bad request"]),
+        ("SNAPSHOT.none", b"{oops", [404, 10059, "stream not found"]),
+        ("SNAPSHOT.none", {"deliver_subject": ""}, [404, 10059, "stream not found"]),
+        ("SNAPSHOT.$S", {}, [400, 10003, "bad request"]),
+        ("SNAPSHOT.$S", {"jsck": True}, [400, 10015, "deliver subject not valid"]),
+        ("SNAPSHOT.$S", {"deliver_subject": "a.*"}, [400, 10015, "deliver subject not valid"]),
+        ("SNAPSHOT.$S", {"deliver_subject": "a b"}, [400, 10015, "deliver subject not valid"]),
+        (
+            "SNAPSHOT.$S",
+            {"deliver_subject": "a", "x": 1},
+            [400, 10025, 'invalid JSON: json: unknown field "x"'],
+        ),
+        ("RESTORE.N", b"", [400, 10003, "bad request"]),
+        (
+            "RESTORE.N",
+            {"config": {"name": "M"}},
+            [400, 10056, "stream name in subject does not match request"],
+        ),
+        (
+            "RESTORE.N/M",
+            {"config": {"name": "N/M"}},
+            [400, 10128, "Stream name can not contain path separators"],
+        ),
+        ("RESTORE.N", {"config": {"max_age": 5}}, [500, 10052, "max age needs to be >= 100ms"]),
+        (
+            "RESTORE.$S",
+            {"config": {}, "state": {}},
+            [400, 10130, "stream name already in use, cannot restore"],
+        ),
+    ],
+)
+def test_requests_are_refused_alike(
+    client: BackupClient, subject: str, body: bytes | dict[str, Any], error: list[Any]
+) -> None:
+    assert client.error(f"STREAM.{subject}".replace("$S", client.stream), body) == error
+
+
+def test_small_backup_comes_in_one_chunk_without_reply_and_a_bare_end(
+    client: BackupClient,
+) -> None:
+    client.publish(3)
+    _, frames = client.backup()
+    assert [(bool(frame.payload), frame.reply, frame.header) for frame in frames] == [
+        (True, "", b""),
+        (False, "", b""),
+    ]
+
+
+def test_full_chunks_are_to_be_answered_and_the_end_has_a_status(client: BackupClient) -> None:
+    client.publish(40, 200)
+    _, frames = client.backup(chunk_size=1024, window_size=2048)
+    full = frames[:-2]
+    assert full
+    for index, frame in enumerate(full, 1):
+        assert len(frame.payload) == 1024
+        start, _, rest = frame.reply.partition(f".ACK.{client.stream}.")
+        assert start == "$JS.SNAPSHOT"
+        assert rest.split(".")[1:] == ["1024", str(index)]
+    assert (frames[-2].reply, frames[-1].reply) == ("", "")
+    assert frames[-1].header == b"NATS/1.0 204\r\n\r\n"
+
+
+def test_size_of_a_chunk_is_at_least_a_kilobyte(client: BackupClient) -> None:
+    client.publish(40, 200)
+    _, frames = client.backup(chunk_size=3)
+    assert {len(frame.payload) for frame in frames[:-2]} == {1024}
+
+
+def test_answer_has_configuration_and_state(client: BackupClient) -> None:
+    client.publish(3)
+    answer = client.done(f"STREAM.SNAPSHOT.{client.stream}", {"deliver_subject": CHUNKS})
+    assert list(answer) == ["type", "config", "state"]
+    info = client.done(f"STREAM.INFO.{client.stream}")
+    assert answer["state"] == info["state"]
+    assert answer["config"]["metadata"] == {"_nats.req.level": "0"}
+    client.next(CHUNKS)
+    client.next(CHUNKS)
+
+
+def test_archive_begins_with_the_state_and_ends_with_zeros(client: BackupClient) -> None:
+    client.publish(3)
+    consumer = {"durable_name": "c", "name": "c", "ack_policy": "explicit"}
+    client.done(
+        f"CONSUMER.CREATE.{client.stream}.c", {"stream_name": client.stream, "config": consumer}
+    )
+    plain = s2.decompress(client.backup()[0], 1 << 20)
+    assert plain.startswith(b"NATSARC1\x0a")
+    assert plain.endswith(bytes(5))
+    assert (
+        plain.index(b"state.json{")
+        < plain.index(b"consumers/c{")
+        < plain.index(f"{client.stream}.0".encode())
+    )
+    without = s2.decompress(client.backup(no_consumers=True)[0], 1 << 20)
+    assert b"consumers/c" not in without
+    assert b'"consumer_count":0' in without
+
+
+def test_events_tell_of_a_backup(client: BackupClient) -> None:
+    client.publish(1)
+    client.backup()
+    created = json.loads(client.next(f"{EVENTS}.SNAPSHOT_CREATE.{client.stream}").payload)
+    completed = json.loads(client.next(f"{EVENTS}.SNAPSHOT_COMPLETE.{client.stream}").payload)
+    assert created["type"] == "io.nats.jetstream.advisory.v1.snapshot_create"
+    assert completed["type"] == "io.nats.jetstream.advisory.v1.snapshot_complete"
+    common = {"type", "id", "timestamp", "stream", "client"}
+    assert set(created) == common | {"state"}
+    assert set(completed) == common | {"start", "end"}
+    assert created["state"]["messages"] == 1
+    assert created["client"]["acc"] == "$G"
+
+
+def test_events_tell_of_a_restore(client: BackupClient) -> None:
+    client.publish(1)
+    data, _ = client.backup()
+    client.done(f"STREAM.DELETE.{client.stream}")
+    client.restore(data, client.config)
+    created = json.loads(client.next(f"{EVENTS}.RESTORE_CREATE.{client.stream}").payload)
+    completed = json.loads(client.next(f"{EVENTS}.RESTORE_COMPLETE.{client.stream}").payload)
+    assert created["type"] == "io.nats.jetstream.advisory.v1.restore_create"
+    assert completed["type"] == "io.nats.jetstream.advisory.v1.restore_complete"
+    common = {"type", "id", "timestamp", "stream", "client"}
+    assert set(created) == common
+    assert set(completed) == common | {"start", "end", "bytes"}
+    assert completed["bytes"] == len(data)
+
+
+def test_restored_stream_is_the_one_that_was_saved(client: BackupClient) -> None:
+    client.publish(20, 100)
+    client.done(f"STREAM.MSG.DELETE.{client.stream}", {"seq": 5})
+    data, _ = client.backup()
+    before = client.done(f"STREAM.INFO.{client.stream}", {"deleted_details": True})["state"]
+    client.done(f"STREAM.DELETE.{client.stream}")
+    answer = client.restore(data, client.config)
+    assert answer["type"] == "io.nats.jetstream.api.v1.stream_create_response"
+    assert "did_create" not in answer
+    assert client.done(f"STREAM.INFO.{client.stream}", {"deleted_details": True})["state"] == before
+    ack = json.loads(client.ask_at(f"{client.stream}.next", b"more"))
+    assert ack == {"stream": client.stream, "seq": 21}
+
+
+def test_upload_that_is_no_backup_is_refused_at_its_end(client: BackupClient) -> None:
+    client.done(f"STREAM.DELETE.{client.stream}")
+    error = client.restore(b"no backup" * 100, client.config)["error"]
+    assert (error["code"], error["err_code"]) == (500, 10062)
+    assert client.error(f"STREAM.INFO.{client.stream}") == [404, 10059, "stream not found"]
+
+
+def test_sealed_stream_is_restored_sealed(client: BackupClient) -> None:
+    client.publish(2)
+    sealed = client.done(f"STREAM.UPDATE.{client.stream}", {**client.config, "sealed": True})[
+        "config"
+    ]
+    data, _ = client.backup()
+    client.done(f"STREAM.DELETE.{client.stream}")
+    answer = client.restore(data, sealed)
+    assert "error" not in answer, answer
+    assert answer["config"]["sealed"] is True
+    assert client.error(f"STREAM.PURGE.{client.stream}") == [
+        400,
+        10109,
+        "invalid operation on sealed stream",
+    ]

@@ -1,0 +1,443 @@
+"""Backups on a simulated disk: flow, receivers that go away, limits, power failures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+import pytest
+from backup_kit import CHUNKS, BackupPeer
+
+from tradewind.jetstream import restores, snapshots
+from tradewind.options import JetStreamOptions, ServerOptions
+from tradewind.store import s2
+from tradewind.store.archive import END, MAGIC, Entry, append_entry
+from tradewind.testing import InProcessServer
+from tradewind.testing.disk import PowerLoss, SimulatedDisk
+
+STATE = {"messages": 1, "bytes": 100, "first_seq": 1, "last_seq": 1, "consumer_count": 0}
+
+
+@pytest.fixture
+def server() -> InProcessServer:
+    return InProcessServer(disk=SimulatedDisk())
+
+
+@pytest.fixture
+def peer(server: InProcessServer) -> BackupPeer:
+    return BackupPeer(server)
+
+
+def fill(peer: BackupPeer, count: int = 30, size: int = 500) -> None:
+    """Messages that do not compress."""
+    peer.create("S")
+    for index in range(count):
+        peer.publish(f"S.{index}", os.urandom(size))
+
+
+def state(peer: BackupPeer) -> dict[str, object]:
+    (answer,) = peer.ask_plain("$JS.API.STREAM.INFO.S")
+    document = json.loads(answer)
+    return {} if "error" in document else dict(document["state"])
+
+
+def archive(*entries: Entry, **changes: object) -> bytes:
+    target = bytearray(MAGIC)
+    append_entry(target, b"state.json", 0, 0, b"", json.dumps({**STATE, **changes}).encode())
+    for entry in entries:
+        append_entry(target, *entry)
+    return s2.compress(target)
+
+
+def message(seq: int, subject: bytes = b"S.a", header: bytes = b"", payload: bytes = b"") -> Entry:
+    return Entry(subject, 1, seq, header, payload)
+
+
+# ---------------------------------------------------------------- snapshots
+
+
+def test_no_more_chunks_leave_than_the_window_holds(peer: BackupPeer) -> None:
+    fill(peer)
+    chunks = peer.begin("S", chunk_size=1024, window_size=4096)
+    assert [len(chunk.payload) for chunk in chunks] == [1024] * 4
+    peer.acknowledge(chunks[0])
+    (chunk,), _, _ = peer.take_all()
+    assert chunk.reply.endswith(".1024.5")
+
+
+def test_receiver_that_does_not_answer_is_given_up(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    peer.begin("S", chunk_size=1024, window_size=1024)
+    server.advance(4)
+    assert peer.take_all()[0] == []
+    server.advance(2)
+    (end,), events, _ = peer.take_all()
+    assert end == ("", b"NATS/1.0 408 No Flow Response\r\n\r\n", b"")
+    assert events[-1]["type"].endswith("snapshot_complete")
+    assert events[-1]["error"] == "no flow response"
+
+
+def test_receiver_that_goes_away_ends_the_backup(server: InProcessServer, peer: BackupPeer) -> None:
+    fill(peer)
+    peer.begin("S", chunk_size=1024, window_size=1024)
+    peer.connection.send(b"UNSUB 2\r\n")
+    server.advance(1)
+    _, events, _ = peer.take_all()
+    assert events[-1]["error"] == "no interest"
+
+
+def test_receiver_that_comes_late_gets_all(server: InProcessServer, peer: BackupPeer) -> None:
+    fill(peer, 3)
+    peer.connection.send(b"UNSUB 2\r\n")
+    assert peer.begin("S") == []
+    server.advance(1)
+    peer.connection.send(f"SUB {CHUNKS} 2\r\n".encode())
+    server.advance(1)
+    assert len(peer.take_all()[0]) == 2
+
+
+def test_receiver_that_never_comes_is_not_waited_for(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer, 3)
+    peer.connection.send(b"UNSUB 2\r\n")
+    peer.begin("S")
+    server.advance(3)
+    assert peer.take_all()[1][-1]["error"] == "no interest"
+
+
+def test_stream_that_is_deleted_ends_its_backup(server: InProcessServer, peer: BackupPeer) -> None:
+    fill(peer)
+    (chunk,) = peer.begin("S", chunk_size=1024, window_size=1024)
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    peer.acknowledge(chunk)
+    chunks, events, _ = peer.take_all()
+    assert chunks[-1].header == b"NATS/1.0 500 the stream was deleted\r\n\r\n"
+    assert events[-1]["error"] == "the stream was deleted"
+
+
+def test_messages_that_come_during_a_backup_are_not_in_it(peer: BackupPeer) -> None:
+    fill(peer)
+    before = state(peer)
+    chunks = peer.begin("S", chunk_size=1024, window_size=1024)
+    peer.publish("S.new", b"later")
+    data = b""
+    while chunks[-1].payload:
+        data += chunks[-1].payload
+        if chunks[-1].reply:
+            peer.acknowledge(chunks[-1])
+        chunks = peer.take_all()[0]
+        if len(chunks) == 2:
+            data += chunks[0].payload
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    peer.upload(peer.begin_restore("S"), data)
+    assert state(peer) == before
+
+
+def test_too_many_backups_are_refused(peer: BackupPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "SNAPSHOTS_MAX", 1)
+    fill(peer)
+    peer.begin("S", chunk_size=1024, window_size=1024)
+    request = {"deliver_subject": CHUNKS}
+    (answer,) = peer.ask_plain("$JS.API.STREAM.SNAPSHOT.S", request)
+    assert json.loads(answer)["error"]["err_code"] == 10064
+
+
+def test_window_that_the_receiver_does_not_read_is_not_filled(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer, 40, 100_000)
+    peer.connection.stop_reading()
+    body = json.dumps({"deliver_subject": CHUNKS}).encode()
+    head = f"PUB $JS.API.STREAM.SNAPSHOT.S inbox.s {len(body)}\r\n"
+    peer.connection.send(head.encode() + body + b"\r\n")
+    server.advance(1)
+    peer.connection.resume_reading()
+    waiting = sum(len(chunk.payload) for chunk in peer.take_all()[0])
+    assert waiting < 2 * snapshots.RECEIVER_BYTES_MAX
+
+
+# ---------------------------------------------------------------- restores
+
+
+def test_restored_stream_survives_a_power_failure_as_soon_as_it_is_answered() -> None:
+    disk = SimulatedDisk()
+    peer = BackupPeer(InProcessServer(disk=disk))
+    fill(peer)
+    consumer = {"name": "c", "durable_name": "c", "ack_policy": "explicit"}
+    peer.ask_plain("$JS.API.CONSUMER.CREATE.S.c", {"stream_name": "S", "config": consumer})
+    data = peer.backup("S")
+    before = state(peer)
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert answer["state"] == before
+    again = BackupPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
+    assert state(again) == before
+    (info,) = again.ask_plain("$JS.API.CONSUMER.INFO.S.c")
+    assert json.loads(info)["num_pending"] == 30
+
+
+def test_power_failure_at_any_step_leaves_the_whole_stream_or_nothing() -> None:
+    peer = BackupPeer(InProcessServer(disk=SimulatedDisk()))
+    fill(peer, 8)
+    consumer = {"name": "c", "durable_name": "c", "ack_policy": "explicit"}
+    peer.ask_plain("$JS.API.CONSUMER.CREATE.S.c", {"stream_name": "S", "config": consumer})
+    data, whole = peer.backup("S"), state(peer)
+    outcomes = set()
+    for step in range(1, 200):
+        disk = SimulatedDisk()
+        peer = BackupPeer(InProcessServer(disk=disk))
+        subject = peer.begin_restore("S")
+        disk.stop_at = disk.steps + step
+        try:
+            peer.upload(subject, data)
+        except PowerLoss:
+            pass
+        else:
+            break
+        after = disk.crash(seed=step)
+        again = BackupPeer(InProcessServer(disk=after))
+        found = state(again)
+        assert found in ({}, whole), step
+        outcomes.add(bool(found))
+        assert not [path for path in after.snapshot_tree() if "__snapshots__" in path]
+    else:
+        raise AssertionError("it never came to its end")
+    assert step > 10
+    assert False in outcomes
+
+
+def test_restore_that_stalls_leaves_nothing(server: InProcessServer, peer: BackupPeer) -> None:
+    fill(peer)
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    subject = peer.begin_restore("S")
+    assert peer.ask_plain(subject, data[: len(data) // 2]) == [b""]
+    server.advance(6)
+    assert server.engine is not None
+    assert server.engine.usage.storage == 0
+    assert state(peer) == {}
+    ((_, header, _),) = peer.ask(subject, b"more")
+    assert header.startswith(b"NATS/1.0 503")
+
+
+def test_upload_that_is_slow_but_goes_on_is_not_given_up(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    data, before = peer.backup("S"), state(peer)
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    subject = peer.begin_restore("S")
+    for start in range(0, len(data), 4000):
+        server.advance(4)
+        assert peer.ask_plain(subject, data[start : start + 4000]) == [b""]
+    server.advance(4)
+    (answer,) = peer.ask_plain(subject)
+    assert json.loads(answer)["state"] == before
+
+
+def test_chunk_without_reply_subject_ends_the_restore(peer: BackupPeer) -> None:
+    subject = peer.begin_restore("S")
+    peer.connection.send(f"PUB {subject} 1\r\nx\r\n".encode())
+    assert peer.take_all()[1][-1]["type"].endswith("restore_complete")
+    ((_, header, _),) = peer.ask(subject, b"more")
+    assert header.startswith(b"NATS/1.0 503")
+
+
+def test_chunks_that_nobody_waits_for_are_limited(
+    server: InProcessServer, peer: BackupPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restores, "WAITING_BYTES_MAX", 1000)
+    subject = peer.begin_restore("S")
+    server.workers.is_held = True
+    assert peer.ask_plain(subject, bytes(900)) == []
+    (answer,) = peer.ask_plain(subject, bytes(200))
+    assert "unanswered" in json.loads(answer)["error"]["description"]
+    server.workers.is_held = False
+    server.workers.run_all()
+    assert peer.ask_plain("$JS.API.STREAM.NAMES")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (lambda: archive(END, messages=5), "5 messages are more than"),
+        (lambda: archive(END, first_seq=9), "messages 9 to 1 cannot be"),
+        (lambda: archive(END, first_seq=-1), "first_seq must be a whole number from 0"),
+        (lambda: archive(END, last_ts="noon"), "last_ts is no time"),
+        (lambda: archive(END, consumer_count=10**6), "more than 100000 consumers"),
+        (lambda: archive(END, consumer_count=1), "it has no end marker"),
+        (lambda: archive(message(1)), "it has no end marker"),
+        (lambda: archive(message(0), END), "expected message sequence"),
+        (lambda: archive(message(2), message(2), END), "message sequence 2 out of order"),
+        (lambda: archive(message(1, b"S.a b"), END), "sequence 1 has no valid subject"),
+        (lambda: archive(message(1, b"S.*"), END), "sequence 1 has no valid subject"),
+        (lambda: archive(message(1 << 62), END), "out of order"),
+        (lambda: archive(message(1, payload=bytes(9)), END), "exceeds maximum message size"),
+        (lambda: archive(message(1), END, consumer_count=1), "expected consumer, found b'S.a'"),
+        (
+            lambda: archive(
+                message(1, header=b"NATS/1.0\r\nNats-TTL: soon\r\n\r\n", payload=b""),
+                END,
+            ),
+            "exceeds maximum message size",
+        ),
+        (lambda: s2.compress(b"neither"), "the archive is empty"),
+        (lambda: s2.compress(b"neither this nor that"), "neither an archive nor a tar"),
+        (lambda: b"no S2 at all", "S2 identifier"),
+    ],
+)
+def test_archive_that_is_wrong_is_refused_and_leaves_nothing(
+    server: InProcessServer, peer: BackupPeer, data: Callable[[], bytes], reason: str
+) -> None:
+    answer = peer.upload(peer.begin_restore("S", max_msg_size=8), data())
+    assert answer["error"]["err_code"] == 10062
+    assert reason in answer["error"]["description"]
+    assert state(peer) == {}
+    assert server.engine is not None
+    assert server.engine.usage.storage == 0
+    assert server.engine.root is not None
+    tree = server.engine.root.disk.snapshot_tree()  # type: ignore[attr-defined]
+    assert not [path for path in tree if "/snap-" in path]
+
+
+@pytest.mark.parametrize(
+    ("document", "reason"),
+    [
+        ({"config": {}}, "is missing state"),
+        ({"state": {}}, "is missing config"),
+        ({"config": {}, "state": {}}, "delivered: it must be an object"),
+        ({"config": {"ack_policy": "maybe"}, "state": {"d": 1}}, "delivered"),
+        ([], "it is no JSON object"),
+    ],
+)
+def test_consumer_that_is_wrong_is_refused(peer: BackupPeer, document: object, reason: str) -> None:
+    entry = Entry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
+    data = archive(entry, message(1), END, consumer_count=1)
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert reason in answer["error"]["description"]
+    assert state(peer) == {}
+
+
+def test_consumer_that_this_server_would_not_make_fails_the_restore(peer: BackupPeer) -> None:
+    pair = {"consumer_seq": 0, "stream_seq": 0}
+    document = {
+        "config": {"durable_name": "c", "ack_policy": "explicit", "backoff": [-1]},
+        "state": {"delivered": pair, "ack_floor": pair},
+    }
+    entry = Entry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
+    data = archive(entry, message(1), END, consumer_count=1)
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert "failed to add consumer 'c'" in answer["error"]["description"]
+    assert state(peer) == {}
+
+
+@pytest.mark.parametrize("claimed", [100, 10**12])
+def test_storage_limit_of_the_account_holds_for_restores(claimed: int) -> None:
+    options = ServerOptions(jetstream=JetStreamOptions(enabled=True))
+    server = InProcessServer(options, disk=SimulatedDisk())
+    assert server.engine is not None
+    home = server.engine.accounts["$G"]
+    peer = BackupPeer(server)
+    fill(peer)
+    data = peer.backup("S") if claimed == 100 else archive(END, bytes=claimed, messages=0)
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    subject = peer.begin_restore("S")
+    home.limits = type(home.limits)(max_storage=5000)
+    answer = peer.upload(subject, data)
+    assert answer["error"]["err_code"] == 10047
+    assert state(peer) == {}
+    assert home.usage.storage == 0
+
+
+def test_small_archive_of_large_messages_is_restored(peer: BackupPeer) -> None:
+    entries = [message(seq, payload=bytes(1_000_000)) for seq in range(1, 40)]
+    data = archive(*entries, END, messages=39, last_seq=39)
+    assert len(data) < 400_000
+    subject = peer.begin_restore("S", storage="memory")
+    answer = peer.upload(subject, data, 400_000)
+    assert answer["state"]["messages"] == 39
+
+
+def test_expired_messages_are_left_out_and_their_sequences_kept(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    now_ns = server.clock.wall_ns()
+    old, young = now_ns - 100 * 10**9, now_ns - 10**9
+    header = b"NATS/1.0\r\nNats-TTL: 60\r\n\r\n"
+    entries = [Entry(b"S.a", time, seq, header, b"") for seq, time in ((1, old), (2, young))]
+    data = archive(*entries, END, messages=2, last_seq=5)
+    answer = peer.upload(peer.begin_restore("S", allow_msg_ttl=True), data)
+    found = answer["state"]
+    assert (found["messages"], found["first_seq"], found["last_seq"]) == (1, 2, 5)
+    server.advance(61)
+    assert state(peer)["messages"] == 0
+
+
+def test_ttl_that_cannot_be_read_is_refused(peer: BackupPeer) -> None:
+    entry = message(1, header=b"NATS/1.0\r\nNats-TTL: soon\r\n\r\n")
+    data = archive(entry, END)
+    answer = peer.upload(peer.begin_restore("S", allow_msg_ttl=True), data)
+    assert "failed to parse message TTL" in answer["error"]["description"]
+
+
+def test_name_that_was_taken_meanwhile_is_not_overwritten(peer: BackupPeer) -> None:
+    subject = peer.begin_restore("S")
+    fill(peer, 2)
+    answer = peer.upload(subject, archive(message(1), END))
+    assert answer["error"]["err_code"] == 10130
+    assert state(peer)["messages"] == 2
+
+
+def test_subjects_that_were_taken_meanwhile_are_refused(peer: BackupPeer) -> None:
+    subject = peer.begin_restore("S")
+    peer.create("T", subjects=["S.a"])
+    answer = peer.upload(subject, archive(message(1), END))
+    assert answer["error"]["err_code"] == 10065
+    assert state(peer) == {}
+
+
+def test_restore_that_is_under_way_when_the_server_ends_leaves_nothing() -> None:
+    disk = SimulatedDisk()
+    server = InProcessServer(disk=disk)
+    peer = BackupPeer(server)
+    fill(peer)
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    subject = peer.begin_restore("S")
+    peer.ask_plain(subject, data[:9000])
+    assert server.engine is not None
+    server.engine.begin_stop()
+    assert not [path for path in disk.snapshot_tree() if "/snap-" in path]
+
+
+def test_restored_ids_are_known_again(peer: BackupPeer) -> None:
+    fill(peer, 0)
+    body = b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n"
+    line = f"HPUB S.a inbox.p {len(body)} {len(body)}\r\n".encode() + body + b"\r\n"
+    peer.connection.send(line)
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    peer.upload(peer.begin_restore("S"), data)
+    peer.connection.take()
+    peer.connection.send(line)
+    (answer,) = peer.take_all()[2]
+    assert json.loads(answer)["duplicate"] is True
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_limits_take_nothing_for_messages_that_were_deleted(peer: BackupPeer, storage: str) -> None:
+    peer.create("S", max_msgs=3, storage=storage)
+    for _ in range(4):
+        peer.publish("S.a")
+    peer.ask_plain("$JS.API.STREAM.MSG.DELETE.S", {"seq": 4})
+    peer.publish("S.a")
+    peer.ask_plain("$JS.API.STREAM.MSG.DELETE.S", {"seq": 5})
+    data, before = peer.backup("S"), state(peer)
+    assert (before["messages"], before["last_seq"]) == (2, 5)
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    answer = peer.upload(peer.begin_restore("S", max_msgs=2, storage=storage), data)
+    assert answer["state"] == before
