@@ -15,8 +15,9 @@ It opens no file but through the store it is given, and reads no clock but the b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tradewind.api.limits import ServerLimits
@@ -24,6 +25,7 @@ from tradewind.api.stream_types import StorageType
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import Consumer
+from tradewind.errors import StoreError
 from tradewind.jetstream.account import ApiCounts, JetStreamAccount, Usage, account_limits
 from tradewind.jetstream.advisories import Advisories
 from tradewind.jetstream.catalog import delete_stream
@@ -40,6 +42,12 @@ from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 if TYPE_CHECKING:
     from tradewind.store.stream_folder import StoreRoot
     from tradewind.store.syncer import Syncer
+
+
+def run_each(calls: list[Callable[[], None]]) -> None:
+    """Call them one after the other."""
+    for call in calls:
+        call()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,8 @@ class JetStream:
         self.retired: list[tuple[HostedStream, Consumer]] = []
         # Streams with consumers that push, and the number of changes of subscriptions seen.
         self._pushing: dict[HostedStream, int] = {}
+        # What streams leave to be done while all of them are closed, see `close`; else None.
+        self._unfinished: list[Callable[[], None]] | None = None
         self.usage = Usage()
         self.api = ApiCounts()
         self.timers: Timers[Timed] = Timers()
@@ -251,11 +261,31 @@ class JetStream:
         self.end_turn()
         self.syncer.end_turn(self.turn.monotonic_ns)
 
-    def close(self) -> None:
-        """Close all streams, when nothing is being synced any more."""
+    def close(self, run_all: Callable[[list[Callable[[], None]]], None] = run_each) -> None:
+        """Close all streams, when nothing is being synced any more.
+
+        `run_all` may call side by side what the streams leave to be done.
+        """
         self.broker.engine = None
+        unfinished: list[Callable[[], None]] = []
+        self._unfinished = unfinished
         for home in self.accounts.values():
             self._dismiss(home)
+        self._unfinished = None
+        run_all([partial(self._finish, finish) for finish in unfinished])
+
+    def stream_closed(self, finish: Callable[[], None]) -> None:
+        """A stream is closed but for this, which any thread may call."""
+        if self._unfinished is not None:
+            self._unfinished.append(finish)
+        else:
+            self._finish(finish)
+
+    def _finish(self, finish: Callable[[], None]) -> None:
+        try:
+            finish()
+        except StoreError as error:
+            self.log.error(f"JetStream cannot prepare the next start: {error}")
 
 
 def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:

@@ -180,9 +180,13 @@ class HostedStream:
             now_ns = self.engine.broker.now_ns()
             self.engine.syncer.detach(files, lambda: files.states.commit(now_ns))
         if isinstance(self.stream.store, FileStore):
-            self.engine.syncer.detach(self.stream.store, self.stream.close)
+            self.engine.syncer.detach(self.stream.store, self._close_stream)
         else:
             self.stream.close()
+
+    def _close_stream(self) -> None:
+        if (finish := self.stream.begin_close()) is not None:
+            self.engine.stream_closed(finish)
 
     # ---------------------------------------------------------------- turns
 

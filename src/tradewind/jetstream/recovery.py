@@ -7,6 +7,8 @@ deleted but what a deletion that was cut off had begun.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.configs import stream_config_from_dict
@@ -14,7 +16,9 @@ from tradewind.api.versioning import unsupported_reason
 from tradewind.errors import StoreError
 from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
+from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.store.filestore import FileStore
 from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -28,8 +32,12 @@ PROGRESS_BYTES: Final = 1024 * 1024 * 1024
 LOST_NAMED_MAX: Final = 10
 
 
-def recover(engine: JetStream, root: StoreRoot) -> None:
-    """Open all streams of all accounts that have JetStream."""
+def recover(
+    engine: JetStream,
+    root: StoreRoot,
+    run_all: Callable[[list[Callable[[], None]]], None] = run_each,
+) -> None:
+    """Open all streams of all accounts that have JetStream; `run_all` may call side by side."""
     try:
         for path in root.finish_deletions():
             engine.log.notice(f"  Removed {path}, left by a deletion or restore that was cut off")
@@ -42,10 +50,15 @@ def recover(engine: JetStream, root: StoreRoot) -> None:
             engine.log.warn(f"JetStream is not enabled for account {name!r}, its streams rest")
     for home in engine.accounts.values():
         if home.name in names:
-            recover_account(engine, home, root)
+            recover_account(engine, home, root, run_all)
 
 
-def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) -> None:
+def recover_account(
+    engine: JetStream,
+    home: JetStreamAccount,
+    root: StoreRoot,
+    run_all: Callable[[list[Callable[[], None]]], None] = run_each,
+) -> None:
     """Open the streams of one account that are not open yet."""
     try:
         folders = root.folders(home.name)
@@ -53,6 +66,7 @@ def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) 
         home.problems[f"account {home.name}"] = str(error)
         engine.log.error(f"JetStream cannot read the streams of account {home.name!r}: {error}")
         return
+    opened: list[HostedStream] = []
     for folder in folders:
         if folder.stream in home.configs:
             continue
@@ -68,15 +82,30 @@ def recover_account(engine: JetStream, home: JetStreamAccount, root: StoreRoot) 
                     f"  Detected unsupported stream '{home.name} > {folder.stream}': {reason}"
                 )
                 continue
-            _recover_stream(engine, home, folder)
+            opened.append(_recover_stream(engine, home, folder))
         except (StoreError, ValueError) as error:
             home.problems[folder.stream] = str(error)
             engine.log.error(
                 f"JetStream cannot open stream '{home.name} > {folder.stream}': {error}"
             )
+    _secure(opened, run_all)
 
 
-def _recover_stream(engine: JetStream, home: JetStreamAccount, folder: StreamFolder) -> None:
+def _secure(
+    opened: list[HostedStream], run_all: Callable[[list[Callable[[], None]]], None]
+) -> None:
+    """Have on disk what a killed server has left; each file takes a sync."""
+    stores = [hosted.stream.store for hosted in opened]
+    unsafe = [store for store in stores if isinstance(store, FileStore) and store.unsafe_files]
+    run_all([store.secure for store in unsafe])
+    for store in unsafe:
+        with suppress(StoreError):
+            store.secured()  # who publishes is told of a failure
+
+
+def _recover_stream(
+    engine: JetStream, home: JetStreamAccount, folder: StreamFolder
+) -> HostedStream:
     label = f"'{home.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
     began_ns = engine.broker.monotonic_ns()
@@ -85,6 +114,7 @@ def _recover_stream(engine: JetStream, home: JetStreamAccount, folder: StreamFol
         folder,
         engine.turn.now_ns,
         progress=_Progress(engine, label),
+        secures=False,
     )
     hosted = HostedStream(engine, home, stream)
     hosted.attach()
@@ -94,6 +124,7 @@ def _recover_stream(engine: JetStream, home: JetStreamAccount, folder: StreamFol
     _log_damage(engine, label, report)
     _recover_consumers(engine, hosted, folder)
     hosted.recovered()
+    return hosted
 
 
 class _Progress:

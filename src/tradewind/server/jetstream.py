@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tradewind.broker.broker import Broker
@@ -26,6 +27,7 @@ from tradewind.store.syncer import INTERVAL_NS
 from tradewind.wire import ops
 
 DRAIN_SECONDS_MAX = 10.0
+DISK_THREADS = 16
 _UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -52,13 +54,21 @@ def start_jetstream(
     workers = LoopWorkers(asyncio.get_running_loop(), turn_needed)
     engine = JetStream(broker, settings, root, syncer, workers)
     try:
-        recover(engine, root)
+        recover(engine, root, _run_in_threads)
     except BaseException:
         root.close()
         raise
     engine.start()
     log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
     return RunningJetStream(engine, syncer, workers, root, log)
+
+
+def _run_in_threads(calls: list[Callable[[], None]]) -> None:
+    """A disk with a queue does many syncs in the time of a few."""
+    if calls:
+        with ThreadPoolExecutor(DISK_THREADS) as threads:
+            for _ in threads.map(lambda call: call(), calls):
+                pass
 
 
 class RunningJetStream:
@@ -97,7 +107,7 @@ class RunningJetStream:
                 self._log.error(f"JetStream: stream {target.name!r} could not be synced")
         if not self.syncer.stop():
             self._log.error("JetStream: the disk does not answer, a sync is still under way")
-        self.engine.close()
+        self.engine.close(_run_in_threads)
         self._root.close()
         self._log.notice("JetStream Shutdown")
 

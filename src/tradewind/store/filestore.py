@@ -52,6 +52,10 @@ def first_block(name: str) -> bytes:
     return Block(name, 1).mark_bytes(TOMBSTONE, MARK_SYNCED_KIND << 56)
 
 
+def _nothing() -> None:
+    pass
+
+
 class ReadOnlyError(StoreError):
     """The stream takes no changes, because its disk failed; reading goes on."""
 
@@ -84,6 +88,8 @@ class FileStore(MessageStore):
         self._begins = False
         self.failure: StoreError | None = None
         self._may_resume = False
+        self.unsafe_files: list[str] = []  # those that `secure` has to sync
+        self._insecure: StoreError | None = None
         self.synced_seq = 0
         self._lost: LostMessages | None = None
         self._unsynced: dict[str, BlockFile] = {}
@@ -236,6 +242,9 @@ class FileStore(MessageStore):
         """All that was appended, for a worker; None if there is nothing or one is under way."""
         if self._committing is not None or not self.is_dirty:
             return None
+        if self.unsafe_files:
+            self.secure()
+            self.secured()
         evidence = None
         if self._settlement.has_work:
             self.flush()
@@ -416,22 +425,39 @@ class FileStore(MessageStore):
 
         An index.db is left for the next start.
         """
+        self.begin_close()()
+
+    def begin_close(self) -> Callable[[], None]:
+        """The part of `close` that is for the owner; any thread may call what it gives."""
+        finish = _nothing
         if self.failure is None:
             self.mark_limit_floor()
             self.rewriter.closing()
-            self.commit()
-            # The mark of that commit is all that is left; nothing follows it.
-            self.flush()
-            for file in self._unsynced.values():
-                file.sync()
-            if self.limits.message_ttl:
-                timers = self.timers.encode(self.last_seq + 1)
-                self.disk.write_file_atomically(f"{self.folder}/{TIMERS_FILE}", timers)
-            path = f"{self.folder}/{INDEX_FILE}"
-            if not self.unsettled:
-                self.disk.write_file_atomically(path, encode_checkpoint(self))
+            if self.is_dirty or not self.index_file_present:
+                finish = self._write_summary()
         for block in self.blocks:
             block.close()
+        return finish
+
+    def _write_summary(self) -> Callable[[], None]:
+        self.commit()
+        # The mark of that commit is all that is left; nothing follows it.
+        self.flush()
+        unsynced = list(self._unsynced)
+        files: dict[str, bytes] = {}
+        if self.limits.message_ttl:
+            files[TIMERS_FILE] = self.timers.encode(self.last_seq + 1)
+        if not self.unsettled:
+            files[INDEX_FILE] = encode_checkpoint(self)
+
+        def finish() -> None:
+            for path in unsynced:
+                with self.disk.open(path) as file:
+                    file.sync()
+            for name, content in files.items():
+                self.disk.write_file_atomically(f"{self.folder}/{name}", content)
+
+        return finish
 
     def abandon(self) -> None:
         """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
@@ -454,15 +480,13 @@ class FileStore(MessageStore):
     def recovered(self, marked: Position, *, sync: bool = False) -> None:
         """Told by recovery: what was read counts as synced; `marked` is what the disk says.
 
-        `sync`: a process that was killed may have left bytes that are only in the system's memory.
+        `sync`: a process that was killed may have left bytes that are only in the system's memory;
+        `secure` has to be called.
         """
         if sync:
             # Blocks that are to go too: what follows them is worth nothing behind a hole.
-            for block in [*self.blocks, *self.unremoved_blocks]:
-                if block.number >= marked[0]:
-                    block.file.sync()
-                    block.file.rest()
-            self.disk.sync_directory(self.folder)
+            blocks = [*self.blocks, *self.unremoved_blocks]
+            self.unsafe_files = [block.path for block in blocks if block.number >= marked[0]]
         self.synced_seq = self.last_seq
         self._synced_position = (self.last.number, self.last.written)
         self._marked_position = self._durable_mark = marked
@@ -471,6 +495,27 @@ class FileStore(MessageStore):
             self.block_opened()
             self.commit()
         self.drop_leading_blocks()
+
+    def secure(self) -> None:
+        """Sync what recovery has found behind the last mark; before that nothing is promised.
+
+        Any thread may do it as long as nobody changes the store. A failure is kept for `secured`.
+        """
+        try:
+            for path in self.unsafe_files:
+                with self.disk.open(path) as file:
+                    file.sync()
+            if self.unsafe_files:
+                self.disk.sync_directory(self.folder)
+            self.unsafe_files = []
+        except StoreError as error:
+            self._insecure = error
+
+    def secured(self) -> None:
+        """`secure` was called; its failure makes the store read-only, and is raised."""
+        if self._insecure is not None:
+            with self._changing():
+                raise self._insecure
 
     def recover_timers(self) -> None:
         """Told by recovery: when messages with a time to live expire.

@@ -546,12 +546,18 @@ def open_store(
     now_ns: int,
     progress: Callable[[int, int], None] | None = None,
     expired: Callable[[StoredMessage], None] | None = None,
+    secures: bool = True,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
+
+    `secures`: it may be used at once; else `FileStore.secure` is left to the caller.
 
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
     """
     recovery = Recovery(disk, folder, name, progress, expired)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
+    if secures:
+        store.secure()
+        store.secured()
     return store, recovery.report

@@ -277,14 +277,24 @@ class Stream:
 
     def close(self) -> None:
         """Take no more messages and make everything durable. Replies that wait are sent."""
+        if (finish := self.begin_close()) is not None:
+            finish()
+
+    def begin_close(self) -> Callable[[], None] | None:
+        """The same, except for what any thread may call later; None: there is nothing.
+
+        All messages are durable before; the rest makes the next start quick.
+        """
         self.deactivate()
+        finish: Callable[[], None] | None = None
         if isinstance(self.store, FileStore):
             try:
-                self.store.close()
+                finish = self.store.begin_close()
             except StoreError as error:
                 self.failed(error)
-                return
+                return None
         self._release(self.store.last_seq)
+        return finish
 
     def delete(self) -> None:
         """Take no more messages and remove all that was stored; no commit may be under way."""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from store_kit import content, put, sequences
 
+from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.filestore import FileStore
+from tradewind.store.filestore import FileStore, ReadOnlyError
 from tradewind.store.index_file import decode_index
 from tradewind.store.recover import RecoveryReport, open_store
 from tradewind.testing.disk import SimulatedDisk
@@ -57,6 +58,46 @@ def test_closed_store_opens_without_reading_messages(disk: SimulatedDisk) -> Non
     assert disk.calls["map"] <= 1
     assert content(store) == expected
     store.verify()
+
+
+def test_store_that_was_only_read_is_closed_without_a_change(disk: SimulatedDisk) -> None:
+    expected = closed(disk)
+    store, _ = opened(disk)
+    assert content(store) == expected
+    disk.calls.clear()
+    before = disk.steps
+    store.close()
+    assert disk.steps == before
+    assert disk.calls["sync"] == disk.calls["sync_directory"] == 0
+    store, report = opened(disk)
+    assert was_trusted(disk, report)
+    assert content(store) == expected
+
+
+def test_what_a_killed_process_left_is_synced_before_it_counts(disk: SimulatedDisk) -> None:
+    store = filled(disk)
+    store.flush()
+    expected = content(store)
+    # The process is gone, the system's memory is not.
+    store, report = opened(disk, secures=False)
+    assert not was_trusted(disk, report)
+    assert store.unsafe_files
+    store.secure()
+    store.secured()
+    assert store.unsafe_files == []
+    store, _ = opened(disk.crash_losing_unsynced())
+    assert content(store) == expected
+
+
+def test_failed_sync_of_what_was_left_makes_the_store_read_only(disk: SimulatedDisk) -> None:
+    filled(disk).flush()
+    store, _ = opened(disk, secures=False)
+    disk.fail("sync", "*.blk")
+    store.secure()
+    with pytest.raises(StoreError, match="sync failed"):
+        store.secured()
+    with pytest.raises(ReadOnlyError):
+        put(store, b"s.1")
 
 
 def test_summary_says_what_the_store_holds(disk: SimulatedDisk) -> None:
