@@ -23,12 +23,14 @@ import nats
 from nats.aio.msg import Msg as NatsPyMessage
 
 import tradewind
+from benchmarks import client_kv
 from benchmarks.servers import Server
 
 PAYLOAD = bytes(128)
 SUBJECT = "bench.client"
 QUICK_DIVISOR = 20
 SECONDS_MAX = 120
+JETSTREAM = 'jetstream: {store_dir: "{folder}"}\n'
 CLIENTS = ("ours", "nats-py")
 
 Run = Callable[[str, int], Awaitable[float]]
@@ -160,6 +162,8 @@ WORKLOADS = (
     Workload("publish-128", 400_000, 5.0, publish_ours, publish_nats_py),
     Workload("subscribe-128", 400_000, 5.0, subscribe_ours, subscribe_nats_py),
     Workload("request-32", 32_000, 3.0, request_ours, request_nats_py),
+    Workload("kv-put-128", 32_000, 5.0, client_kv.put_ours, client_kv.put_nats_py),
+    Workload("kv-get-128", 32_000, 5.0, client_kv.get_ours, client_kv.get_nats_py),
 )
 
 
@@ -194,7 +198,7 @@ def compare(workload: Workload, rounds: int, divisor: int) -> Row:
     count = max(workload.count // divisor, 320)
     server_command = f"{shlex.quote(str(Path(sys.executable).parent / 'nats-server'))} -c {{conf}}"
     for number in range(rounds):
-        with Server(server_command) as server:
+        with Server(server_command, JETSTREAM) as server:
             url = f"nats://{server.host}:{server.port}"
             for client in CLIENTS if number % 2 == 0 else reversed(CLIENTS):
                 figures[client].append(measure(workload, client, url, count))

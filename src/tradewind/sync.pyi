@@ -16,9 +16,10 @@ from tradewind.client.consumer_events import ConsumerEvent
 from tradewind.client.consumers import GroupOptions
 from tradewind.client.delivered import StatusHandler
 from tradewind.client.discovery import ANSWERS_SECONDS, STALL_SECONDS
+from tradewind.client.entries import Entry
 from tradewind.client.jetstream import WINDOW_MESSAGES, PublishOptions
 from tradewind.client.kv import MARKER_SECONDS
-from tradewind.client.kv_types import Entry, KvStatus
+from tradewind.client.kv_types import KvStatus
 from tradewind.client.login import ServerInfo
 from tradewind.client.manager import StoredMsg
 from tradewind.client.message import Msg

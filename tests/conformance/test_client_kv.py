@@ -15,6 +15,7 @@ from nats.js.kv import KV_DEL, KV_PURGE
 import tradewind.sync
 from harness import ServerProcess
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.entries import Entry
 from tradewind.client.errors import (
     BadKeyError,
     BucketExistsError,
@@ -25,7 +26,7 @@ from tradewind.client.errors import (
 )
 from tradewind.client.jetstream import JetStream
 from tradewind.client.kv import KeyValue
-from tradewind.client.kv_types import Entry, Operation
+from tradewind.client.kv_types import Operation
 from tradewind.client.watch import Watcher
 
 

@@ -147,6 +147,13 @@ class JetStream:
             return Ready(self._window.send(subject, payload, block, seconds, has_id=has_id))
         return self._publish_later(subject, payload, block, seconds, has_id=has_id)
 
+    def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:
+        """As `publish_async` without options, if there is room; None if it would have to wait."""
+        window = self._window
+        if type(payload) is not bytes or not window.has_room:
+            return None
+        return window.send(subject, payload, None, self.api.timeout, has_id=False)
+
     async def publish_async_completed(self) -> None:
         """Wait until the outcome of everything that `publish_async` sent is known.
 

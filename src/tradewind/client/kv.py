@@ -28,24 +28,26 @@ from tradewind.client.api_errors import (
 )
 from tradewind.client.api_requests import to_ns
 from tradewind.client.bucket_settings import KV_STREAM, Duration
+from tradewind.client.entries import (
+    Entry,
+    ack_sequence,
+    check_key,
+    entry_from_delivery,
+    entry_from_direct,
+)
 from tradewind.client.errors import (
     BadAnswerError,
     BucketNotFoundError,
     JetStreamUnavailableError,
     KeyExistsError,
-    NoRespondersError,
     OptionsError,
     WrongRevisionError,
 )
 from tradewind.client.kv_types import (
     OPERATION,
-    Entry,
     KvStatus,
     Operation,
     check_filter,
-    check_key,
-    entry_from_delivery,
-    entry_from_direct,
     operation_of,
 )
 from tradewind.client.message import Msg
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream, PublishOptions
 
 NOT_FOUND: Final = 404
+NO_RESPONDERS: Final = 503
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
 _WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)
@@ -104,7 +107,7 @@ class KeyValue:
         A revision of another key counts as none.
         """
         entry = await self._load(key, revision)
-        return None if entry is None or entry.operation is not Operation.PUT else entry
+        return None if entry is None or entry.is_deleted else entry
 
     async def keys(self, *filters: str) -> AsyncIterator[str]:
         """The keys that have a value: all, or those that match one of the patterns.
@@ -176,8 +179,16 @@ class KeyValue:
     async def put(self, key: str, value: Payload) -> int:
         """Set the value of a key; the revision that it got."""
         check_key(key)
+        pending = self._js._publish_now(self._put_prefix + key, value)
+        if pending is None:
+            pending = await self._js.publish_async(self._put_prefix + key, value)
+        pending.is_claimed = True
+        await pending.known()
+        answer = pending.answer
+        if answer is not None and (sequence := ack_sequence(answer)) > 0:
+            return sequence
         try:
-            return (await self._js.publish(self._put_prefix + key, value)).seq
+            return (await pending).seq
         except JetStreamUnavailableError:
             raise self._gone() from None
 
@@ -259,19 +270,24 @@ class KeyValue:
         check_key(key)
         if not self._direct:
             return await self._load_from_leader(key, revision)
+        if revision is None:
+            subject, body = self._get_prefix + key, b""
+        else:
+            subject = self._js.api.subject("direct_get", self.stream)
+            body = msgspec.json.encode({"seq": revision})
+        # As `Connection.request`, with one coroutine less on the way.
         connection = self._js.connection
+        reply, future = connection.replies.expect(subject, self._seconds)
         try:
-            if revision is None:
-                message = await connection.request(self._get_prefix + key, timeout=self._seconds)
-            else:
-                subject = self._js.api.subject("direct_get", self.stream)
-                body = msgspec.json.encode({"seq": revision})
-                message = await connection.request(subject, body, timeout=self._seconds)
-        except NoRespondersError:
-            raise self._gone() from None
+            connection.publish(subject, body, reply=reply)
+            message = await future
+        finally:
+            connection.replies.remove(reply)
         if status := message.status:
             if status == NOT_FOUND:
                 return None
+            if status == NO_RESPONDERS:
+                raise self._gone()
             raise BadAnswerError(f"get {key!r}: the server says {status} {message.description}")
         entry = entry_from_direct(self.bucket, len(self._prefix), message)
         return entry if entry.key == key else None

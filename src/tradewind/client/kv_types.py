@@ -1,12 +1,11 @@
-"""What a key-value bucket gives out: entries and its status.
+"""What key-value buckets have in common with those of all NATS clients, and their status.
 
-Owns the rules for keys and how a stored message becomes an entry, as all NATS clients have it:
-values are messages, and deleting a key stores a marker. Never talks to the server.
+Owns what a stored message stands for: values are messages, and deleting a key stores a marker. The
+entries themselves are in `entries.pyx`. Never talks to the server.
 """
 
 from __future__ import annotations
 
-import datetime
 import re
 from enum import StrEnum
 from typing import Final
@@ -14,20 +13,16 @@ from typing import Final
 from msgspec import Struct
 
 from tradewind.api.stream_types import Compression, StorageType, StreamInfo
-from tradewind.api.times import parse_time
 from tradewind.client.bucket_settings import KV_STREAM
-from tradewind.client.errors import BadAnswerError, BadKeyError
+from tradewind.client.errors import BadKeyError
 from tradewind.client.headers import Headers
-from tradewind.client.message import Msg
 from tradewind.subjects import is_valid_subject
 
 NS_PER_SECOND: Final = 1_000_000_000
 OPERATION: Final = "KV-Operation"
 MARKER_REASON: Final = "Nats-Marker-Reason"
 MESSAGE_SIZE: Final = "Nats-Msg-Size"
-_KEY = re.compile(r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*")
 _FILTER = re.compile(r"[-/_=.*>a-zA-Z0-9]+")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Operation(StrEnum):
@@ -44,39 +39,6 @@ _REASONS = {
     "Purge": Operation.PURGE,
     "Remove": Operation.DELETE,
 }
-
-
-class Entry(Struct, frozen=True):
-    """A value of a key, or the marker that it was deleted.
-
-    `revision` counts all changes of the bucket. `delta` is how many newer entries the same watch or
-    history still has. With `meta_only` there is no `value`, and `size` says how large it is.
-    """
-
-    bucket: str
-    key: str
-    value: bytes
-    revision: int
-    created_ns: int
-    operation: Operation = Operation.PUT
-    delta: int = 0
-    size: int = 0
-
-    @property
-    def created(self) -> datetime.datetime:
-        """When it was stored, in UTC (to the microsecond; `created_ns` is exact)."""
-        return _EPOCH + datetime.timedelta(microseconds=self.created_ns // 1000)
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether it is a marker instead of a value."""
-        return self.operation is not Operation.PUT
-
-
-def check_key(key: str) -> None:
-    """BadKeyError if it cannot be a key."""
-    if not _KEY.fullmatch(key):
-        raise BadKeyError(f"key {key!r}: letters, digits and -/_= in parts joined by single dots")
 
 
 def check_filter(text: str) -> None:
@@ -96,55 +58,6 @@ def operation_of(headers: Headers) -> Operation:
     if text is None or text == Operation.PUT:
         return Operation.PUT
     return Operation.PURGE if text == Operation.PURGE else Operation.DELETE
-
-
-def entry_from_direct(bucket: str, prefix_size: int, message: Msg) -> Entry:
-    """The entry in the answer to a direct get."""
-    block = message.header_block
-    try:
-        # Behind the stored headers, so the last of a name is the server's own.
-        subject = _last(block, b"\r\nNats-Subject: ").decode()
-        revision = int(_last(block, b"\r\nNats-Sequence: "))
-        created_ns = parse_time(_last(block, b"\r\nNats-Time-Stamp: ").decode())
-    except ValueError as error:
-        raise BadAnswerError(f"direct get: the answer lacks a header: {error}") from None
-    operation = Operation.PUT
-    if b"KV-Operation" in block or b"Nats-Marker-Reason" in block:
-        operation = operation_of(message.headers)
-    data = message.data
-    key = subject[prefix_size:]
-    return Entry(bucket, key, data, revision, created_ns, operation, 0, len(data))
-
-
-def entry_from_delivery(bucket: str, prefix_size: int, message: Msg) -> Entry:
-    """The entry in a message that a consumer delivered."""
-    metadata = message.metadata
-    data = message.data
-    operation = Operation.PUT
-    size = len(data)
-    if message.header_block:
-        headers = message.headers
-        operation = operation_of(headers)
-        if not size and MESSAGE_SIZE in headers:
-            size = int(headers[MESSAGE_SIZE])
-    return Entry(
-        bucket,
-        message.subject[prefix_size:],
-        data,
-        metadata.stream_sequence,
-        metadata.timestamp_ns,
-        operation,
-        metadata.pending_count,
-        size,
-    )
-
-
-def _last(block: bytes, name: bytes) -> bytes:
-    start = block.rfind(name)
-    if start < 0:
-        raise ValueError(name.decode().strip(" :\r\n"))
-    start += len(name)
-    return block[start : block.index(b"\r\n", start)]
 
 
 class KvStatus(Struct, frozen=True):

@@ -20,6 +20,7 @@ cdef class PendingAck:
     cdef list _futures                  # of those who wait; None: nobody yet
     cdef Publisher _publisher
 
+    cdef object _new_future(self)
     cdef int _wake(self) except -1
 
 

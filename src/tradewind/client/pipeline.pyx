@@ -45,6 +45,17 @@ cdef class PendingAck:
             raise self._error
         return None if self._answer is None else decode_answer(self._answer, PubAck)
 
+    @property
+    def answer(self):
+        """What the stream answered, as it came; None if it failed or is not known yet."""
+        return self._answer
+
+    def known(self):
+        """To be awaited: the outcome is known then, be it `answer` or `error`."""
+        if self._answer is not None or self._error is not None:
+            return Ready(None)
+        return self._new_future()
+
     def wait(self):
         """Wait for the PubAck; for threads, which cannot await: it blocks."""
         return self._publisher._run_for_user(self._wait())
@@ -56,11 +67,7 @@ cdef class PendingAck:
         self.is_claimed = True
         if self._answer is not None or self._error is not None:
             return Ready(self.ack())
-        future = asyncio.get_running_loop().create_future()
-        if self._futures is None:
-            self._futures = []
-        self._futures.append(future)
-        return self._finish(future).__await__()
+        return self._finish(self._new_future()).__await__()
 
     async def _finish(self, future):
         await future
@@ -69,6 +76,13 @@ cdef class PendingAck:
     def __repr__(self):
         state = "failed" if self._error is not None else "stored" if self.is_done else "on its way"
         return f"PendingAck({self.subject!r}, {state})"
+
+    cdef object _new_future(self):
+        future = asyncio.get_running_loop().create_future()
+        if self._futures is None:
+            self._futures = []
+        self._futures.append(future)
+        return future
 
     cdef int _wake(self) except -1:
         futures, self._futures = self._futures, None
