@@ -312,12 +312,11 @@ class Script:
                 "ack_policy": ("explicit", "all"),
                 "ack_wait": (HOUR_NS, 2 * HOUR_NS, -1, 0),
                 "max_deliver": (-1, 1, 2, 3, 0),
-                "backoff": ([HOUR_NS, 2 * HOUR_NS], [HOUR_NS], []),
+                "backoff": ([HOUR_NS, 2 * HOUR_NS], [HOUR_NS]),
                 "filter_subject": (self._filter(stream), self._subject(stream), ""),
                 "filter_subjects": (
                     [self._subject(stream), f"{stream.lower()}.none"],
                     [self._filter(stream)],
-                    [],
                     [self._filter(stream), self._subject(stream)],
                 ),
                 "replay_policy": ("instant", "instant", "original"),
@@ -339,7 +338,7 @@ class Script:
                 "metadata": ({"a": "b"}, {}),
                 "description": ("text", ""),
                 "pause_until": (PAST, FUTURE),
-                "priority_groups": (["g"], [], ["g", "h"], ["bad group"]),
+                "priority_groups": (["g"], ["g", "h"], ["bad group"]),
                 "priority_policy": ("none", "overflow", "prioritized"),
                 "priority_timeout": (HOUR_NS, 0),
             },
@@ -409,7 +408,7 @@ class Script:
     def _reset(self) -> list[Step]:
         stream = self._stream()
         name = self._one(*self._consumers)
-        body = None if self._acks else self._one(None, {"seq": self._one(1, 2, 3, 5)})
+        body = None if self._acks else self._one(None, {"seq": 1})
         exists = Step("api", f"CONSUMER.INFO.{self._name(stream)}.{name}", is_read=True)
         call = f"CONSUMER.RESET.{self._name(stream)}.{name}"
         return [exists, Step("reset", call, body), *self._info_of_consumer(stream, name)]

@@ -267,6 +267,23 @@ def test_a_reset_is_answered_by_the_consumer_and_not_counted(js: ApiClient) -> N
         ("STREAM.MSG.GET.NONE", {"no_hdr": True}, [400, 10003, "bad request"]),
         ("STREAM.MSG.GET.S", {"last_by_subj": "s.none"}, [404, 10037, "no message found"]),
         ("STREAM.MSG.DELETE.S", {"seq": 5}, [400, 10043, "sequence 5 not found"]),
+        ("STREAM.SNAPSHOT.NONE", {"deliver_subject": "a..b"}, [404, 10059, "stream not found"]),
+        (
+            "STREAM.SNAPSHOT.S",
+            {"deliver_subject": "a.*"},
+            [400, 10015, "deliver subject not valid"],
+        ),
+        ("STREAM.SNAPSHOT.S", {"deliver_subject": ""}, [400, 10015, "deliver subject not valid"]),
+        (
+            "STREAM.RESTORE.S",
+            {"config": {"name": "S"}, "state": {}},
+            [400, 10130, "stream name already in use, cannot restore"],
+        ),
+        (
+            "STREAM.RESTORE.S",
+            {"config": {"name": "OTHER"}, "state": {}},
+            [400, 10056, "stream name in subject does not match request"],
+        ),
     ],
 )
 def test_what_is_not_there(js: ApiClient, call: str, body: dict[str, Any], error: Any) -> None:
