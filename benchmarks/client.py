@@ -158,12 +158,95 @@ async def in_lanes(count: int, call: Callable[[], Awaitable[object]], lanes: int
     await asyncio.gather(*(lane() for _ in range(lanes)))
 
 
+# ---------------------------------------------------------------------- streams
+
+
+STREAM = {"name": "BENCH", "subjects": [SUBJECT], "storage": "memory"}
+FETCH_MESSAGES = 500
+
+
+async def prepare_stream(url: str, count: int) -> None:
+    """A stream in memory with so many messages, and a consumer."""
+    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+        js = connection.jetstream()
+        if await js.manager.streams.names().all():
+            await js.manager.streams.delete("BENCH")
+        await js.manager.streams.add(**STREAM)
+        await js.manager.consumers.add(
+            "BENCH", durable_name="reader", ack_policy="explicit", max_ack_pending=20_000
+        )
+        for _ in range(count):
+            await js.publish_async(SUBJECT, PAYLOAD)
+        await js.publish_async_completed()
+
+
+async def js_publish_ours(url: str, count: int) -> float:
+    """Publish into a stream with a window of unacknowledged messages."""
+    await prepare_stream(url, 0)
+    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+        js = connection.jetstream()
+        start = time.process_time()
+        for _ in range(count):
+            await js.publish_async(SUBJECT, PAYLOAD)
+        await js.publish_async_completed()
+        return time.process_time() - start
+
+
+async def js_publish_nats_py(url: str, count: int) -> float:
+    await prepare_stream(url, 0)
+    client = await nats.connect(url)
+    js = client.jetstream(publish_async_max_pending=4096)
+    start = time.process_time()
+    for _ in range(count):
+        await js.publish_async(SUBJECT, PAYLOAD, wait_stall=SECONDS_MAX)
+    await js.publish_async_completed()
+    used = time.process_time() - start
+    await client.close()
+    return used
+
+
+async def js_consume_ours(url: str, count: int) -> float:
+    """Read a stream through a consumer and acknowledge every message."""
+    await prepare_stream(url, count)
+    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+        consumer = await connection.jetstream().consumers.get("BENCH", "reader")
+        start = time.process_time()
+        received = 0
+        async with await consumer.consume(FETCH_MESSAGES) as messages:
+            async for message in messages:
+                message.ack()
+                received += 1
+                if received == count:
+                    break
+        await connection.flush(SECONDS_MAX)
+        return time.process_time() - start
+
+
+async def js_consume_nats_py(url: str, count: int) -> float:
+    await prepare_stream(url, count)
+    client = await nats.connect(url)
+    js = client.jetstream()
+    subscription = await js.pull_subscribe_bind("reader", stream="BENCH")
+    start = time.process_time()
+    received = 0
+    while received < count:
+        for message in await subscription.fetch(min(FETCH_MESSAGES, count - received), 30):
+            await message.ack()
+            received += 1
+    await client.flush(SECONDS_MAX)
+    used = time.process_time() - start
+    await client.close()
+    return used
+
+
 WORKLOADS = (
     Workload("publish-128", 400_000, 5.0, publish_ours, publish_nats_py),
     Workload("subscribe-128", 400_000, 5.0, subscribe_ours, subscribe_nats_py),
     Workload("request-32", 32_000, 3.0, request_ours, request_nats_py),
     Workload("kv-put-128", 32_000, 5.0, client_kv.put_ours, client_kv.put_nats_py),
     Workload("kv-get-128", 32_000, 5.0, client_kv.get_ours, client_kv.get_nats_py),
+    Workload("js-publish-128", 100_000, 5.0, js_publish_ours, js_publish_nats_py),
+    Workload("js-consume-128", 100_000, 5.0, js_consume_ours, js_consume_nats_py),
 )
 
 

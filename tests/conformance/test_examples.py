@@ -118,9 +118,17 @@ def test_streams_shows_streams_consumers_buckets_and_objects(
     assert run(str(EXAMPLES / "streams.py"), server.url) == [
         "stored 3 messages; message 2 again: duplicate is True",
         "pulled 'a pear', delivery 2",
-        "pushed ['two apples', 'a pear', 'ten figs']",
+        "in order ['two apples', 'a pear', 'ten figs']",
         "a pear is 0.45 at revision 2",
         "pear.png has 400000 bytes in 4 chunks",
+    ]
+
+
+def test_bills_are_written_exactly_once(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    assert run(str(EXAMPLES / "exactly_once.py"), server.url) == [
+        "SHOP_ORDERS: 50 messages",
+        "SHOP_BILLS: 50 messages",
     ]
 
 

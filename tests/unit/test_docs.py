@@ -242,6 +242,7 @@ def test_some_blocks_run() -> None:
         "docs/KV.md",
         "docs/OBJECTS.md",
         "docs/SERVICES.md",
+        "docs/STREAMS.md",
     }
 
 
