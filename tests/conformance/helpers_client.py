@@ -5,12 +5,14 @@ what is left behind.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import tradewind
-from harness import ServerProcess
+from harness import ServerProcess, StartServer
 from tradewind.client.events import Event
 from tradewind.client.jetstream import JetStream
 from tradewind.client.subscription import Subscription
@@ -117,3 +119,20 @@ async def no_consumers(js: JetStream, stream: str) -> None:
             return
         await asyncio.sleep(0.05)
     raise AssertionError(f"{stream} still has consumers")
+
+
+class Restartable:
+    """A server with JetStream that can be ended and started again on the same port and folder."""
+
+    def __init__(self, start: StartServer, folder: Path) -> None:
+        self._start = start
+        self._flags = ["-js", "-sd", str(folder)]
+        self.server: ServerProcess = start("", *self._flags)
+        self._port = self.server.port
+
+    async def restart(self, ending: signal.Signals) -> None:
+        """End the server and start it again."""
+        self.server.signal(ending)
+        await asyncio.to_thread(self.server.wait)
+        flags = [*self._flags, "-a", "127.0.0.1", "-p", str(self._port)]
+        self.server = await asyncio.to_thread(self._start, "", *flags)

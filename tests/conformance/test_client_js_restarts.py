@@ -10,11 +10,10 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_client import SECONDS, Events, connected, eventually, fill, jetstream
+from helpers_client import SECONDS, Events, Restartable, connected, eventually, fill, jetstream
 
 from chaos_proxy import ChaosProxy
 from harness import ServerProcess, StartServer
@@ -28,23 +27,6 @@ FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2}
 # A restart of a busy machine may take a while; nothing here should fail for that.
 PATIENCE = 60.0
 ENDINGS = [signal.SIGTERM, signal.SIGKILL]
-
-
-class Restartable:
-    """A server with JetStream that can be ended and started again on the same port and folder."""
-
-    def __init__(self, start: StartServer, folder: Path) -> None:
-        self._start = start
-        self._flags = ["-js", "-sd", str(folder)]
-        self.server: ServerProcess = start("", *self._flags)
-        self._port = self.server.port
-
-    async def restart(self, ending: signal.Signals) -> None:
-        """End the server and start it again."""
-        self.server.signal(ending)
-        await asyncio.to_thread(self.server.wait)
-        flags = [*self._flags, "-a", "127.0.0.1", "-p", str(self._port)]
-        self.server = await asyncio.to_thread(self._start, "", *flags)
 
 
 @pytest.fixture

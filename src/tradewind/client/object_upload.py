@@ -83,14 +83,19 @@ class Upload:
     async def write(self, source: ObjectSource, progress: Progress | None) -> None:
         """Write everything that the source gives, and wait until it is stored."""
         total = _size_of(source)
-        async for chunk in _chunks(source, self._chunk_size):
-            await self._send(chunk)
-            if progress is not None:
-                result = progress(self.size, total)
-                if inspect.isawaitable(result):
-                    await result
-        while self._unacked:
-            await self._settle()
+        watchers = self._js.connection._link_watchers
+        watchers.add(self._on_link)
+        try:
+            async for chunk in _chunks(source, self._chunk_size):
+                await self._send(chunk)
+                if progress is not None:
+                    result = progress(self.size, total)
+                    if inspect.isawaitable(result):
+                        await result
+            while self._unacked:
+                await self._settle()
+        finally:
+            watchers.discard(self._on_link)
         if self._was_resumed:
             await self._check_count()
 
@@ -119,13 +124,21 @@ class Upload:
         self._unacked.append((chunk, reply, future))
         await connection.publish(self._put_subject, chunk, reply=reply)
 
+    def _on_link(self) -> None:
+        """The connection was lost: acknowledgements that were on their way will not come."""
+        if not self._js.connection.is_connected:
+            for _, _, future in self._unacked:
+                if not future.done():
+                    future.set_exception(DisconnectedError("the connection was lost"))
+                    future.exception()  # whoever waits may be cancelled before it looks
+
     async def _settle(self) -> None:
         """Wait until the oldest chunk is stored."""
         _, reply, future = self._unacked[0]
         await asyncio.wait((future,))  # which, unlike awaiting it, never cancels it
         try:
             message = future.result()
-        except OperationTimeoutError:
+        except (OperationTimeoutError, DisconnectedError):
             await self._resume()
             return
         if message.status == NO_RESPONDERS:
@@ -153,21 +166,23 @@ class Upload:
             self._unacked.popleft()
 
     async def _store_again(self, chunk: bytes) -> bool:
-        """Store one chunk behind the last that is known; False if that must be tried again."""
+        """Store one chunk behind the last that is known; False if the server is not there."""
         try:
             await self._js.connection.wait_connected()
-            ack = await self._js.publish(
-                self._put_subject, chunk, expect_last_subject_sequence=self._last_sequence
-            )
-        except StreamWrongLastSequenceError as error:
-            await self._remove_later(int(error.description.rpartition(" ")[2]))
-            return False
+            while True:
+                try:
+                    ack = await self._js.publish(
+                        self._put_subject, chunk, expect_last_subject_sequence=self._last_sequence
+                    )
+                except StreamWrongLastSequenceError as error:
+                    await self._remove_late(int(error.description.rpartition(" ")[2]))
+                else:
+                    self._last_sequence = ack.seq
+                    return True
         except _LOST:
             return False
-        self._last_sequence = ack.seq
-        return True
 
-    async def _remove_later(self, sequence: int) -> None:
+    async def _remove_late(self, sequence: int) -> None:
         """Remove a chunk that was believed lost, and arrived."""
         if sequence < self._last_sequence:
             raise UploadError("the server has lost chunks that it had stored: put the object again")
