@@ -106,6 +106,14 @@ def test_a_waiting_request_keeps_a_consumer(peer: Peer, js: ApiClient) -> None:
     wait_gone(js, begin, 0.4)
 
 
+def test_a_message_that_waits_for_its_ack_keeps_a_consumer(peer: Peer, js: ApiClient) -> None:
+    peer.stream("a")
+    durable(js, inactive_threshold=100 * MS, ack_wait=600 * MS)
+    begin = time.monotonic()
+    peer.fetch(1)
+    wait_gone(js, begin, 0.6)
+
+
 def test_a_receiver_keeps_a_push_consumer(peer: Peer, js: ApiClient) -> None:
     peer.stream()
     peer.subscribe("out", "out")

@@ -151,8 +151,13 @@ class World:
         self.open()
 
 
-@pytest.mark.parametrize("seed", range(20))
+# 100,000 operations.
+WORLDS = 20
+STEPS = 5000
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
 def test_num_pending_is_what_a_recount_gives_after_every_operation(seed: int) -> None:
     world = World(seed)
-    for _ in range(5000):
+    for _ in range(STEPS):
         world.step()

@@ -475,6 +475,25 @@ def test_every_absent_or_different_row_says_what_happens() -> None:
     assert not silent
 
 
+def test_conformance_names_tests_that_exist() -> None:
+    links = re.findall(r"\[`(test_\w+)`\]\(\.\./(\S+?)\)", text_of("docs/CONFORMANCE.md"))
+    assert len(links) > 100
+    missing = [name for name, path in links if f"def {name}(" not in (ROOT / path).read_text()]
+    assert not missing
+
+
+def test_every_error_is_provoked_or_said_not_to_be() -> None:
+    sources = [*(ROOT / "tests/conformance").glob("*.py"), *(ROOT / "tests/cases").iterdir()]
+    sources.append(ROOT / "tests/publish_faults.py")
+    provoked = set(re.findall(r"\b10\d{3}\b", "".join(path.read_text() for path in sources)))
+    excused = set(re.findall(r"\b10\d{3}\b", section("docs/CONFORMANCE.md", "Errors")))
+    codes = set(
+        re.findall(r"\d{3}, (10\d{3}),", (ROOT / "src/tradewind/api/errors.py").read_text())
+    )
+    assert len(codes) > 200
+    assert codes - provoked == excused
+
+
 def test_every_conformance_test_is_linked() -> None:
     text = text_of(COMPATIBILITY)
     files = [path.name for path in (ROOT / "tests/conformance").glob("test_*.py")]
