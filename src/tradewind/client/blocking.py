@@ -96,6 +96,8 @@ class Blocking:
         if name.startswith("_"):
             raise AttributeError(name)
         value = getattr(self._inner, name)
+        if name == "stop":
+            self._give_back()
         if not callable(value) or inspect.isclass(value):
             return _wrap(value, self._thread)
 
@@ -145,10 +147,18 @@ class Blocking:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._give_back()
         self._thread.run(_exit(self._inner, exc))
 
     def __repr__(self) -> str:
         return f"blocking {self._inner!r}"
+
+    def _give_back(self) -> None:
+        """Messages that were taken for the next iterations are not needed any more."""
+        give_back = getattr(self._inner, "give_back", None)
+        if give_back is not None and self._batch:
+            give_back(list(self._batch))
+            self._batch.clear()
 
     def _call(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = [

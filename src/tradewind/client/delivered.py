@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerInfo
 from tradewind.client.api_requests import ApiRequests
 from tradewind.client.consumer_events import ConsumerEvent, HeartbeatsMissed
+from tradewind.client.errors import ClientError
 from tradewind.client.events import ErrorEvent
+from tradewind.client.message import Msg
 from tradewind.client.pull import PullCore
 from tradewind.client.subscription import MessageHandler, Subscription
 
@@ -24,6 +26,7 @@ StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]
 HEARTBEAT = 100
 HEARTBEATS_MISSED = 2
 EVENTS_MAX = 1024
+STOP_SECONDS_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +135,31 @@ class DeliveredMessages(Subscription, PullCore):
 
     async def stop(self) -> None:
         """End now. Messages that were not read are given back to the consumer."""
-        unread = []
-        while (message := self.take()) is not None:
-            unread.append(message)
+        connection = self._connection
+        self._release()
+        unread: list[Msg] = []
+        try:
+            if not self.is_ended and self._source.wants_acks:
+                self._divert(unread.append)
+                is_asked = connection._stop_delivery(self)
+                self._end()
+                if is_asked:
+                    # The answer comes behind what was still on its way.
+                    await connection.flush(STOP_SECONDS_MAX)
+        except ClientError:
+            pass  # what the server has sent meanwhile comes again after the ack wait
+        finally:
+            while (message := self.take()) is not None:
+                unread.append(message)
+            self.give_back(unread)
+            await self.unsubscribe()
+
+    def give_back(self, messages: Sequence[Msg]) -> None:
+        """Let the consumer deliver messages again, now and to whoever asks first."""
         if self._source.wants_acks and not self._connection.is_closed:
-            for message in reversed(unread):
-                message.nak()
-        await self.unsubscribe()
+            for message in reversed(messages):
+                if not message.status and not message.is_settled:
+                    message.nak()
 
     async def unsubscribe(self) -> None:
         """End now; messages that were not read come again after the ack wait."""

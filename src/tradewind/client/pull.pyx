@@ -99,6 +99,10 @@ cdef class PullCore(SubscriptionCore):
         """Wait for messages on another subject; the owner subscribes again."""
         self.subject = subject
 
+    def _divert(self, handler not None):
+        """Give everything that comes from now on to this function instead of the queue."""
+        self._handler = handler
+
     def _wants_more(self):
         """Whether it is time to ask for more."""
         return not self._ended and self._is_low()
