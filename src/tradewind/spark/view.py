@@ -73,6 +73,7 @@ class StreamView:
     removed: SequenceSet = field(default_factory=SequenceSet)
     floor: int = 0
     last_number: int = 0
+    is_whole: bool = True  # no block was left out
 
 
 class StreamViewer:
@@ -105,7 +106,7 @@ class StreamViewer:
         if self._latest is not None and self._latest[0] == moment and self._latest[1] <= from_seq:
             return self._latest[2]
         view = self._made(blocks, self._index(index_data), from_seq)
-        self._latest = (moment, from_seq, view)
+        self._latest = (moment, 0 if view.is_whole else from_seq, view)
         return view
 
     def _blocks(self) -> list[BlockFile]:
@@ -154,7 +155,7 @@ class StreamViewer:
     def _surveyed(
         self, blocks: list[BlockFile], index: StreamIndex | None, from_seq: int
     ) -> StreamView:
-        view = StreamView(last_number=blocks[-1].number)
+        view = StreamView(last_number=blocks[-1].number, is_whole=False)
         known = _known(index, view)
         start = self._block_of(blocks, from_seq) if from_seq > 1 else 0
         first = self._first_of_all(blocks) if start else 0
