@@ -23,6 +23,7 @@ class Query:
         self.spark = spark
         self.base = base
         self.root = root
+        self.column = options.pop("column", "seq")
         self.options = options
         self.batches: list[list[int]] = []
 
@@ -31,10 +32,12 @@ class Query:
         source = self.spark.readStream.format("jetstream")
         if self.root is not None:
             source = source.option("storeDir", str(self.root))
-        frame = source.option("stream", stream).options(**self.options).load()
+        if stream:
+            source = source.option("stream", stream)
+        frame = source.options(**self.options).load()
 
         def write(batch: DataFrame, number: int) -> None:
-            rows = [row["seq"] for row in batch.select("seq").collect()]
+            rows = [row[self.column] for row in batch.select(self.column).collect()]
             if fail is not None and fail(number):
                 raise RuntimeError("the sink has failed")
             self.batches.append(sorted(rows))

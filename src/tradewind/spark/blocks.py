@@ -140,7 +140,9 @@ class BlocksProvider:
             if limits.age_max_ns and not limits.message_ttl and first_seq <= view.last_seq:
                 first_seq = max(first_seq, viewer.seq_at_time(time.time_ns() - limits.age_max_ns))
             created_ns = viewer.files.created_ns
-            result.append(StreamState(name, created_ns, first_seq, view.last_seq))
+            result.append(
+                StreamState(name, created_ns, first_seq, view.last_seq, limits.subject_msgs_max)
+            )
         return result
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[BlockTask]:

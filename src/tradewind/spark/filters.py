@@ -74,11 +74,15 @@ def bounds_of(options: SourceOptions, rows: RowFilter) -> RowFilter:
     return rows._at_time(first_ns, last_ns)
 
 
-def push_filters(rows: RowFilter, filters: Iterable[Any]) -> tuple[RowFilter, list[Any]]:
+def push_filters(
+    rows: RowFilter, filters: Iterable[Any], options: SourceOptions
+) -> tuple[RowFilter, list[Any]]:
     """The filter with what could be taken over, and the filters that Spark has to apply."""
     left: list[Any] = []
     for condition in filters:
-        taken = _push(rows, condition)
+        taken = (
+            _push(rows, condition) if not options.is_table else _push_kv(rows, condition, options)
+        )
         if taken is None:
             left.append(condition)
         else:
@@ -107,6 +111,18 @@ def _push(rows: RowFilter, condition: Any) -> RowFilter | None:
             known = frozenset(names)
             return replace(rows, streams=known if rows.streams is None else rows.streams & known)
     return None
+
+
+def _push_kv(rows: RowFilter, condition: Any, options: SourceOptions) -> RowFilter | None:
+    """The same for a bucket. Only keys: of the latest values, time and revision come later."""
+    if not options.bucket or tuple(getattr(condition, "attribute", ())) != ("key",):
+        return None
+    kind, value = type(condition).__name__, getattr(condition, "value", None)
+    prefix = f"$KV.{options.bucket}."
+    if isinstance(value, str):
+        return _push_subject(rows, kind, prefix + value)
+    keys = list(_texts(kind, value))
+    return _push_subject(rows, kind, [prefix + key for key in keys]) if keys else None
 
 
 def _push_subject(rows: RowFilter, kind: str, value: Any) -> RowFilter | None:

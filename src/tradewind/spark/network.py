@@ -308,7 +308,13 @@ class NetworkProvider:
 def _state(info: StreamInfo) -> StreamState:
     state = info.state
     first_seq = state.first_seq if state.messages else state.last_seq + 1
-    return StreamState(info.config.name, parse_time(info.created), first_seq, state.last_seq)
+    return StreamState(
+        info.config.name,
+        parse_time(info.created),
+        first_seq,
+        state.last_seq,
+        max(info.config.max_msgs_per_subject, 0),
+    )
 
 
 async def _next_message(connection: Connection, stream: str, seq: int) -> int:

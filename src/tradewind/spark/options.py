@@ -8,7 +8,7 @@ not a silent default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,6 +17,8 @@ from tradewind.spark.errors import OptionError
 from tradewind.subjects import is_valid_subject
 
 COLUMNS: Final = ("stream", "seq", "subject", "time", "headers", "data")
+KV_COLUMNS: Final = ("bucket", "key", "value", "revision", "time", "operation")
+OBJECT_COLUMNS: Final = ("bucket", "name", "modified", "size", "digest", "content")
 READ_MODES: Final = ("auto", "blocks", "network")
 STARTS: Final = ("earliest", "latest")
 PARTITIONS_MAX: Final = 100_000
@@ -25,6 +27,9 @@ _NAMES: Final = {
     "path": "stream",
     "storedir": "store_dir",
     "archive": "archive",
+    "bucket": "bucket",
+    "history": "history",
+    "objectstore": "object_store",
     "account": "account",
     "servers": "servers",
     "credentials": "credentials",
@@ -46,6 +51,7 @@ _NAMES: Final = {
 _SPELLINGS: Final = {
     "store_dir": "storeDir",
     "read_mode": "readMode",
+    "object_store": "objectStore",
     "filter_subjects": "filterSubjects",
     "starting": "startingOffsets",
     "starting_seq": "startingSeq",
@@ -66,12 +72,15 @@ class SourceOptions:
     stream: tuple[str, ...] = ()
     store_dir: str = ""
     archive: str = ""
+    bucket: str = ""
+    history: bool = False
+    object_store: str = ""
     account: str = "$G"
     servers: tuple[str, ...] = field(default=(), repr=False)
     credentials: str = ""
     context: str = ""
     read_mode: str = "auto"
-    columns: tuple[str, ...] = COLUMNS
+    columns: tuple[str, ...] = ()
     filter_subjects: tuple[str, ...] = ()
     starting: str = "earliest"
     starting_seq: int = 0
@@ -83,6 +92,18 @@ class SourceOptions:
     partitions_min: int = 0
     fails_on_data_loss: bool = True
 
+    @property
+    def is_table(self) -> bool:
+        """Whether the rows are not messages."""
+        return bool(self.bucket or self.object_store)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """All columns of what is read: messages, a bucket or an object store."""
+        if self.bucket:
+            return KV_COLUMNS
+        return OBJECT_COLUMNS if self.object_store else COLUMNS
+
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of one read; OptionError names the one that is wrong."""
@@ -93,8 +114,26 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
             known = ", ".join(spelling(known) for known in _field_names())
             raise OptionError(name, f"there is no such option; known are {known}")
         found[target] = _parse(target, str(text).strip())
-    options = SourceOptions(**found)  # type: ignore[arg-type]
+    options = _with_stream(SourceOptions(**found))  # type: ignore[arg-type]
+    for column in options.columns:
+        if column not in options.table_columns:
+            known = ", ".join(options.table_columns)
+            raise OptionError("columns", f"no column {column!r}; there are {known}")
     _check_together(options)
+    return options
+
+
+def _with_stream(options: SourceOptions) -> SourceOptions:
+    """A bucket or an object store is a stream whose name follows from its own."""
+    named = [name for name in ("stream", "bucket", "object_store") if getattr(options, name)]
+    if len(named) > 1:
+        raise OptionError(spelling(named[1]), f"give {spelling(named[0])} or this, not both")
+    if options.history and not options.bucket:
+        raise OptionError("history", "only a bucket has one")
+    if options.bucket:
+        return replace(options, stream=(f"KV_{options.bucket}",))
+    if options.object_store:
+        return replace(options, stream=(f"OBJ_{options.object_store}",))
     return options
 
 
@@ -109,14 +148,8 @@ def _field_names() -> list[str]:
 
 def _parse(field: str, text: str) -> object:
     name = spelling(field)
-    if field in ("stream", "servers"):
+    if field in ("stream", "servers", "columns"):
         return _list(name, text)
-    if field == "columns":
-        columns = _list(name, text)
-        for column in columns:
-            if column not in COLUMNS:
-                raise OptionError(name, f"no column {column!r}; there are {', '.join(COLUMNS)}")
-        return columns
     if field == "filter_subjects":
         subjects = _list(name, text)
         for subject in subjects:
@@ -127,7 +160,7 @@ def _parse(field: str, text: str) -> object:
         return _one_of(name, text, READ_MODES)
     if field == "starting":
         return _one_of(name, text, STARTS)
-    if field == "fails_on_data_loss":
+    if field in ("fails_on_data_loss", "history"):
         return _one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)

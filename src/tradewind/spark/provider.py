@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 class StreamState:
     """A stream at one moment; without messages first_seq is last_seq + 1.
 
-    `created_ns` tells it from another stream of the same name.
+    `created_ns` tells it from another stream of the same name. `subject_msgs_max` is how many
+    messages of a subject it keeps, 0 if that is not limited or not known.
     """
 
     name: str
     created_ns: int
     first_seq: int
     last_seq: int
+    subject_msgs_max: int = 0
 
 
 class Task(Protocol):
@@ -45,6 +47,13 @@ class Provider(Protocol):
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[Task]:
         """The parts of a read of one stream."""
 
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class GrowingProvider(Provider, Protocol):
+    """Streams that messages come to, for streaming queries."""
+
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """The first sequence of a message that is not older; one behind the last if none is."""
 
@@ -55,6 +64,3 @@ class Provider(Protocol):
 
         It goes at most to `last_seq`, and holds at least one message if there is one.
         """
-
-    def close(self) -> None:
-        """Let go of connections."""

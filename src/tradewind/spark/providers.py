@@ -9,17 +9,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tradewind.spark.archive import ArchiveProvider
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.network import NetworkProvider
 
 if TYPE_CHECKING:
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import Provider
+    from tradewind.spark.provider import GrowingProvider, Provider
 
 
 def open_provider(options: SourceOptions) -> Provider:
-    """The streams of these options, ready to be asked."""
+    """What a batch is read from."""
+    return ArchiveProvider(options) if options.archive else open_growing(options)
+
+
+def open_growing(options: SourceOptions) -> GrowingProvider:
+    """What a streaming query follows."""
+    if options.archive:
+        raise OptionError("archive", "a backup does not change; use spark.read, not readStream")
     if options.read_mode == "blocks" or (options.store_dir and options.read_mode == "auto"):
         if not Path(options.store_dir).is_dir():
             raise OptionError("storeDir", f"there is no folder {options.store_dir}")

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.providers import open_provider
+from tradewind.spark.tables import table_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ class BatchReader(DataSourceReader):
 
     def push(self, filters: list[Any]) -> Iterable[Any]:
         """Take over what can be; gives the rest back."""
-        self._rows, left = push_filters(self._rows, filters)
+        self._rows, left = push_filters(self._rows, filters, self._options)
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -71,7 +72,7 @@ class BatchReader(DataSourceReader):
                 TaskPartition(task)
                 for state in provider.states()
                 if self._rows.has_stream(state.name)
-                for task in provider.tasks(state.name, self._rows, self._options.partitions_min)
+                for task in table_tasks(self._options, provider, state, self._rows)
             ]
         finally:
             provider.close()

@@ -16,7 +16,7 @@ from tradewind.client.message cimport Msg
 from tradewind.route.sublist cimport subject_matches
 from tradewind.store.hash cimport Key
 from tradewind.store.records cimport (
-    RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
+    RECORD_MAX, RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
 from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.sequence_tree cimport sequences_contains, sequences_count
 
@@ -30,6 +30,15 @@ cdef enum:
     TOKENS_MAX = 16
     SHORT_TOKENS = 9
     LONG_TOKENS = 11
+    # Sizes in a backup; the states of consumers may be large.
+    ENTRY_NAME_MAX = 1048576
+    ENTRY_PAYLOAD_MAX = 268435456
+
+cdef enum EntryStatus:
+    ENTRY_WHOLE
+    ENTRY_CUT
+    ENTRY_BAD
+    ENTRY_LAST
 
 SEQUENCE_MAX = (1 << 62) - 1
 TIME_NS_MIN = -(1 << 63)
@@ -138,6 +147,30 @@ cdef class RowDecoder:
         if self.first_seq <= seq <= self.last_seq and self._is_wanted(&row):
             self._held.append((subject, header, data))
             self._push(&row)
+
+    def take_archive(self, bytes data not None):
+        """Collect messages of a backup from these bytes: (bytes used, whether it ends there).
+
+        What is used ends with a whole entry; the rest has to come again with what follows it.
+        """
+        cdef const char* at = data
+        cdef const char* end = at + len(data)
+        cdef const char* start = at
+        cdef Row row
+        cdef uint64_t parts[5]
+        cdef int status
+        self._held.append(data)
+        while True:
+            status = read_entry(&at, end, parts, &row)
+            if status == ENTRY_CUT:
+                return at - start, False
+            if status == ENTRY_BAD:
+                raise CorruptRecord("archive", at - start, "no entry of a backup has such sizes")
+            if status == ENTRY_LAST:
+                return at - start, True
+            # Entries without a sequence are the state of the stream and its consumers.
+            if row.seq and self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
+                self._push(&row)
 
     def take_messages(self, list messages not None):
         """Collect what an ordered consumer has delivered; gives the bytes of all payloads."""
@@ -431,6 +464,48 @@ cdef int add_end(Growing* target, size_t value) except -1:
 
 cdef bytes taken(Growing* source):
     return PyBytes_FromStringAndSize(source.data, source.size) if source.size else b""
+
+
+cdef int read_entry(const char** at, const char* end, uint64_t* parts, Row* row) noexcept nogil:
+    """One entry of a backup of version 2; `at` moves behind it if it is all there.
+
+    uvarint name size | varint time | uvarint sequence | uvarint header size | uvarint payload size
+    | name | header | payload. Five zeros are the end.
+    """
+    cdef const char* place = at[0]
+    cdef int index, shift
+    cdef uint8_t byte
+    for index in range(5):
+        parts[index] = 0
+        shift = 0
+        while True:
+            if place >= end:
+                return ENTRY_CUT
+            if shift > 63:
+                return ENTRY_BAD
+            byte = <uint8_t>place[0]
+            place += 1
+            parts[index] |= <uint64_t>(byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+    if parts[0] > ENTRY_NAME_MAX or parts[3] > RECORD_MAX or parts[4] > ENTRY_PAYLOAD_MAX:
+        return ENTRY_BAD
+    if parts[0] == 0 and parts[2] == 0 and parts[3] == 0 and parts[4] == 0:
+        at[0] = place
+        return ENTRY_LAST
+    if <uint64_t>(end - place) < parts[0] + parts[3] + parts[4]:
+        return ENTRY_CUT
+    row.timestamp = <int64_t>(parts[1] >> 1) ^ -<int64_t>(parts[1] & 1)
+    row.seq = parts[2]
+    row.subject = place
+    row.subject_size = <uint32_t>parts[0]
+    row.header = place + parts[0]
+    row.header_size = <uint32_t>parts[3]
+    row.payload = row.header + parts[3]
+    row.payload_size = <uint32_t>parts[4]
+    at[0] = row.payload + parts[4]
+    return ENTRY_WHOLE
 
 
 cdef bint parse_number(const char* text, const char* end, uint64_t* value) noexcept nogil:

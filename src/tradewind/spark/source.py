@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 
 from tradewind.spark.errors import OptionError
-from tradewind.spark.options import COLUMNS, parse_options
+from tradewind.spark.options import parse_options
 from tradewind.spark.reading import BatchReader
 from tradewind.spark.streaming import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
+
+    from tradewind.spark.options import SourceOptions
 
 _TYPES: Final = {
     "stream": "string",
@@ -25,6 +27,18 @@ _TYPES: Final = {
     "time": "timestamp",
     "headers": "map<string,array<string>>",
     "data": "binary",
+    # of a bucket
+    "bucket": "string",
+    "key": "string",
+    "value": "binary",
+    "revision": "bigint",
+    "operation": "string",
+    # of an object store
+    "name": "string",
+    "modified": "timestamp",
+    "size": "bigint",
+    "digest": "string",
+    "content": "binary",
 }
 
 
@@ -39,26 +53,27 @@ class JetStreamSource(DataSource):
     def schema(self) -> str:
         """All columns, or those of the option `columns`."""
         options = parse_options(self.options)
-        return ", ".join(f"{name} {_TYPES[name]}" for name in options.columns)
+        columns = options.columns or options.table_columns
+        return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return BatchReader(parse_options(self.options), _columns(schema))
+        options = parse_options(self.options)
+        return BatchReader(options, _columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For `spark.readStream`."""
-        return StreamReader(parse_options(self.options), _columns(schema))
+        options = parse_options(self.options)
+        return StreamReader(options, _columns(schema, options))
 
 
-def _columns(schema: StructType) -> tuple[str, ...]:
+def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The columns that a query reads: all of ours, or those of a schema that was given."""
+    known = options.table_columns
     for field in schema.fields:
-        kind = _TYPES.get(field.name)
-        if kind is None:
-            raise OptionError("schema", f"no column {field.name!r}; there are {', '.join(COLUMNS)}")
-        if field.dataType.simpleString() != kind:
-            raise OptionError(
-                "schema",
-                f"column {field.name} is {kind}, not {field.dataType.simpleString()}",
-            )
+        if field.name not in known:
+            raise OptionError("schema", f"no column {field.name!r}; there are {', '.join(known)}")
+        given, kind = field.dataType.simpleString(), _TYPES[field.name]
+        if given != kind:
+            raise OptionError("schema", f"column {field.name} is {kind}, not {given}")
     return tuple(field.name for field in schema.fields)

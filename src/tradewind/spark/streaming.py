@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,14 +29,15 @@ from pyspark.sql.streaming.datasource import (
 
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
-from tradewind.spark.providers import open_provider
+from tradewind.spark.providers import open_growing
 from tradewind.spark.reading import TaskPartition
+from tradewind.spark.tables import table_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import Provider, StreamState
+    from tradewind.spark.provider import GrowingProvider, StreamState
 
 logger = logging.getLogger(__name__)
 UNLIMITED = 1 << 62
@@ -48,17 +50,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         if options.ending_seq or options.ending_time_ns is not None:
             raise OptionError("endingSeq", "a streaming query has no end; read a batch instead")
-        self._options = options
+        if options.object_store:
+            raise OptionError("objectStore", "objects are read by spark.read, not readStream")
+        # A stream of changes is the history of a bucket that goes on.
+        self._options = replace(options, history=bool(options.bucket))
         self._columns = tuple(columns)
-        self._provider: Provider | None = None
+        self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns}
 
-    def _open(self) -> Provider:
+    def _open(self) -> GrowingProvider:
         if self._provider is None:
-            self._provider = open_provider(self._options)
+            self._provider = open_growing(self._options)
         return self._provider
 
     # ---------------------------------------------------------------- offsets
@@ -188,7 +193,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 part = rows.between(first, until["seq"])
                 found += [
                     TaskPartition(task)
-                    for task in provider.tasks(name, part, self._options.partitions_min)
+                    for task in table_tasks(self._options, provider, state, part)
                 ]
         return found
 

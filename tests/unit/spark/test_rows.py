@@ -15,7 +15,7 @@ from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
-from tradewind.spark.options import COLUMNS, parse_options
+from tradewind.spark.options import COLUMNS, SourceOptions, parse_options
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.survey import LimitReplay, survey_block
 from tradewind.store.contract import StoreLimits
@@ -148,6 +148,9 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S", "startingSeq": "0"}, "option startingSeq: '0' is no whole number from 1"),
         ({"stream": "S", "startingTime": "soon"}, "option startingTime: 'soon' is no time"),
         ({"stream": "S", "columns": "seq,body"}, "option columns: no column 'body'"),
+        ({"stream": "S", "bucket": "B"}, "option bucket: give stream or this, not both"),
+        ({"stream": "S", "history": "true"}, "option history: only a bucket has one"),
+        ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; there are bucket,"),
         ({"stream": "S", "filterSubjects": "a..b"}, "option filterSubjects: 'a..b' is no subject"),
         ({"stream": "S", "failOnDataLoss": "1"}, "option failOnDataLoss: '1' is none of true, fal"),
         ({"stream": "S", "minPartitions": "1000000"}, "option minPartitions: '1000000' is no"),
@@ -192,7 +195,7 @@ MOMENT_NS = 1_793_491_200_000_000_000
     ],
 )
 def test_conditions_become_bounds(given_condition: Any, expected: RowFilter) -> None:
-    assert push_filters(RowFilter(), [given_condition]) == (expected, [])
+    assert push_filters(RowFilter(), [given_condition], SourceOptions()) == (expected, [])
 
 
 @pytest.mark.parametrize(
@@ -207,4 +210,7 @@ def test_conditions_become_bounds(given_condition: Any, expected: RowFilter) -> 
     ],
 )
 def test_what_cannot_be_said_exactly_is_left_to_spark(given_condition: Any) -> None:
-    assert push_filters(RowFilter(), [given_condition]) == (RowFilter(), [given_condition])
+    assert push_filters(RowFilter(), [given_condition], SourceOptions()) == (
+        RowFilter(),
+        [given_condition],
+    )
