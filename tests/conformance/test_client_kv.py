@@ -415,6 +415,43 @@ async def test_expired_keys_leave_markers(js: JetStream) -> None:
     assert await bucket.create("session", b"2") == 3
 
 
+async def until_value(bucket: KeyValue, key: str, value: bytes) -> None:
+    """Wait until a copy has caught up."""
+    for _ in range(int(SECONDS * 20)):
+        entry = await bucket.get(key)
+        if entry is not None and entry.value == value:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{bucket} has not got {key}")
+
+
+async def test_copies_of_buckets(js: JetStream, js_server: ServerProcess) -> None:
+    origin = await js.kv.create("origin")
+    await origin.put("a", b"1")
+    try:
+        mirror = await js.kv.create("mirror", mirror="origin")
+        union = await js.kv.create("union", sources=["origin"])
+    except JetStreamApiError:
+        assert js_server.kind == "tradewind"  # which says that it has no copies yet
+        return
+    await until_value(mirror, "a", b"1")
+    await until_value(union, "a", b"1")
+    # What is written to a mirror goes to the origin, and comes from there.
+    await mirror.put("b", b"2")
+    entry = await origin.get("b")
+    assert entry is not None
+    assert (entry.value, entry.revision) == (b"2", 2)
+    await until_value(mirror, "b", b"2")
+    assert [key async for key in mirror.keys(">")] == ["a", "b"]
+    assert (await mirror.status()).is_mirror
+    await union.put("own", b"3")
+    await until_value(union, "b", b"2")
+    assert sorted([key async for key in union.keys(">")]) == ["a", "b", "own"]
+    assert await origin.get("own") is None
+    again = await js.kv.open("mirror")
+    assert await again.get("a") == await mirror.get("a")
+
+
 async def test_bucket_without_direct_gets_is_read_from_its_leader(js: JetStream) -> None:
     await js.kv.create("slow")
     await js.manager.streams.update("KV_slow", allow_direct=False)

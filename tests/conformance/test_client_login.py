@@ -14,6 +14,7 @@ from helpers_ops import Certificates, reload, running, user_key
 
 import tradewind
 from harness import ServerProcess, StartServer
+from tradewind.client.contexts import load_context
 from tradewind.client.errors import (
     AuthorizationError,
     ClientError,
@@ -243,6 +244,34 @@ async def test_context_of_the_command_line(
         await echo(connection)
     with pytest.raises(OptionsError, match=r"'other': .*\(there are: shop\)"):
         await tradewind.connect(context="other")
+
+
+def test_context_says_all_that_a_connection_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    content = {
+        "url": "nats://one,nats://two",
+        "user_jwt": "jwt",
+        "user_seed": "SUseed",
+        "ca": "~/ca.pem",
+        "tls_first": True,
+        "inbox_prefix": "_MINE",
+        "jetstream_domain": "hub",
+        "color_scheme": "rainbow",
+    }
+    (folder / "full.json").write_text(json.dumps(content))
+    options = load_context("full")
+    assert options.servers == "nats://one,nats://two"
+    assert (options.user_jwt, options.nkey_seed) == ("jwt", "SUseed")
+    assert (options.tls_ca_file, options.tls_handshake_first) == (f"{tmp_path}/ca.pem", True)
+    assert (options.inbox_prefix, options.jetstream_domain) == ("_MINE", "hub")
+    (folder / "far.json").write_text(json.dumps({"socks_proxy": "localhost:1080"}))
+    with pytest.raises(OptionsError, match="socks_proxy"):
+        load_context("far")
 
 
 async def test_unreadable_credentials_name_the_file(users: ServerProcess, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import hashlib
 import io
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -500,3 +502,43 @@ def test_stores_without_an_event_loop(js_server: ServerProcess, tmp_path: Path) 
             assert [item.name for item in watcher.initial()] == ["noise"]
         assert [item.name for item in store.list()] == ["noise"]
         store.destroy()
+
+
+# ---------------------------------------------------------------------- memory
+
+MEMORY_PROGRAM = """
+import resource, sys
+import tradewind.sync
+
+def megabytes(count):
+    for number in range(count):
+        yield bytes([number % 256]) * 1048576
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+with tradewind.sync.connect(sys.argv[1]) as connection:
+    store = connection.jetstream().objects.create("large")
+    store.put("small", megabytes(8))
+    store.get("small").save(sys.argv[2])
+    before = peak()
+    store.put("large", megabytes(96))
+    store.get("large").save(sys.argv[2])
+    print(peak() - before)
+    store.destroy()
+"""
+
+
+def test_large_objects_need_no_more_memory_than_small_ones(
+    js_server: ServerProcess, tmp_path: Path
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", MEMORY_PROGRAM, js_server.url, str(tmp_path / "copy")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert int(result.stdout) < 24  # MiB, of 96
+    assert (tmp_path / "copy").stat().st_size == 96 << 20

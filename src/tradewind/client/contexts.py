@@ -32,6 +32,7 @@ class ContextFile(msgspec.Struct):
     key: str = ""
     ca: str = ""
     user_jwt: str = ""
+    user_seed: str = ""
     inbox_prefix: str = ""
     jetstream_domain: str = ""
     jetstream_api_prefix: str = ""
@@ -92,6 +93,7 @@ def _options(name: str, context: ContextFile) -> ConnectOptions:
         credentials=path(context.creds),
         nkey_file=path(context.nkey),
         user_jwt=context.user_jwt,
+        nkey_seed=context.user_seed,
         tls_ca_file=path(context.ca),
         tls_cert_file=path(context.cert),
         tls_key_file=path(context.key),
