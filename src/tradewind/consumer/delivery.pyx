@@ -93,7 +93,7 @@ cdef class Delivery(Participant):
         self.pulls = pulls
         self.deliver_subject = deliver_subject
         self.deliver_group = deliver_group
-        self.follower = Follower(cursor, acks)
+        self.follower = Follower(cursor, acks, self.turn, self)
         self.active_ns = self.turn.monotonic_ns
         self.prefix_size = <uint32_t>len(ack_prefix)
         self.reply = <char*>malloc(self.prefix_size + ACK_NUMBERS_MAX)
@@ -765,6 +765,13 @@ cdef class Delivery(Participant):
         was_bound = self.is_bound
         self.is_bound = self.pulls is None and not self.closed and self._find_binding()
         return was_bound != self.is_bound
+
+    @property
+    def has_demand(self):
+        """Whether somebody would get a message, if there were one."""
+        if self.closed:
+            return False
+        return self.is_bound if self.pulls is None else self.pulls.count > 0
 
     @property
     def waits_for(self):

@@ -1,5 +1,6 @@
 """Who follows what leaves a stream; the code is in removals.pyx."""
 
+from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
 from tradewind.store.message_core cimport StoreListener
@@ -8,8 +9,12 @@ from tradewind.store.message_core cimport StoreListener
 cdef class Follower(StoreListener):
     cdef Cursor cursor
     cdef AckState acks
+    cdef Turn turn
+    cdef Participant owner      # the consumer, which has this follower
     cdef list gone              # sequences that left the stream while pending or redelivered
     cdef bint purged            # ... and that is all there is to say about it
+
+    cdef int note_purge(self) except -1
 
 
 cdef class RemovalFanOut(StoreListener):

@@ -8,11 +8,17 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class Follower(StoreListener):
-    """Keeps the position of one consumer right, and notes what it has to be told."""
+    """Keeps the position of one consumer right, and notes what it has to be told.
 
-    def __init__(self, Cursor cursor not None, AckState acks not None):
+    `owner` is woken when there is something.
+    """
+
+    def __init__(self, Cursor cursor not None, AckState acks not None, Turn turn not None,
+                 Participant owner not None):
         self.cursor = cursor
         self.acks = acks
+        self.turn = turn
+        self.owner = owner
 
     def __cinit__(self):
         self.gone = []
@@ -22,11 +28,18 @@ cdef class Follower(StoreListener):
         if seq < self.cursor.limit() \
                 and (self.acks.is_pending(seq) or seq in self.acks.redelivered):
             self.gone.append(seq)
+            self.turn.wake(self.owner)
         return 0
 
     cdef int all_removed(self) except -1:
         self.cursor.all_removed()
+        self.note_purge()
+        return 0
+
+    cdef int note_purge(self) except -1:
+        """What is gone was purged."""
         self.purged = True
+        self.turn.wake(self.owner)
         return 0
 
 
@@ -49,4 +62,4 @@ cdef class RemovalFanOut(StoreListener):
     def purged(self):
         """What was removed just now was purged: consumers forget it without a word."""
         for follower in self.followers:
-            (<Follower>follower).purged = True
+            (<Follower>follower).note_purge()

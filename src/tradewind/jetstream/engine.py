@@ -202,6 +202,7 @@ class JetStream:
                 assert isinstance(participant, Consumer)
                 if participant.fill(hosted.stream.visible_seq):
                     turn.add_woken(participant)
+                hosted.demand.filled(participant)
                 self.timers.set(participant, participant.next_deadline_ns)
         while self.retired:
             hosted, consumer = self.retired.pop()

@@ -21,6 +21,7 @@ from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import Usage, stream_usage
+from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.retention import Retention
 from tradewind.options import MIB
 from tradewind.store.consumer_states import ConsumerFiles
@@ -56,6 +57,7 @@ class HostedStream:
         self.files: ConsumerFiles | None = None
         if stream.folder is not None:
             self.files = ConsumerFiles(stream.folder.states, engine.broker.now_ns)
+        self.demand = Demand(stream.store)
         self.removals = RemovalFanOut()
         stream.store.listener = self.removals
         self.retention: Retention | None = None
@@ -214,8 +216,7 @@ class HostedStream:
 
     def wake_consumers(self) -> None:
         """There may be something to send."""
-        for consumer in self.consumers.values():
-            self.engine.turn.add_woken(consumer)
+        self.demand.wake(self.engine.turn, self.stream.visible_seq)
 
     def _synced(self, _store: SyncTarget, kept: int) -> None:
         self.stream.synced()
@@ -282,6 +283,7 @@ class HostedStream:
     def consumer_changed(self, consumer: Consumer) -> None:
         """It may have something to send, and other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
+        self.demand.add(consumer)
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
@@ -290,6 +292,7 @@ class HostedStream:
         consumer.close(status)
         self.consumers.pop(consumer.name, None)
         self.consumer_configs.pop(consumer.name, None)
+        self.demand.remove(consumer)
         self.engine.consumer_hosts.pop(consumer, None)
         self.engine.timers.forget(consumer)
         self._consumers_changed()

@@ -101,6 +101,17 @@ cdef class MessageStore(MessageCore):
         """The sequence of the first message at or behind `seq` that passes; 0 if there is none."""
         return self.next_matching(seq, self.filter(patterns))
 
+    def subjects_between(self, uint64_t first, uint64_t last):
+        """The subjects of the live messages of a range of sequences, each once."""
+        cdef Record record
+        cdef uint64_t seq = max(first, self.first_seq)
+        cdef set found = set()
+        while seq <= last and seq <= self.last_seq:
+            if self.read(seq, &record) == 0:
+                found.add(record.subject[:record.subject_size])
+            seq += 1
+        return found
+
     def last_message(self, bytes subject not None, uint64_t up_to=0):
         """The newest message (at or below `up_to`) whose subject matches a literal or a pattern."""
         cdef uint64_t best = self._last_matching(subject, up_to or self.last_seq)
