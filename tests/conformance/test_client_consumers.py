@@ -298,3 +298,34 @@ async def test_closing_the_connection_ends_everything(js_server: ServerProcess) 
             assert [event async for event in statuses] == []
             await messages.wait_ended()
             await messages.stop()
+
+
+async def test_a_pinned_reader_gets_everything_until_it_is_unpinned(
+    js_server: ServerProcess,
+) -> None:
+    async with jetstream(js_server) as js:
+        consumer = await make(
+            js,
+            40,
+            priority_groups=["g"],
+            priority_policy="pinned_client",
+            priority_timeout=120_000_000_000,
+        )
+        first = await consumer.consume(5, group="g")
+        # Many requests: each names the pin, or the rest would wait behind it.
+        assert await numbers(first, 20) == list(range(1, 21))
+        second = await consumer.consume(5, group="g")
+        assert await numbers(first, 10) == list(range(21, 31))
+        assert second.received_messages == 0
+        await first.stop()
+        await js.manager.consumers.unpin("S", "c", "g")
+        assert sorted(await numbers(second, 10)) == list(range(31, 41))
+        await second.stop()
+
+
+async def test_a_consumer_that_is_reset_delivers_again(js_server: ServerProcess) -> None:
+    async with jetstream(js_server) as js:
+        consumer = await make(js, 5)
+        assert await numbers(await consumer.fetch(5), 5) == [1, 2, 3, 4, 5]
+        await js.manager.consumers.reset("S", "c", seq=4)
+        assert await numbers(await consumer.fetch(2), 2) == [4, 5]

@@ -14,6 +14,7 @@ from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPo
 from tradewind.client.api_requests import ApiRequests, to_time
 from tradewind.client.delivered import DeliverySource, StatusHandler
 from tradewind.client.errors import OptionsError
+from tradewind.client.manager import Consumers
 from tradewind.client.message import Msg
 from tradewind.client.ordered import OrderedConsumer
 from tradewind.client.pulled import (
@@ -35,7 +36,8 @@ class GroupOptions(TypedDict, total=False):
     """For consumers with priority groups: the group, and when this client wants messages.
 
     With the policy "overflow" only from `min_pending` messages or `min_ack_pending` unacknowledged
-    ones on; with "prioritized" behind those with a lower `priority` (0 to 9).
+    ones on; with "prioritized" behind those with a lower `priority` (0 to 9). With "pinned_client"
+    one reader gets everything until it stops asking; others wait.
     """
 
     group: str
@@ -156,8 +158,6 @@ class Consumer:
 
     async def delete(self) -> bool:
         """Remove the consumer."""
-        from tradewind.client.manager import Consumers
-
         return await Consumers(self._api).delete(self.stream, self.name)
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ in `publishing.py`. Streams and consumers are managed by `manager.py`.
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -16,7 +17,7 @@ from tradewind.client.batches import Batch
 from tradewind.client.buckets import KvBuckets, ObjectStores
 from tradewind.client.consumers import ConsumerAccess
 from tradewind.client.delivered import StatusHandler
-from tradewind.client.errors import OptionsError
+from tradewind.client.errors import OperationTimeoutError, OptionsError
 from tradewind.client.headers import Headers, encode_headers
 from tradewind.client.manager import JetStreamManager
 from tradewind.client.pipeline import PendingAck
@@ -154,12 +155,19 @@ class JetStream:
             return None
         return window.send(subject, payload, None, self.api.timeout, has_id=False)
 
-    async def publish_async_completed(self) -> None:
+    async def publish_async_completed(self, timeout: float | None = None) -> None:
         """Wait until the outcome of everything that `publish_async` sent is known.
 
         PublishError if a message was not stored and nobody awaited its own result.
+        OperationTimeoutError after `timeout` seconds; each message has a time limit of its own.
         """
-        await self._window.wait_idle()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._window.wait_idle()
+        except TimeoutError:
+            raise OperationTimeoutError(
+                f"{self._window.unacknowledged} messages had no acknowledgement after {timeout:g} s"
+            ) from None
         if (error := self._window.take_failures()) is not None:
             raise error
 

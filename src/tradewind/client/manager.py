@@ -21,6 +21,7 @@ from tradewind.api.responses import (
     ConsumerListResponse,
     ConsumerNamesResponse,
     ConsumerPauseResponse,
+    ConsumerUnpinResponse,
     MsgGetResponse,
     StreamInfoResponse,
     StreamListResponse,
@@ -318,6 +319,17 @@ class Consumers:
     async def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse:
         """Go on after a pause."""
         return await self._pause(stream, consumer, None)
+
+    async def unpin(self, stream: str, consumer: str, group: str) -> None:
+        """Let another reader take over a priority group that is pinned to one."""
+        await self._api.call(
+            ConsumerUnpinResponse, "consumer_unpin", stream, consumer, body={"group": group}
+        )
+
+    async def reset(self, stream: str, consumer: str, *, seq: int = 0) -> ConsumerInfo:
+        """Deliver again what is not acknowledged, or everything from a sequence on."""
+        body = {"seq": seq} if seq else None
+        return await self._api.call(ConsumerInfo, "consumer_reset", stream, consumer, body=body)
 
     async def _pause(
         self, stream: str, consumer: str, body: dict[str, str] | None

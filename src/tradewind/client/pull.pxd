@@ -12,6 +12,7 @@ cdef class PullCore(SubscriptionCore):
     # At or below these, wanted and queued ones together, more are asked for; -1: never.
     cdef int64_t _refill_messages
     cdef int64_t _refill_bytes          # 0: bytes are not counted
+    cdef bint _is_observed              # the owner wants to see each message that comes
     cdef bint _is_batch                 # it ends when everything wanted has arrived
     cdef readonly uint64_t received_messages
     cdef readonly uint64_t arrivals     # messages and statuses of the server

@@ -99,6 +99,10 @@ cdef class PullCore(SubscriptionCore):
         """Wait for messages on another subject; the owner subscribes again."""
         self.subject = subject
 
+    def _observe(self):
+        """Show each message to `_on_message` before it is queued."""
+        self._is_observed = True
+
     def _divert(self, handler not None):
         """Give everything that comes from now on to this function instead of the queue."""
         self._handler = handler
@@ -138,6 +142,8 @@ cdef class PullCore(SubscriptionCore):
         if self._expected and not self._is_in_order(message):
             return 0
         self.received_messages += 1
+        if self._is_observed:
+            self._on_message(message)
         SubscriptionCore._push(self, message, size)
         return self._count_down(message, size)
 

@@ -37,6 +37,7 @@ EXPIRES = 30.0
 MESSAGES_MAX = 500
 NO_RESPONDERS = 503
 BAD_REQUEST = 400
+WRONG_PIN = 423
 EXPIRED = (404, 408)
 # The server ends a request by itself; this much later the client does, in case it does not.
 EXPIRES_GRACE = 2.0
@@ -77,6 +78,9 @@ class PulledMessages(DeliveredMessages):
         super().__init__(source, inbox, callback=callback, on_status=on_status)
         self._pull_subject = source.subject
         self._options = options
+        self._pin_id = ""  # by which the server knows the reader that a group is pinned to
+        if options.group:
+            self._observe()
 
     # ------------------------------------------------------------------ requests
 
@@ -95,6 +99,7 @@ class PulledMessages(DeliveredMessages):
             min_pending=options.min_pending,
             min_ack_pending=options.min_ack_pending,
             priority=options.priority,
+            id=self._pin_id,
         )
         self._request(count, size)
         self._connection.publish(self._pull_subject, encode(request), reply=self.subject)
@@ -109,6 +114,9 @@ class PulledMessages(DeliveredMessages):
     def _retry_later(self, seconds: float) -> None:
         if not self._finished.is_set():
             self._set_timer("retry", seconds, self._try_pull)
+
+    def _on_message(self, message: Msg) -> None:
+        self._pin_id = message.headers.get("Nats-Pin-Id", self._pin_id)
 
     # ------------------------------------------------------------------ statuses
 
@@ -129,6 +137,9 @@ class PulledMessages(DeliveredMessages):
         elif code == NO_RESPONDERS:
             self._tell(NoResponders())
             self._start(self._find_out())
+        elif code == WRONG_PIN:
+            self._pin_id = ""
+            self._try_pull()
         elif code == BAD_REQUEST or description.lower().startswith(_FINAL):
             self._on_gone(description)
         else:
