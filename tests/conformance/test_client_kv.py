@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import nats
 import nats.js.errors
 import pytest
-from helpers_client import SECONDS, eventually, lent_jetstream, no_consumers
+from helpers_client import SECONDS, connected, eventually, lent_jetstream, no_consumers
 from nats.js.kv import KV_DEL, KV_PURGE
 
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, StartServer
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.entries import Entry
 from tradewind.client.errors import (
@@ -467,6 +468,25 @@ async def test_bucket_without_direct_gets_is_read_from_its_leader(js: JetStream)
     await bucket.delete("a")
     assert await bucket.get("a") is None
     await bucket.create("a", b"3")
+
+
+async def test_buckets_and_stores_of_a_domain(start: StartServer, tmp_path: Path) -> None:
+    server = start(f'jetstream {{ store_dir: "{tmp_path}", domain: hub }}')
+    async with connected(server.url) as connection:
+        js = connection.jetstream(domain="hub")
+        bucket = await js.kv.create("b")
+        async with await bucket.watch() as watcher:
+            assert await bucket.put("a", b"1") == 1
+            assert brief(await take(watcher, 1)) == [("a", "PUT", b"1")]
+        await bucket.delete("a", revision=1)
+        assert await bucket.create("a", b"2") == 3
+        assert await bucket.get("a") == await (await connection.jetstream().kv.open("b")).get("a")
+        store = await js.objects.create("s")
+        await store.put("object", b"content", chunk_size=3)
+        reader = await store.get("object")
+        assert reader is not None
+        assert await reader.read() == b"content"
+        await store.delete("object")
 
 
 # ---------------------------------------------------------------------- other clients

@@ -25,6 +25,7 @@ from tradewind.client.errors import (
     BucketExistsError,
     BucketNotFoundError,
     DamagedObjectError,
+    MaxPayloadError,
     ObjectExistsError,
     ObjectLinkError,
     ObjectNotFoundError,
@@ -294,6 +295,24 @@ async def test_cancelled_put_leaves_nothing(js: JetStream, store: ObjectStore) -
     assert await store.info("object") is None
 
 
+async def test_put_into_a_full_store_leaves_nothing(js: JetStream) -> None:
+    store = await js.objects.create("full", max_bytes=200_000)
+    await store.put("first", NOISE[:100_000])
+    with pytest.raises(JetStreamApiError, match="maximum bytes"):
+        await store.put("second", NOISE, chunk_size=10_000)
+    assert [info.name async for info in store.list()] == ["first"]
+    assert await message_count(js, store) == 2
+    await store.put("third", NOISE[:50_000])
+
+
+async def test_chunks_larger_than_the_server_takes_are_refused(
+    js: JetStream, store: ObjectStore
+) -> None:
+    with pytest.raises(MaxPayloadError, match="max_payload"):
+        await store.put("object", bytes(2 << 20), chunk_size=2 << 20)
+    assert await message_count(js, store) == 0
+
+
 async def test_missing_chunk_is_noticed(js: JetStream, store: ObjectStore) -> None:
     await store.put("object", NOISE, chunk_size=100_000)
     await js.manager.streams.delete_message(store.stream, 2)
@@ -423,6 +442,7 @@ async def test_stores_are_made_opened_changed_listed_and_removed(js: JetStream) 
         store.status(),
         store.get("a"),
         store.put("a", b""),
+        store.put("a", b"content"),
         store.watch(),
         store.seal(),
         store.destroy(),

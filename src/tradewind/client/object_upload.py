@@ -53,21 +53,18 @@ READ_BYTES: Final = 1 << 20
 # How long an upload waits for a server that went away before it gives up.
 PATIENCE_SECONDS: Final = 60.0
 RETRY_WAIT: Final = 0.25
-_LOST = (OperationTimeoutError, DisconnectedError, JetStreamUnavailableError)
+_LOST = (OperationTimeoutError, DisconnectedError)
 
 
 class Upload:
     """The chunks of one object. `size`, `chunks` and `digest` describe what was written."""
 
-    def __init__(
-        self, js: JetStream, stream: str, subject: str, chunk_size: int, *, put_prefix: str = ""
-    ) -> None:
+    def __init__(self, js: JetStream, stream: str, subject: str, chunk_size: int) -> None:
         self.size = 0
         self.chunks = 0
         self._js = js
         self._stream = stream
         self._subject = subject
-        self._put_subject = put_prefix + subject
         self._chunk_size = chunk_size
         self._window = max(1, min(WINDOW_CHUNKS, WINDOW_BYTES // chunk_size))
         self._hash = hashlib.sha256()
@@ -120,9 +117,9 @@ class Upload:
         self.size += len(chunk)
         self.chunks += 1
         connection = self._js.connection
-        reply, future = connection.replies.expect(self._put_subject, self._js.api.timeout)
+        reply, future = connection.replies.expect(self._subject, self._js.api.timeout)
         self._unacked.append((chunk, reply, future))
-        await connection.publish(self._put_subject, chunk, reply=reply)
+        await connection.publish(self._subject, chunk, reply=reply)
 
     def _on_link(self) -> None:
         """The connection was lost: acknowledgements that were on their way will not come."""
@@ -172,15 +169,25 @@ class Upload:
             while True:
                 try:
                     ack = await self._js.publish(
-                        self._put_subject, chunk, expect_last_subject_sequence=self._last_sequence
+                        self._subject, chunk, expect_last_subject_sequence=self._last_sequence
                     )
                 except StreamWrongLastSequenceError as error:
                     await self._remove_late(int(error.description.rpartition(" ")[2]))
                 else:
                     self._last_sequence = ack.seq
                     return True
+        except JetStreamUnavailableError:
+            await self._check_stream()
+            return False
         except _LOST:
             return False
+
+    async def _check_stream(self) -> None:
+        """Nobody stores the chunks: StreamNotFoundError if that will not change by waiting."""
+        try:
+            await self._js.manager.streams.info(self._stream)
+        except (JetStreamUnavailableError, *_LOST):
+            return
 
     async def _remove_late(self, sequence: int) -> None:
         """Remove a chunk that was believed lost, and arrived."""

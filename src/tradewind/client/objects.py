@@ -36,7 +36,6 @@ from tradewind.client.errors import (
     ObjectNotFoundError,
     OptionsError,
 )
-from tradewind.client.kv import API_PREFIX
 from tradewind.client.message import Msg
 from tradewind.client.object_download import ObjectReader
 from tradewind.client.object_types import (
@@ -79,7 +78,6 @@ class ObjectStore:
         self.stream = info.config.name
         self.bucket = info.config.name.removeprefix(OBJECT_STREAM)
         self._js = js
-        self._put_prefix = "" if js.api.prefix == API_PREFIX else js.api.prefix
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.bucket!r})"
@@ -167,7 +165,7 @@ class ObjectStore:
             raise OptionsError(f"chunk_size: at least 1 byte, not {chunk_size}")
         object_id = nuid.next()
         subject = self._chunk_subject(object_id)
-        upload = Upload(self._js, self.stream, subject, chunk_size, put_prefix=self._put_prefix)
+        upload = Upload(self._js, self.stream, subject, chunk_size)
         try:
             await upload.write(source, progress)
             info = ObjectInfo(
@@ -183,6 +181,8 @@ class ObjectStore:
                 digest=encode_digest(upload.digest),
             )
             old = await self._replace(info)
+        except StreamNotFoundError:
+            raise self._gone() from None
         except BaseException:
             await upload.abandon(CLEANUP_SECONDS)
             raise
@@ -300,7 +300,7 @@ class ObjectStore:
             old, sequence = found or (None, 0)
             try:
                 await self._js.publish(
-                    self._put_prefix + self._info_subject(info.name),
+                    self._info_subject(info.name),
                     encode_info(info),
                     rollup="sub",
                     expect_last_subject_sequence=sequence,
