@@ -21,6 +21,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
+from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME_NS, format_time, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
@@ -105,16 +106,19 @@ class Consumer(Delivery):
             config.ack_policy.value, *_ack_settings(config), start_seq=max(start.first_seq, 1)
         )
         cursor = Cursor(store, filters_of(config), start.next_seq, start.skip)
+        preview = preview_of(config.metadata)
+        word = "A" if preview == PREVIEW_SETS else "ACK"
         super().__init__(
             context.router,
             context.account,
             cursor,
             acks,
             None if config.deliver_subject else _new_pulls(config),
-            f"$JS.ACK.{context.stream_name}.{name}.".encode(),
+            f"$JS.{word}.{context.stream_name}.{name}.".encode(),
             config.deliver_subject.encode(),
             config.deliver_group.encode(),
         )
+        self.is_preview = bool(preview)
         self.settled = context.settled
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
@@ -148,6 +152,8 @@ class Consumer(Delivery):
         if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
             place = f"{self.context.domain or '_'}.{self.context.account_hash or '*'}"
             acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{place}.{names}.>"]
+            if preview_of(self.config.metadata) == PREVIEW_SETS:
+                acks.append(f"$JS.A.{names}.>")
         self.attach(
             self.context.removals,
             [subject.encode() for subject in acks],

@@ -13,6 +13,7 @@ class Delivery(Participant):
     settled: Settled | None
     max_ack_pending: int
     headers_only: bool
+    is_preview: bool
     samples: bool
     paused: bool
     active_ns: int

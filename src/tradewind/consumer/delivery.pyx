@@ -19,7 +19,7 @@ from libc.string cimport memcmp, memcpy
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.pulls cimport set_pin
 from tradewind.consumer.replies cimport (
-    ACK_NUMBERS_MAX, AckSubject, read_ack_subject, write_ack_numbers)
+    ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
 from tradewind.route.sublist cimport Match, Subscription
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
@@ -279,6 +279,8 @@ cdef class Delivery(Participant):
             self.reply + self.prefix_size, self.sending_deliveries, self.sending_seq,
             self.acks.delivered_consumer + 1, record.timestamp,
             pending - (0 if self.sending_again else 1))
+        if self.is_preview:
+            message.reply_size = without_last_numbers(self.reply, message.reply_size)
         return message.subject_size + message.reply_size + message.total_size
 
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1:
@@ -591,7 +593,8 @@ cdef class Delivery(Participant):
                             message.body[:message.header_size], payload[:size])
             return 1
         self.active_ns = self.turn.monotonic_ns
-        if not read_ack_subject(message.subject, message.subject_size, &parsed) or parsed.seq == 0:
+        if not read_ack_subject(message.subject, message.subject_size, self.is_preview, &parsed) \
+                or parsed.seq == 0:
             return 1
         if size == 0 or size == 4 and memcmp(payload, b"+ACK", 4) == 0 \
                 or size == 3 and memcmp(payload, b"+OK", 3) == 0:
@@ -608,8 +611,9 @@ cdef class Delivery(Participant):
                  bytes payload not None):
         """An ack that the server sent to itself, after the delivery is over."""
         cdef AckSubject parsed
-        if not self.closed \
-                and read_ack_subject(subject, <uint32_t>len(subject), &parsed) and parsed.seq:
+        cdef uint32_t size = <uint32_t>len(subject)
+        if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
+                and parsed.seq:
             if payload in (b"", b"+ACK", b"+OK"):
                 answer = self._acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
             else:

@@ -2,14 +2,17 @@
 
     $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>.<time>.<pending>
     $JS.ACK.<domain>.<account hash>.<stream>.<consumer>. the same five [.<more>]
+    $JS.ACK.<stream>.<consumer>.<deliveries>.<stream seq>.<consumer seq>
 
-Owns no memory. The first form has nine tokens, the second eleven or more.
+Owns no memory. The first form has nine tokens, the second eleven or more. The third is that of the
+previews of JetStream (in the first of them with A instead of ACK), for consumers made by them.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.wire.buffer cimport write_decimal
 
 cdef enum:
+    ACK_TOKENS_PREVIEW = 7
     ACK_TOKENS = 9
     ACK_TOKENS_LONG = 11
     ACK_NUMBERS_MAX = 105           # five numbers of 20 digits, four dots, rounded up
@@ -46,6 +49,15 @@ cdef inline uint32_t write_ack_numbers(char* target, uint64_t deliveries, uint64
     return <uint32_t>(at - target)
 
 
+cdef inline uint32_t without_last_numbers(const char* subject, uint32_t size) noexcept nogil:
+    """The size of an ack subject of nine tokens that ends behind the consumer sequence."""
+    cdef uint32_t dots = 2
+    while dots:
+        size -= 1
+        dots -= subject[size] == 46
+    return size
+
+
 cdef inline const char* read_number(const char* at, const char* end,
                                     uint64_t* number) noexcept nogil:
     """A decimal number up to the next dot; gives where it ends, or NULL."""
@@ -59,7 +71,7 @@ cdef inline const char* read_number(const char* at, const char* end,
     return NULL if at == start else at
 
 
-cdef inline bint read_ack_subject(const char* subject, uint32_t size,
+cdef inline bint read_ack_subject(const char* subject, uint32_t size, bint is_preview,
                                   AckSubject* parsed) noexcept nogil:
     """The numbers of an ack subject; false if it is none."""
     cdef const char* at = subject
@@ -69,8 +81,9 @@ cdef inline bint read_ack_subject(const char* subject, uint32_t size,
         tokens += at[0] == 46
         at += 1
     if tokens != ACK_TOKENS and tokens < ACK_TOKENS_LONG:
-        return False
-    passed = 4 if tokens == ACK_TOKENS else 6
+        if tokens != ACK_TOKENS_PREVIEW or not is_preview:
+            return False
+    passed = 6 if tokens >= ACK_TOKENS_LONG else 4
     at = subject
     while passed:
         passed -= at[0] == 46

@@ -61,9 +61,17 @@ def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> Stre
 
 
 def create_stream(
-    engine: JetStream, home: JetStreamAccount, wanted: StreamConfig, *, pedantic: bool
+    engine: JetStream,
+    home: JetStreamAccount,
+    wanted: StreamConfig,
+    *,
+    pedantic: bool,
+    may_overlap: bool = False,
 ) -> Steps[HostedStream]:
-    """A new stream, or the one that is there with the same configuration."""
+    """A new stream, or the one that is there with the same configuration.
+
+    `may_overlap`: other streams may take its subjects too, as in the first preview.
+    """
     while home.is_being_created(wanted.name):
         yield Wait.OTHERS_FIRST
     config = check_stream_create(
@@ -78,7 +86,8 @@ def create_stream(
     if config.name in home.problems:
         raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
     check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
-    check_overlap(config, home.owners)
+    if not may_overlap:
+        check_overlap(config, home.owners)
     try:
         with _announced(engine, home, config):
             stream = yield from _new_stream(engine, home, config)

@@ -33,6 +33,7 @@ from tradewind.jetstream.handlers import (
     STREAM_FIRST,
 )
 from tradewind.jetstream.lanes import Lane, Steps, Wait
+from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
 from tradewind.jetstream.silence import listen_silently
 
@@ -86,6 +87,7 @@ class Dispatcher:
 
     def __init__(self, engine: JetStream) -> None:
         self._engine = engine
+        self._preview = PreviewListener(engine, self.limit_waiting)
         self._tokens: dict[str, list[int]] = {}
         # For accounts without JetStream: they are only refused.
         self._lane = Lane(engine.workers, engine.set_time, _raise)
@@ -93,6 +95,7 @@ class Dispatcher:
     def listen(self) -> None:
         """Hear the requests of every account, also of those that came with a reload."""
         broker = self._engine.broker
+        with_preview = self._preview.is_wanted
         for name, account in broker.accounts.items():
             if name in self._tokens:
                 continue
@@ -106,6 +109,8 @@ class Dispatcher:
             if self._engine.domain:
                 prefix = f"$JS.{self._engine.domain}.API."
                 tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
+            if with_preview:
+                tokens += self._preview.listen(account)
             self._tokens[name] = tokens
 
     def stop_listening(self) -> None:
@@ -163,10 +168,10 @@ class Dispatcher:
         home = self._engine.accounts.get(message.account.name)
         lane = home.lane if home is not None else self._lane
         if not lane.is_idle:
-            self._limit_waiting()
+            self.limit_waiting()
         lane.add(self._serve(message, call, lane), KINDS.get(call.endpoint.name, ""))
 
-    def _limit_waiting(self) -> None:
+    def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
         lanes = [home.lane for home in self._engine.accounts.values()]
         if sum(lane.waiting_count for lane in lanes) < REQUESTS_WAITING_MAX:

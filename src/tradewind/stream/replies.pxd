@@ -23,6 +23,7 @@ ctypedef struct ReplyHead:
 cdef class ReplyQueue:
     cdef Buffer entries             # ReplyHead, subject, reply, header, payload; oldest first
     cdef bytes prefix               # of every acknowledgement, up to the sequence
+    cdef bint is_preview            # ... or all of it, as the previews of JetStream had it
     cdef Buffer body                # the acknowledgement being sent
     cdef readonly uint64_t count
 

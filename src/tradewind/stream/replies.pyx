@@ -6,6 +6,7 @@ of a turn.
 
     {"stream":"ORDERS","seq":7}
     {"stream":"ORDERS","domain":"hub","seq":7,"duplicate": true}
+    +OK                                         of a stream that a preview made
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -28,6 +29,7 @@ cdef class ReplyQueue:
         buffer_init(&self.entries)
         buffer_init(&self.body)
         self.prefix = prefix
+        self.is_preview = not prefix.startswith(b"{")
 
     def __dealloc__(self):
         buffer_free(&self.entries)
@@ -66,6 +68,8 @@ cdef class ReplyQueue:
         if buffer_reserve(&self.body, len(self.prefix) + ACK_TAIL_BYTES) != 0:
             raise MemoryError
         buffer_append(&self.body, self.prefix, len(self.prefix))
+        if self.is_preview:
+            return 0
         at = self.body.data + self.body.end
         at += write_decimal(at, seq)
         if duplicate:

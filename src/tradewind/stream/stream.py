@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from tradewind.api import errors
 from tradewind.api.base import encode
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
+from tradewind.api.preview import PREVIEW_OK, preview_of
 from tradewind.api.stream_types import (
     DiscardPolicy,
     ErrorDetail,
@@ -120,14 +121,16 @@ class Stream:
         self.interest: Interest | None = None
         self.turn = context.router.turn
         self.ids = MessageIds(self.config.duplicate_window, seed=context.seed)
+        self.is_preview = bool(preview_of(self.config.metadata))
         name = encode(self.name)
         domain = b',"domain":' + encode(context.domain) if context.domain else b""
+        acknowledgement = b'{"stream":' + name + domain + b',"seq":'
         self.ingest = Ingest(
             context.router,
             context.account,
             store,
             self.ids,
-            b'{"stream":' + name + domain + b',"seq":',
+            PREVIEW_OK if self.is_preview else acknowledgement,
             self.error_body(errors.STREAM_TOO_MANY_REQUESTS()),
             context.waiting_msgs_max,
             context.waiting_bytes_max,
@@ -379,6 +382,8 @@ class Stream:
 
     def error_body(self, error: errors.ApiError) -> bytes:
         """The reply to a publish that was refused."""
+        if self.is_preview:
+            return b"-ERR '%s'" % error.description.encode()
         return b'{"error":%s,"stream":%s,"seq":0}' % (
             encode(
                 ErrorDetail(code=error.code, err_code=error.err_code, description=error.description)

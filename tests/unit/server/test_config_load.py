@@ -298,6 +298,7 @@ def test_websocket(options: Any) -> None:
         ("disabled", JetStreamOptions()),
         ("{}", JetStreamOptions(enabled=True)),
         ("{enabled: false, store: x}", JetStreamOptions(store_dir="x")),
+        ("{legacy_preview: off}", JetStreamOptions(enabled=True, legacy_preview=False)),
         (
             "{store_dir: x, max_mem: 1gb, max_file_store: '10G', domain: hub, strict: false}",
             JetStreamOptions(

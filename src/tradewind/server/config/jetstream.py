@@ -70,6 +70,7 @@ def read_jetstream(reader: Reader, node: Node, key: str) -> dict[str, Any]:
             "max_concurrent_io": ("max_concurrent_io", integer_from(0)),
             "extension_hint": ("extension_hint", text),
             "unique_tag": ("unique_tag", text),
+            "legacy_preview": ("legacy_preview", truth),
             "cipher": ("", _cipher),
             # For the metadata of a cluster only.
             "max_outstanding_catchup": ("", size),

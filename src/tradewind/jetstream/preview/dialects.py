@@ -1,0 +1,93 @@
+"""How the two previews say no.
+
+Owns the words of errors and the form of answers. The text of an error of today is used where the
+previews had none of their own; the first one said observable where we say consumer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.preview import PREVIEW_OK, PREVIEW_SETS, PREVIEW_STREAMS
+
+if TYPE_CHECKING:
+    from tradewind.api.errors import ApiError
+
+_ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
+_SEQUENCE: Final = re.compile(r"sequence (\d+) not found")
+
+
+class Refusal(Exception):  # noqa: N818 - it is an answer
+    """A request that is answered with `-ERR` and this text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One preview. `texts` are its own words for errors of today, by their code."""
+
+    mark: str
+    is_quoted: bool
+    consumer: str
+    stream: str
+    texts: dict[int, str] = field(default_factory=dict)
+
+    def error(self, text: str) -> bytes:
+        """The answer to a request that is refused."""
+        return f"-ERR '{text}'".encode() if self.is_quoted else f"-ERR {text}".encode()
+
+    def text_of(self, error: ApiError) -> str:
+        """What it says of an error of today."""
+        own = self.texts.get(error.err_code)
+        if own is not None:
+            return own
+        if found := _SEQUENCE.fullmatch(error.description):
+            return f"sequence [{found[1]}] not found"
+        text = error.description
+        return text.replace("consumer", self.consumer).replace("stream", self.stream)
+
+
+def _code(kind: errors.ErrorKind) -> int:
+    return kind.err_code
+
+
+SETS: Final = Dialect(
+    PREVIEW_SETS,
+    is_quoted=False,
+    consumer="observable",
+    stream="message set",
+    texts={
+        _code(errors.STREAM_NOT_FOUND): "msgset not found",
+        _code(errors.NOT_ENABLED_FOR_ACCOUNT): "jetstream not enabled for account",
+        _code(errors.MAXIMUM_CONSUMERS_LIMIT): "maximum observables limit reached",
+        _code(errors.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED): (
+            "multiple non-partioned observables not allowed on workqueue message set"
+        ),
+        _code(errors.CONSUMER_WORKQUEUE_NOT_UNIQUE): (
+            "partitioned observable not unique on workqueue message set"
+        ),
+        _code(errors.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL): (
+            "observable must be deliver all on workqueue message set"
+        ),
+    },
+)
+STREAMS: Final = Dialect(
+    PREVIEW_STREAMS,
+    is_quoted=True,
+    consumer="consumer",
+    stream="stream",
+    texts={_code(errors.NOT_ENABLED_FOR_ACCOUNT): "jetstream not enabled for account"},
+)
+OK: Final = PREVIEW_OK
+
+
+def document(value: Any) -> bytes:
+    """An answer with data: indented JSON, in the order and with the escapes of Go's structs."""
+    data = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    for character, escape in _ESCAPES:
+        data = data.replace(character, escape)
+    return data
