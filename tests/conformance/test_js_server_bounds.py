@@ -168,3 +168,6 @@ def test_what_this_version_cannot_run_is_offline(start: StartServer, tmp_path: P
             offline = [500, 10195, f"consumer is offline: {reason}"]
             assert js.error(f"CONSUMER.INFO.HOST.{name}") == offline
         assert js.error("STREAM.INFO.SAME") is None
+        js.done("STREAM.DELETE.BOTH")
+        assert js.error("STREAM.INFO.BOTH") == [404, 10059, "stream not found"]
+        js.done("STREAM.CREATE.BOTH", {"name": "BOTH"})

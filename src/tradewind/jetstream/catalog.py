@@ -212,3 +212,21 @@ def delete_stream(engine: JetStream, hosted: HostedStream) -> Steps[None]:
             raise errors.STREAM_DELETE(err=str(error)) from None
         engine.workers.submit(folder.remove_retired, hosted.removed)
     engine.advisories.stream_action(hosted.home.account, hosted.name, "delete")
+
+
+def delete_offline_stream(engine: JetStream, home: JetStreamAccount, name: str) -> Steps[None]:
+    """A stream that could not be opened goes, because somebody asks for that by its name."""
+    assert engine.root is not None
+    folder = engine.root.stream(home.name, name)
+    try:
+        yield folder.retire
+    except StoreError as error:
+        raise errors.STREAM_DELETE(err=str(error)) from None
+    del home.problems[name]
+
+    def removed(error: Exception | None) -> None:
+        if error is not None:
+            engine.log.error(f"JetStream cannot remove '{home.name} > {name}' from disk: {error}")
+
+    engine.workers.submit(folder.remove_retired, removed)
+    engine.advisories.stream_action(home.account, name, "delete")

@@ -118,8 +118,12 @@ def info(request: Request) -> StreamInfoResponse:
 
 
 def delete(request: Request) -> Steps[StreamDeleteResponse]:
-    """STREAM.DELETE."""
-    yield from catalog.delete_stream(request.engine, request.hosted())
+    """STREAM.DELETE, also of a stream that is offline."""
+    home, name = request.home, request.call.stream
+    if name in home.problems and name not in home.streams:
+        yield from catalog.delete_offline_stream(request.engine, home, name)
+    else:
+        yield from catalog.delete_stream(request.engine, request.hosted())
     return StreamDeleteResponse(success=True)
 
 
