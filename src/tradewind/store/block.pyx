@@ -107,16 +107,23 @@ cdef class Block:
         """How much is not in the file yet."""
         return self.size - self.written
 
-    def flush(self):
-        """Write the tail, in one write; StoreError leaves everything as it was, to be tried again.
+    def flush(self, size_t size_max=0):
+        """Write the tail, or its first `size_max` bytes, in one write.
+
+        StoreError leaves everything as it was, to be tried again.
         """
         cdef size_t size = buffer_size(&self.tail)
         cdef const char* start
         if self.file is None or size == 0:
             return
+        if size_max and size_max < size:
+            size = size_max
         start = self.tail.data + self.tail.begin
         self.file.write((<const unsigned char[:size]><const unsigned char*>start), self.written)
-        self.written = self.size
+        self.written += size
+        if self.written != self.size:
+            self.tail.begin += size
+            return
         if self.tail.capacity > TAIL_KEEP_BYTES * 4 and size < TAIL_KEEP_BYTES:
             buffer_free(&self.tail)
         else:

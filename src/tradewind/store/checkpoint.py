@@ -23,10 +23,11 @@ from tradewind.store.index_file import (
 from tradewind.store.layout import ZERO_TIME_NS, block_file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator
 
     from tradewind.store.disk import Disk
     from tradewind.store.filestore import FileStore
+    from tradewind.store.sequence_set import SequenceSet
 
 
 def encode_checkpoint(store: FileStore) -> bytes:
@@ -108,7 +109,7 @@ def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> b
 
 
 def forgotten(
-    index: StreamIndex, store: FileStore, told: Container[int], damaged: set[int]
+    index: StreamIndex, store: FileStore, told: SequenceSet, damaged: set[int]
 ) -> list[int]:
     """The messages of a store that was rebuilt which a summary knows to be deleted.
 

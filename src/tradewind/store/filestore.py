@@ -30,7 +30,7 @@ from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.damage import DamageFolder, RecoveryReport
 from tradewind.store.disk import DiskFull
-from tradewind.store.layout import block_file_name
+from tradewind.store.layout import RECORD_BYTES_MIN, block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
 from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, OpenFiles, open_files
@@ -90,6 +90,8 @@ class FileStore(MessageStore):
         self._may_resume = False
         self.unsafe_files: list[str] = []  # those that `secure` has to sync
         self._insecure: StoreError | None = None
+        # The blocks are those of another server: nothing in them says how far they were synced.
+        self._is_unmarked = False
         self.synced_seq = 0
         self._lost: LostMessages | None = None
         self._unsynced: dict[str, BlockFile] = {}
@@ -186,11 +188,23 @@ class FileStore(MessageStore):
         try:
             if self.index_file_present:
                 self._forget_index_file()
+            if self._is_unmarked:
+                self._write_first_mark(block)
             block.flush()
         except StoreError as error:
             self._fail(error, resumable=True)
             raise
         self._unsynced[block.path] = block.file
+
+    def _write_first_mark(self, block: Block) -> None:
+        """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
+
+        What is left of the mark itself is too small to be taken for anything but a cut off write.
+        """
+        block.flush(RECORD_BYTES_MIN)
+        self._is_unmarked = False
+        with self._changing():
+            block.file.sync_all()
 
     def _forget_index_file(self) -> None:
         """A change makes index.db wrong: it must be gone first.
@@ -477,11 +491,12 @@ class FileStore(MessageStore):
         rest = lost.sequences[bisect_left(lost.sequences, self.first_seq) :]
         return LostMessages(rest, lost.bytes) if rest else None
 
-    def recovered(self, marked: Position, *, sync: bool = False) -> None:
+    def recovered(self, marked: Position, *, sync: bool = False, is_foreign: bool = False) -> None:
         """Told by recovery: what was read counts as synced; `marked` is what the disk says.
 
         `sync`: a process that was killed may have left bytes that are only in the system's memory;
         `secure` has to be called.
+        `is_foreign`: there is no mark of ours.
         """
         if sync:
             # Blocks that are to go too: what follows them is worth nothing behind a hole.
@@ -490,6 +505,9 @@ class FileStore(MessageStore):
         self.synced_seq = self.last_seq
         self._synced_position = (self.last.number, self.last.written)
         self._marked_position = self._durable_mark = marked
+        self._is_unmarked = is_foreign
+        if is_foreign and self.last.size and not self.last.compressed:
+            self.block_opened()  # in front of whatever comes; not worth a write of its own
         self._clean = (self.last.number, self.last.size)
         if self.last.size == 0 and sync:
             self.block_opened()

@@ -11,7 +11,8 @@ file is never a reason to delete another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Container
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,7 @@ from tradewind.store.message_core import (
 )
 from tradewind.store.salvage import in_order, replacement
 from tradewind.store.scan import BlockReport, Damage, recover_block
+from tradewind.store.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
@@ -78,7 +80,7 @@ class Recovery:
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
         self._index: StreamIndex | None = None
-        self._deleted: list[int] = []
+        self._deleted = SequenceSet()
         self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
         self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
 
@@ -104,7 +106,10 @@ class Recovery:
             self._follow(store, index)
         elif index is not None and usable:
             adopt_checkpoint(store, index, numbers)
-            store.recovered((0, 0))
+            if store.last.patched:
+                store.add_block()  # nothing is appended to what is damaged
+            is_foreign = not self._ends_with_our_mark(numbers[-1])
+            store.recovered((0, 0), is_foreign=is_foreign)
             self._settle(store)
             self.report.blocks, self.report.messages = len(numbers), store.msgs
         else:
@@ -141,10 +146,13 @@ class Recovery:
         """
         if limits.msgs_max <= 0 and limits.bytes_max <= 0 and limits.subject_msgs_max <= 0:
             return False
+        return not self._ends_with_our_mark(number)
+
+    def _ends_with_our_mark(self, number: int) -> bool:
         with self._disk.open(f"{self._messages}/{block_file_name(number)}") as file:
             size = file.size
             end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
-        return end != OUR_MARK_HEAD
+        return end == OUR_MARK_HEAD
 
     def _follow(self, store: FileStore, index: StreamIndex) -> None:
         """Say in the blocks what the summary alone knew, before it goes with our first change."""
@@ -193,15 +201,15 @@ class Recovery:
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
-        stamps = [(seq, stamp) for _, report in found for seq, stamp, _ in report.tombstones]
-        _, last_timestamp = max([(0, 0), *stamps, *(report.newest for _, report in found)])
+        _, last_timestamp = max(_newest(report) for _, report in found)
         store.adopt(blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
-        store.recovered(self._synced or (0, 0), sync=True)
+        store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
 
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
         found: list[tuple[Block, BlockReport]] = []
         last_seq, done, all_bytes = 0, 0, self.report.bytes
+        index_bytes, released = 0, 0
         if self._progress is not None:
             paths = (f"{self._messages}/{block_file_name(number)}" for number in numbers)
             all_bytes += sum(store.files.file(path).size for path in paths)
@@ -223,6 +231,13 @@ class Recovery:
                 self._disk.remove(path)
                 continue
             found.append((block, report))
+            index_bytes += block.memory_bytes
+            while index_bytes > store.index_bytes_max and released < len(found) - 1:
+                # Those that are needed are read once more, without their checksums.
+                oldest = found[released][0]
+                index_bytes -= oldest.memory_bytes
+                oldest.release()
+                released += 1
         return found
 
     def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
@@ -278,7 +293,7 @@ class Recovery:
             after_seq = before[-1].after_seq if before else 0
             torn = Damage(start, block.size - start, after_seq, 0, torn=True, unfinished=True)
             report.damage = [*before, torn]
-            report.tombstones = [entry for entry in report.tombstones if entry[2] < start]
+            report.tombstones.cut(start)
             report.marks = [entry for entry in report.marks if entry[2] < start]
 
     def _find_cuts(self, found: list[tuple[Block, BlockReport]]) -> None:
@@ -313,10 +328,11 @@ class Recovery:
 
     def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
         floor = 0
+        self._deleted = _deletions(found)
+        # In the order of the messages: the index of each block is needed once.
+        for seq in self._deleted:
+            store.forget(seq)
         for _, report in found:
-            for seq, _, _ in report.tombstones:
-                self._deleted.append(seq)
-                store.forget(seq)
             for kind, value, _ in report.marks:
                 if kind == MARK_FLOOR_KIND:
                     floor = max(floor, value)
@@ -327,7 +343,7 @@ class Recovery:
         """A summary that does not fit still knows what was there when it was written."""
         index = self._index
         damaged = {entry.block for entry in self.report.damage}
-        deleted = set(self._deleted)
+        deleted = self._deleted
         if index is None:
             return
         is_older = contradicts(index, store.blocks, damaged)
@@ -374,14 +390,7 @@ class Recovery:
 
     def _note_damage(self, found: list[tuple[Block, BlockReport]]) -> None:
         """Save the damaged bytes and the report before anything on disk is changed."""
-        absent = {seq for _, report in found for seq, _, _ in report.tombstones}
-        absent.update(seq for block, _ in found for seq in block.live_sequences())
-        absent.update(
-            damage.before_seq
-            for _, report in found
-            for damage in report.damage
-            if damage.out_of_order
-        )
+        absent = _Spoken(found)
         first_behind = 0
         for block, report in reversed(found):
             mixed = any(damage.out_of_order for damage in report.damage)
@@ -402,7 +411,8 @@ class Recovery:
                         for other in report.damage
                         if other.after_seq == damage.after_seq and not other.out_of_order
                     ]
-                    costs = _may_have_cost(damage, first_behind, sizes, room) - absent
+                    costs = _may_have_cost(damage, first_behind, sizes, room)
+                    costs = {seq for seq in costs if seq not in absent}
                     room -= len(costs.difference(self.report.lost))
                     if not (costs or damage.before_seq or first_behind):
                         # Nobody knows what the end held; its numbers are not given out again.
@@ -428,7 +438,7 @@ class Recovery:
             self._evidence.save(self.report, [block for block, _ in found])
 
     def _first_live(self, found: list[tuple[Block, BlockReport]]) -> int:
-        deleted = {seq for _, report in found for seq, _, _ in report.tombstones}
+        deleted = _deletions(found)
         floor = max(
             (
                 value
@@ -438,7 +448,7 @@ class Recovery:
             ),
             default=0,
         )
-        live = (seq for block, _ in found for seq in block.live_sequences())
+        live = (seq for block, _ in found if block.live_msgs for seq in known_live(block))
         last_seq = max((block.last_seq for block, _ in found), default=0)
         return next((seq for seq in live if seq >= floor and seq not in deleted), last_seq + 1)
 
@@ -472,7 +482,7 @@ class Recovery:
                 instead = b"" if entry.torn else replacement(block, damage, last_lost)
                 cuts.append((damage.offset, damage.size, instead))
             if hole is not None:
-                offsets = [offset for _, _, offset in report.tombstones]
+                offsets = list(report.tombstones.offsets)
                 offsets += [offset for kind, _, offset in report.marks if kind != MARK_SYNCED_KIND]
                 cuts += [
                     (offset, RECORD_BYTES_MIN, b"")
@@ -497,6 +507,43 @@ class Recovery:
         block.rewrite(parts, self._disk)
 
 
+def _newest(report: BlockReport) -> tuple[int, int]:
+    """Sequence and time of the last message that a block speaks of."""
+    stamps = zip(report.tombstones.sequences, report.tombstones.timestamps, strict=True)
+    return max(report.newest, max(stamps, default=(0, 0)))
+
+
+def _deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
+    """What all tombstones say."""
+    deleted = SequenceSet()
+    for _, report in found:
+        for seq in report.tombstones.sequences:
+            deleted.insert(seq)
+    return deleted
+
+
+class _Spoken:
+    """The sequences that undamaged records speak of: live messages, deleted and misplaced ones."""
+
+    def __init__(self, found: list[tuple[Block, BlockReport]]) -> None:
+        self._deleted = _deletions(found)
+        self._blocks = [block for block, _ in found if block.live_msgs]
+        for _, report in found:
+            for damage in report.damage:
+                if damage.out_of_order:
+                    self._deleted.insert(damage.before_seq)
+
+    def __contains__(self, seq: object) -> bool:
+        assert isinstance(seq, int)
+        if seq in self._deleted:
+            return True
+        place = bisect_left(self._blocks, seq, key=lambda block: block.last_seq)
+        if place == len(self._blocks):
+            return False
+        block = self._blocks[place]
+        return block.first_seq <= seq and seq not in block.deleted
+
+
 def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: int) -> set[int]:
     """The sequences that were in a damage, as far as can be told.
 
@@ -519,10 +566,11 @@ def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: in
     return lowest
 
 
-def _gaps(block: Block, report: BlockReport, first_behind: int, absent: set[int]) -> set[int]:
+def _gaps(block: Block, report: BlockReport, first_behind: int, absent: Container[int]) -> set[int]:
     """The same for all damage of a block whose records are not in their order any more."""
     misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
-    present = sorted([*block.live_sequences(), *misplaced])
+    live = known_live(block) if block.live_msgs else ()
+    present = sorted([*live, *misplaced])
     low = min(damage.after_seq for damage in report.damage)
     ends = [low, *present, first_behind or present[-1] + 1]
     # Small ones first; what is far in front of the first message went before.

@@ -1,3 +1,4 @@
+from array import array
 from dataclasses import dataclass, field
 
 from tradewind.store.block import Block
@@ -17,9 +18,17 @@ class Damage:
     out_of_order: bool = False
     missing: int = 0
 
+class Tombstones:
+    sequences: array[int]
+    timestamps: array[int]
+    offsets: array[int]
+    def __len__(self) -> int: ...
+    def append(self, sequence: int, timestamp: int, offset: int) -> None: ...
+    def cut(self, offset: int) -> None: ...
+
 @dataclass(slots=True)
 class BlockReport:
-    tombstones: list[tuple[int, int, int]] = field(default_factory=list)
+    tombstones: Tombstones = field(default_factory=Tombstones)
     marks: list[tuple[int, int, int]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     newest: tuple[int, int] = ...

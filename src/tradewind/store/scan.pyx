@@ -8,6 +8,8 @@ Only what follows the last good record of a block may be a torn write; it is rep
 tail. Nothing here changes a file.
 """
 
+from array import array
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -47,11 +49,37 @@ class Damage:
     missing: int = 0                # so many bytes behind it were cut off
 
 
+class Tombstones:
+    """The tombstones of a block as they lie there, in three columns: there may be very many."""
+
+    __slots__ = ("offsets", "sequences", "timestamps")
+
+    def __init__(self):
+        self.sequences = array("Q")
+        self.timestamps = array("q")
+        self.offsets = array("I")
+
+    def __len__(self):
+        return len(self.sequences)
+
+    def append(self, uint64_t sequence, int64_t timestamp, uint32_t offset):
+        """The next one."""
+        self.sequences.append(sequence)
+        self.timestamps.append(timestamp)
+        self.offsets.append(offset)
+
+    def cut(self, uint32_t offset):
+        """Forget those at or behind an offset."""
+        count = bisect_left(self.offsets, offset)
+        for column in (self.sequences, self.timestamps, self.offsets):
+            del column[count:]
+
+
 @dataclass(slots=True)
 class BlockReport:
     """What a recovered block held besides its messages."""
 
-    tombstones: list = field(default_factory=list)      # (sequence, timestamp, offset)
+    tombstones: Tombstones = field(default_factory=Tombstones)
     marks: list = field(default_factory=list)           # (kind, value, offset)
     damage: list = field(default_factory=list)          # Damage
     newest: tuple = (0, 0)                              # sequence and timestamp of the last message
@@ -281,7 +309,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             continue
         report.records += 1
         if record.tombstone and record.seq:
-            report.tombstones.append((record.seq, record.timestamp, position))
+            report.tombstones.append(record.seq, record.timestamp, <uint32_t>position)
         elif record.tombstone:
             report.marks.append((<uint64_t>record.timestamp >> 56,
                                  <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull, position))
@@ -309,6 +337,5 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     block.ttl_count = report.ttl_count
     block.schedule_count = report.schedule_count
     if block.live_msgs == 0 and report.tombstones:
-        highest = max(seq for seq, _, _ in report.tombstones)
-        block.skip_to(max(highest, block.last_seq))
+        block.skip_to(max(max(report.tombstones.sequences), block.last_seq))
     return report

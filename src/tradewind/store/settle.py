@@ -159,7 +159,7 @@ class Settlement:
         """Files are only repaired when nothing is appended to them any more."""
         store, block = self._store, self._damaged_last
         self._damaged_last = None
-        if block is store.last or store.last.patched:
+        if block is store.last:
             store.add_block()
             store.flush()
         if block is not None and block in store.blocks:

@@ -9,10 +9,13 @@ import pytest
 from store_kit import content, put, sequences
 
 from tradewind.errors import StoreError
+from tradewind.store.block import Block
 from tradewind.store.contract import NotFoundError, StoreLimits, StoreState
 from tradewind.store.filestore import FileStore
 from tradewind.store.layout import record_bytes
 from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.scan import BlockReport, recover_block
+from tradewind.store.subject_index import SubjectIndex
 from tradewind.testing.disk import SimulatedDisk
 
 BLOCKS = "/disk/S/msgs"
@@ -247,3 +250,38 @@ def test_progress_is_told_while_much_is_read(
     opened(disk, progress=lambda done, _: told.append(done))
     assert len(told) >= 2
     assert told == sorted(told)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_rebuild_keeps_the_memory_limit_of_the_indexes(
+    disk: SimulatedDisk, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = written(disk, 400)
+    for seq in range(3, 400, 7):
+        store.remove(seq)
+    store.commit()
+    store.mark_idle()
+    expected = list(store.messages())
+    if is_damaged:
+        path = store.blocks[20].path
+        seq = store.blocks[20].first_seq
+        damage(disk, path, record_position(disk, path, seq) + 30)
+        expected = [message for message in expected if message.seq != seq]
+    seen: list[Block] = []
+    highest = 0
+
+    def watched(block: Block, index: SubjectIndex, after_seq: int) -> BlockReport:
+        nonlocal highest
+        report = recover_block(block, index, after_seq)
+        seen.append(block)
+        highest = max(highest, sum(block.memory_bytes for block in seen))
+        return report
+
+    monkeypatch.setattr("tradewind.store.recover.recover_block", watched)
+    limit = 8 * max(block.memory_bytes for block in store.blocks)
+    again, report = opened(disk, block_bytes_max=500, index_bytes_max=limit)
+    assert len(seen) > 40
+    assert highest <= limit * 5 // 4
+    assert report.is_clean != is_damaged
+    assert list(again.messages()) == expected
+    again.verify()
