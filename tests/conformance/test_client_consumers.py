@@ -63,7 +63,7 @@ async def test_a_message_larger_than_max_bytes_is_an_error_not_silence(
     js_server: ServerProcess,
 ) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["s"])
+        await js.manager.streams.add(name="S", subjects=["s"], storage="memory")
         await js.publish("s", bytes(1000))
         await js.manager.consumers.add("S", durable_name="c", ack_policy="explicit")
         consumer = await js.consumers.get("S", "c")

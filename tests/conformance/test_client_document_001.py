@@ -28,7 +28,7 @@ async def test_jetstream_manager(js_server: ServerProcess) -> None:
         assert await manager.streams.list().next_page() == []
 
         stream = "mystream"
-        await manager.streams.add(name=stream, subjects=["mystream.*"])
+        await manager.streams.add(name=stream, subjects=["mystream.*"], storage="memory")
         assert [info.config.name async for info in manager.streams.list()] == [stream]
 
         # JetStream captures core messages.
@@ -70,7 +70,9 @@ async def test_jetstream_manager(js_server: ServerProcess) -> None:
 
 async def test_jetstream_client(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.connection.jetstream_manager().streams.add(name="a", subjects=["a.*"])
+        await js.connection.jetstream_manager().streams.add(
+            name="a", subjects=["a.*"], storage="memory"
+        )
 
         ack = await js.publish("a.b")
         assert (ack.stream, ack.seq, ack.duplicate) == ("a", 1, False)
@@ -258,7 +260,7 @@ async def test_heartbeats(js_server: ServerProcess) -> None:
 
 async def test_jetstream_ordered_consumers(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["S.*"])
+        await js.manager.streams.add(name="S", subjects=["S.*"], storage="memory")
         for number in range(1, 11):
             await js.publish("S.a" if number % 2 else "S.b", b"%d" % number)
 

@@ -33,7 +33,7 @@ from tradewind.client.errors import (
 
 async def test_expectations_that_do_not_hold_are_refused(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["s.*"])
+        await js.manager.streams.add(name="S", subjects=["s.*"], storage="memory")
         await js.publish("s.a", b"1", msg_id="one")
         for options, kind in (
             ({"expect_stream": "T"}, StreamNotMatchError),
@@ -63,7 +63,9 @@ async def test_expectations_that_do_not_hold_are_refused(js_server: ServerProces
 async def test_a_message_may_have_a_time_to_live_and_roll_up(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
         streams = js.manager.streams
-        await streams.add(name="S", subjects=["s"], allow_msg_ttl=True, allow_rollup_hdrs=True)
+        await streams.add(
+            name="S", subjects=["s"], allow_msg_ttl=True, allow_rollup_hdrs=True, storage="memory"
+        )
         await js.publish("s", b"1")
         for number, ttl in enumerate((3600, 90.5, timedelta(hours=1), "never"), 2):
             await js.publish("s", b"2", ttl=ttl)
@@ -125,13 +127,13 @@ async def test_nobody_there_is_tried_again(
         monkeypatch.setattr(publishing, "RETRY_WAIT", 0.02)
         waiting = asyncio.create_task(js.publish("late.x", b"1"))
         await eventually(lambda: js._window._retries, "the first refusal")
-        await js.manager.streams.add(name="LATE", subjects=["late.*"])
+        await js.manager.streams.add(name="LATE", subjects=["late.*"], storage="memory")
         assert (await waiting).seq == 1
 
 
 async def test_a_stream_that_never_answers_is_a_timeout(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["s"], no_ack=True)
+        await js.manager.streams.add(name="S", subjects=["s"], no_ack=True, storage="memory")
         with pytest.raises(OperationTimeoutError, match="publish to 's': no acknowledgement"):
             await js.publish("s", timeout=0.1)
         await js.publish_async("s", timeout=0.1)
@@ -187,7 +189,7 @@ async def test_a_cancelled_publish_leaves_nothing_behind(js_server: ServerProces
 
 async def test_closing_fails_what_is_on_its_way(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["s"], no_ack=True)
+        await js.manager.streams.add(name="S", subjects=["s"], no_ack=True, storage="memory")
         pending = await js.publish_async("s")
         closed = asyncio.create_task(js.publish_async_completed())
         await asyncio.sleep(0)
@@ -201,7 +203,7 @@ async def test_closing_fails_what_is_on_its_way(js_server: ServerProcess) -> Non
 
 async def test_draining_waits_for_acknowledgements(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        await js.manager.streams.add(name="S", subjects=["s"])
+        await js.manager.streams.add(name="S", subjects=["s"], storage="memory")
         async with connected(js_server.url) as other:
             pending = [await other.jetstream().publish_async("s") for _ in range(100)]
             await other.drain()
@@ -221,7 +223,9 @@ async def grants(request: Awaitable[object]) -> bool:
 async def test_a_batch_is_stored_as_a_whole(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
         streams = js.manager.streams
-        if not await grants(streams.add(name="S", subjects=["s.*"], allow_atomic=True)):
+        if not await grants(
+            streams.add(name="S", subjects=["s.*"], allow_atomic=True, storage="memory")
+        ):
             assert js_server.kind == "tradewind"
             return
         batch = js.batch()
@@ -244,6 +248,6 @@ async def test_a_batch_needs_a_stream_that_allows_it(js_server: ServerProcess) -
     async with jetstream(js_server) as js:
         with pytest.raises(JetStreamUnavailableError, match="no stream stores subject 's'"):
             await js.batch().add("s")
-        await js.manager.streams.add(name="S", subjects=["s"])
+        await js.manager.streams.add(name="S", subjects=["s"], storage="memory")
         with pytest.raises((JetStreamApiError, OptionsError), match="atomic"):
             await js.batch().add("s")

@@ -35,7 +35,7 @@ async def test_a_stream_is_made_from_a_config_and_from_keywords(js_server: Serve
         with pytest.raises(StreamNameExistsError):
             await streams.add(config, max_msgs=8)
         with pytest.raises(StreamSubjectOverlapError):
-            await streams.add(name="B", subjects=["a"])
+            await streams.add(name="B", subjects=["a"], storage="memory")
 
 
 async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
@@ -44,9 +44,9 @@ async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
     async with jetstream(js_server) as js:
         streams, consumers = js.manager.streams, js.manager.consumers
         with pytest.raises(OptionsError, match="no member 'max_mgs'; did you mean 'max_msgs'"):
-            await streams.add(name="A", max_mgs=1)
+            await streams.add(name="A", max_mgs=1, storage="memory")
         with pytest.raises(OptionsError, match=r"max_msgs"):
-            await streams.add(name="A", max_msgs="many")
+            await streams.add(name="A", max_msgs="many", storage="memory")
         with pytest.raises(OptionsError, match="a name is needed"):
             await streams.add(subjects=["a"])
         with pytest.raises(OptionsError, match=r"stream name 'a\.b': no blanks"):
@@ -67,10 +67,14 @@ async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
 async def test_an_update_changes_only_what_it_names(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
         streams = js.manager.streams
-        await streams.add(name="A", subjects=["a"], description="first", max_msgs=5)
+        await streams.add(
+            name="A", subjects=["a"], description="first", max_msgs=5, storage="memory"
+        )
         changed = await streams.update("A", max_msgs=9)
         assert (changed.config.max_msgs, changed.config.description) == (9, "first")
-        whole = await streams.update(StreamConfig(name="A", subjects=["a", "b"]))
+        whole = await streams.update(
+            StreamConfig(name="A", subjects=["a", "b"], storage=StorageType.MEMORY)
+        )
         assert (whole.config.description, whole.config.subjects) == ("", ["a", "b"])
         with pytest.raises(StreamNotFoundError):
             await streams.update("B", max_msgs=1)
@@ -133,7 +137,7 @@ async def test_info_has_deleted_messages_and_all_subjects(js_server: ServerProce
 async def test_messages_are_read_without_a_consumer(js_server: ServerProcess, direct: bool) -> None:
     async with jetstream(js_server) as js:
         streams = js.manager.streams
-        await streams.add(name="S", subjects=["s.*"], allow_direct=True)
+        await streams.add(name="S", subjects=["s.*"], allow_direct=True, storage="memory")
         before = datetime.now(UTC)
         await js.publish("s.a", b"1", headers={"Tag": "x"})
         await js.publish("s.b", b"2")
@@ -208,7 +212,7 @@ async def test_a_domain_is_reached_through_its_prefix(
     server = start(f'jetstream {{ domain: "hub", store_dir: "{folder}" }}')
     async with connected(server.url, timeout=SECONDS) as connection:
         manager = connection.jetstream_manager(domain="hub")
-        await manager.streams.add(name="A", subjects=["a"])
+        await manager.streams.add(name="A", subjects=["a"], storage="memory")
         assert (await manager.streams.info("A")).domain == "hub"
         prefixed = connection.jetstream_manager(api_prefix="$JS.hub.API")
         assert await prefixed.streams.names().all() == ["A"]
