@@ -240,14 +240,53 @@ cdef class MessageStore(MessageCore):
 
     def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
         """The sequence from which exactly `keep` matching messages remain; 1 if there are no more.
+
+        Blocks are counted from the nearer end, and only one is walked through.
         """
-        _, total = (0, self.msgs) if chosen.everything else self.index.matching_total(chosen)
-        cdef uint64_t seq = self.next_matching(0, chosen)
-        cdef uint64_t surplus = total - keep if total > keep else 0
-        while surplus and seq:
-            seq = self.next_matching(seq + 1, chosen)
-            surplus -= 1
-        return seq if total > keep else 1
+        cdef uint64_t total = self.msgs, left, count
+        cdef Block block
+        if not chosen.everything:
+            _, total = self.index.matching_total(chosen)
+        if total <= keep:
+            return 1
+        chosen.prepare()
+        left = total - keep
+        if left <= keep:
+            for block in self.blocks:
+                count = self._count_in(block, chosen)
+                if left < count:
+                    return self._matching_in(block, chosen, left)
+                left -= count
+            return 1
+        left = keep
+        for block in reversed(self.blocks):
+            count = self._count_in(block, chosen)
+            if left <= count:
+                return self._matching_in(block, chosen, count - left)
+            left -= count
+        return 1
+
+    def _count_in(self, Block block not None, SubjectFilter chosen not None):
+        """How many messages of a block pass."""
+        cdef SubjectEntry* entry
+        if block.live_msgs == 0 or chosen.everything:
+            return block.live_msgs
+        if chosen.literal is not None:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            if entry == NULL or not entry.first_block <= block.number <= entry.last_block:
+                return 0
+        self.load_index(block)
+        return block.count_accepted(block.first_seq, chosen)
+
+    def _matching_in(self, Block block not None, SubjectFilter chosen not None, uint64_t index):
+        """The sequence of a message of a block by its place among those that pass."""
+        cdef uint64_t seq
+        self.load_index(block)
+        seq = block.next_accepted(block.first_seq, chosen)
+        while index and seq:
+            seq = block.next_accepted(seq + 1, chosen)
+            index -= 1
+        return seq or 1
 
     def _purge_all(self):
         cdef list dropped = self.blocks
