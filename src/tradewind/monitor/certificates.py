@@ -1,7 +1,7 @@
 """What monitoring shows of certificates: a peer's names and fingerprints, and when our own expire.
 
 Owns reading only; nothing here trusts or verifies. Results are kept, because parsing costs far more
-than looking up.
+than looking up. What reads them is loaded when it is needed: a server without TLS starts sooner.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from tradewind.monitor.documents import PeerCertificate
 from tradewind.monitor.formats import SECOND_NS, timestamp
 
@@ -20,6 +17,9 @@ from tradewind.monitor.formats import SECOND_NS, timestamp
 @lru_cache(maxsize=1024)
 def describe_peer(der: bytes) -> PeerCertificate | None:
     """Subject and fingerprints of one certificate, or None when it cannot be read."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     try:
         certificate = x509.load_der_x509_certificate(der)
         key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -36,6 +36,8 @@ def describe_peer(der: bytes) -> PeerCertificate | None:
 @lru_cache(maxsize=16)
 def _read_not_after(path: str, modified_ns: int) -> str:
     """The file's time is part of the key only: a replaced certificate is read again."""
+    from cryptography import x509
+
     del modified_ns
     certificate = x509.load_pem_x509_certificate(Path(path).read_bytes())
     return timestamp(int(certificate.not_valid_after_utc.timestamp()) * SECOND_NS)

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
@@ -22,7 +22,6 @@ from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.http import MonitorServer
 from tradewind.monitor.jetstream import JetStreamMonitor
 from tradewind.monitor.system import SystemServices
 from tradewind.nkeys import create_server_id
@@ -36,6 +35,9 @@ from tradewind.server.logs import Log
 from tradewind.server.reload import describe_changes
 from tradewind.server.tls import server_context
 from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.monitor.http import MonitorServer
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 PASSWORD_THREADS = 2
@@ -229,6 +231,9 @@ class Server:
             wanted.append(("https", options.https_port, secure))
         for scheme, port, context in wanted:
             host = options.http_host or LOOPBACK
+            # Loaded when it is needed: a server without pages starts sooner.
+            from tradewind.monitor.http import MonitorServer
+
             monitor = MonitorServer(self.view, host, port, context, options.http_base_path)
             try:
                 bound = await monitor.start()

@@ -11,9 +11,6 @@ import hashlib
 import re
 import ssl
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import TlsOptions
 
@@ -76,6 +73,10 @@ def check_pinned(options: TlsOptions, der: bytes | None) -> bool:
         return True
     if der is None:
         return False
+    # Loaded when it is needed: most servers start sooner without it.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     pins = {pin.lower() for pin in options.pinned_certs}
     try:
         public_key = x509.load_der_x509_certificate(der).public_key()

@@ -18,7 +18,7 @@ no secret.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
@@ -31,9 +31,11 @@ from tradewind.options import (
     TlsOptions,
     WebsocketOptions,
 )
-from tradewind.server.auth.certificates import CertificateMap, read_names
 from tradewind.server.auth.members import Member, Members, collect_members
 from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
+
+if TYPE_CHECKING:
+    from tradewind.server.auth.certificates import CertificateMap
 
 Listener = Literal["standard", "websocket"]
 
@@ -100,7 +102,12 @@ class AuthorizeGate:
         self._token = authorization.token
         self._no_auth_user = settings.no_auth_user
         self._strangers_enter = settings.strangers_enter
-        self._certificates = CertificateMap(self._users) if settings.map_certificates else None
+        self._certificates: CertificateMap | None = None
+        if settings.map_certificates:
+            # Loaded when it is needed: other servers start sooner without it.
+            from tradewind.server.auth.certificates import CertificateMap
+
+            self._certificates = CertificateMap(self._users)
         self._has_users = bool(self._users) or settings.strangers_enter
         self._required = bool(self._nkeys or self._has_users or self._single_user or self._token)
         self._decoy = _costliest(
@@ -174,6 +181,8 @@ class AuthorizeGate:
     ) -> Identity | Rejection | Deferred:
         if credentials.certificate is None:
             return Rejection("a client certificate is required")
+        from tradewind.server.auth.certificates import read_names
+
         names = read_names(credentials.certificate)
         if names is None:
             return Rejection("the client certificate cannot be read")
