@@ -36,13 +36,21 @@ def in_future(seconds: float) -> str:
 # ---------------------------------------------------------------- pauses
 
 
+def pause(js: ApiClient, seconds: float) -> tuple[float, str]:
+    """Pause C for a moment: when that was asked for, and its end. It must not be over already."""
+    while True:
+        begin = time.time()
+        until = in_future(seconds)
+        answer = js.done("CONSUMER.PAUSE.S.C", {"pause_until": until})
+        if answer["paused"]:
+            assert 0 < answer["pause_remaining"] <= seconds * SECOND
+            return begin, until
+
+
 def test_a_pause_ends_at_its_time(peer: Peer, js: ApiClient) -> None:
     peer.stream("a")
     peer.consumer()
-    begin = time.time()
-    answer = js.done("CONSUMER.PAUSE.S.C", {"pause_until": in_future(0.5)})
-    assert answer["paused"] is True
-    assert 0 < answer["pause_remaining"] <= 500 * MS
+    begin, _ = pause(js, 0.5)
     peer.pull("inbox", batch=1)
     assert peer.next().subject == "s.a"
     assert time.time() - begin >= 0.5
@@ -53,9 +61,11 @@ def test_a_pause_is_announced_and_its_end_too(peer: Peer, js: ApiClient) -> None
     peer.stream()
     peer.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C", "advisory")
     peer.consumer()
-    until = in_future(0.2)
-    js.done("CONSUMER.PAUSE.S.C", {"pause_until": until})
-    begun, ended = (json.loads(frame.payload) for frame in peer.take(2))
+    _, until = pause(js, 0.2)
+    begun = json.loads(peer.next().payload)
+    while not begun["paused"]:
+        begun = json.loads(peer.next().payload)
+    ended = json.loads(peer.next().payload)
     assert begun["type"] == ended["type"] == "io.nats.jetstream.advisory.v1.consumer_pause"
     assert (begun["stream"], begun["consumer"], begun["paused"]) == ("S", "C", True)
     assert begun["pause_until"].rstrip("Z0") == until.rstrip("Z0")
@@ -81,6 +91,19 @@ def durable(js: ApiClient, **config: object) -> None:
     js.done("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": body})
 
 
+def use(peer: Peer, js: ApiClient, **request: object) -> tuple[float, Frame]:
+    """Make a consumer that soon goes and pull from it: when that was, and the answer.
+
+    If it has gone before the request came, there is nobody to answer, and it is made again.
+    """
+    while True:
+        durable(js, inactive_threshold=100 * MS, ack_wait=600 * MS)
+        begin = time.monotonic()
+        peer.pull("inbox", batch=1, **request)
+        if (frame := peer.next()).status != "503":
+            return begin, frame
+
+
 @pytest.mark.parametrize("push", [False, True])
 def test_a_durable_consumer_with_a_threshold_goes_too(
     peer: Peer, js: ApiClient, push: bool
@@ -99,18 +122,15 @@ def test_an_ephemeral_has_five_seconds_unless_it_says_otherwise(peer: Peer, js: 
 
 def test_a_waiting_request_keeps_a_consumer(peer: Peer, js: ApiClient) -> None:
     peer.stream()
-    durable(js, inactive_threshold=100 * MS)
-    peer.pull("inbox", batch=1, expires=500 * MS)
-    begin = time.monotonic()
-    assert peer.next().status == "408 Request Timeout"
-    wait_gone(js, begin, 0.4)
+    begin, frame = use(peer, js, expires=500 * MS)
+    assert frame.status == "408 Request Timeout"
+    wait_gone(js, begin, 0.5)
 
 
 def test_a_message_that_waits_for_its_ack_keeps_a_consumer(peer: Peer, js: ApiClient) -> None:
     peer.stream("a")
-    durable(js, inactive_threshold=100 * MS, ack_wait=600 * MS)
-    begin = time.monotonic()
-    peer.fetch(1)
+    begin, frame = use(peer, js)
+    assert frame.subject == "s.a"
     wait_gone(js, begin, 0.6)
 
 

@@ -150,16 +150,6 @@ def test_an_ephemeral_without_receiver_goes(peer: Peer, js: ApiClient) -> None:
     wait_gone(js, begin, 0.1)
 
 
-def test_a_pull_consumer_that_nobody_uses_goes(peer: Peer, js: ApiClient) -> None:
-    peer.stream()
-    peer.subscribe("inbox")
-    peer.consumer(inactive_threshold=200 * MS)
-    peer.pull("inbox", batch=1, expires=500 * MS)
-    begin = time.monotonic()
-    assert peer.next().status == "408 Request Timeout"
-    wait_gone(js, begin, 0.2)
-
-
 def test_a_change_of_the_deliver_subject_sends_pending_messages_there(peer: Peer) -> None:
     peer.stream("a")
     peer.consumer(deliver_subject="out")
