@@ -177,6 +177,16 @@ def test_reply_subjects_of_both_versions_are_understood() -> None:
     assert not probe.errors
 
 
+def test_a_queue_with_a_bound_drops_and_tells_so_once() -> None:
+    probe = Probe()
+    queue = PullCore("inbox", "", **{**LIMITS, "pending_messages_max": 2})
+    sid = probe._register(queue)
+    for sequence in range(1, 6):
+        probe._feed(delivery(sid, sequence))
+    assert (queue.pending_messages, queue.dropped_count) == (2, 3)
+    assert probe.slow == [queue]
+
+
 def test_a_batch_is_served_when_everything_has_come() -> None:
     probe = Probe()
     queue = Queue(100, -1)

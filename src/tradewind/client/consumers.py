@@ -106,6 +106,7 @@ class Consumer:
 
         It ends after `max_messages` (100 unless bytes are limited), when the next one would pass
         `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more right now.
+        Whoever leaves it early calls `stop` (or uses `async with`), so that others get the rest.
 
         >>> async for message in await consumer.fetch(5):
         ...     message.ack()

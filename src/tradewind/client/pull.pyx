@@ -135,6 +135,7 @@ cdef class PullCore(SubscriptionCore):
                     and self.wanted_bytes + <int64_t>self.pending_bytes <= self._refill_bytes))
 
     cdef int _push(self, Msg message, size_t size) except -1:
+        cdef int is_slow
         self.arrivals += 1
         if is_status(message):
             self._on_status(message)
@@ -144,8 +145,9 @@ cdef class PullCore(SubscriptionCore):
         self.received_messages += 1
         if self._is_observed:
             self._on_message(message)
-        SubscriptionCore._push(self, message, size)
-        return self._count_down(message, size)
+        is_slow = SubscriptionCore._push(self, message, size)
+        self._count_down(message, size)
+        return is_slow
 
     cdef bint _is_in_order(self, Msg message) except -1:
         cdef uint64_t stream_sequence, consumer_sequence
