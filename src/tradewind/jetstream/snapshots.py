@@ -24,6 +24,7 @@ from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
 from tradewind.store.archive_documents import consumer_state_document
+from tradewind.store.archive_messages import pack_messages
 from tradewind.store.s2 import Compressor
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ CHUNK_BYTES_MIN: Final = 1024
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 WINDOW_BYTES_DEFAULT: Final = 8 * 1024 * 1024
 WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
-STEP_BYTES_MAX: Final = 256 * 1024
-STEP_MSGS_MAX: Final = 500
+STEP_BYTES_MAX: Final = 512 * 1024
 # More than that unread at the receiver: it gets the next chunk with its next answer.
 RECEIVER_BYTES_MAX: Final = 1024 * 1024
 INTEREST_NS: Final = 2_000_000_000
@@ -235,7 +235,8 @@ class Snapshot:
         except StoreError as error:
             self._fail(str(error))
             return
-        if self._hosted.stream.store.lost != self._lost:
+        store = self._hosted.stream.store
+        if store.unsettled or store.lost != self._lost:
             self._fail("the stream is damaged, the server's log says where")
             return
         self._is_busy = True
@@ -280,20 +281,14 @@ class Snapshot:
             if len(target) >= STEP_BYTES_MAX:
                 yield bytes(target)
                 target.clear()
-        messages = self._hosted.stream.store.messages(self._state.first_seq)
-        for count, message in enumerate(messages, 1):
-            if message.seq > self._state.last_seq:
-                break
-            append_entry(
-                target,
-                message.subject,
-                message.timestamp_ns,
-                message.seq,
-                message.header,
-                message.payload,
+        store, seq = self._hosted.stream.store, max(self._state.first_seq, 1)
+        everything = store.filter()
+        while seq:
+            packed, seq = pack_messages(
+                store, everything, seq, self._state.last_seq, STEP_BYTES_MAX
             )
-            if len(target) >= STEP_BYTES_MAX or count % STEP_MSGS_MAX == 0:
-                yield bytes(target)
-                target.clear()
+            target += packed
+            yield bytes(target)
+            target.clear()
         append_entry(target, *END)
         yield bytes(target)

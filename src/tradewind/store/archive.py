@@ -65,30 +65,31 @@ def append_entry(
 
 
 class ArchiveReader:
-    """Takes an archive apart piece by piece; it holds one unfinished entry at most.
+    """Takes an archive apart piece by piece.
 
-    `message_bytes_max` is the largest header block and payload together.
+    `message_bytes_max` is the largest header block and payload together. `data` is what was fed
+    and not passed over yet, from `offset` on.
     """
 
     def __init__(self, message_bytes_max: int) -> None:
         self.message_bytes_max = message_bytes_max
         self.is_ended = False
-        self._data = bytearray()
-        self._offset = 0
+        self.data = bytearray()
+        self.offset = 0
         self._has_magic = False
 
     def feed(self, data: bytes) -> None:
         """More of the archive."""
-        if self._offset:
-            del self._data[: self._offset]
-            self._offset = 0
-        self._data += data
+        if self.offset:
+            del self.data[: self.offset]
+            self.offset = 0
+        self.data += data
 
     def next_entry(self) -> Entry | None:
         """The next entry, `END` for the last one; None until more is fed."""
         if not self._has_magic and not self._read_magic():
             return None
-        data, start = self._data, self._offset
+        data, start = self.data, self.offset
         try:
             name_size, at = _uvarint(data, start)
             folded, at = _uvarint(data, at)
@@ -103,7 +104,7 @@ class ArchiveReader:
         end = payload_at + payload_size
         if end > len(data):
             return None
-        self._offset = end
+        self.offset = end
         entry = Entry(
             bytes(data[at:header_at]),
             folded >> 1 ^ -(folded & 1),
@@ -115,11 +116,11 @@ class ArchiveReader:
         return entry
 
     def _read_magic(self) -> bool:
-        if len(self._data) < len(MAGIC):
+        if len(self.data) < len(MAGIC):
             return False
-        if not self._data.startswith(MAGIC):
+        if not self.data.startswith(MAGIC):
             raise ArchiveError(f"an archive begins with {MAGIC.decode()}")
-        self._offset = len(MAGIC)
+        self.offset = len(MAGIC)
         self._has_magic = True
         return True
 

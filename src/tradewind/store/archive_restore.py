@@ -19,6 +19,7 @@ from tradewind.store.archive import (
     Entry,
 )
 from tradewind.store.archive_documents import Numbers, consumer_state_from, decode_document
+from tradewind.store.archive_messages import store_messages
 from tradewind.store.contract import StoreLimits
 from tradewind.store.filestore import FileStore
 from tradewind.store.layout import SEQUENCE_MAX
@@ -56,6 +57,7 @@ class ArchiveRestore:
         self._last_seq = self._last_ns = 0
         self._committed_bytes = 0
         self._keeps_ttl = bool(plan.meta.config.get("allow_msg_ttl"))
+        self._message_bytes_max = int(plan.meta.config.get("max_msg_size") or -1)
 
     @property
     def stored_bytes(self) -> int:
@@ -67,19 +69,49 @@ class ArchiveRestore:
         if self._reader.is_ended:
             return
         self._reader.feed(plain)
-        count = 0
-        while (entry := self._reader.next_entry()) is not None:
-            if self._reader.is_ended:
-                return
-            if self._store is None:
-                self._read_state(entry, bytes_allowed)
-            elif self._consumers_left:
-                self._read_consumer(entry)
-            else:
-                self._store_message(self._store, entry, bytes_allowed)
-            count += 1
-            if count % BREATH_MESSAGES == 0:
-                time.sleep(0)
+        while self._store_plain(bytes_allowed) or self._take_entry(bytes_allowed):
+            time.sleep(0)
+
+    def _take_entry(self, bytes_allowed: int) -> bool:
+        """One entry of any kind; false if there is none, or it was the last."""
+        entry = self._reader.next_entry()
+        if entry is None or self._reader.is_ended:
+            return False
+        if self._store is None:
+            self._read_state(entry, bytes_allowed)
+        elif self._consumers_left:
+            self._read_consumer(entry)
+        else:
+            self._store_message(self._store, entry)
+            self._stored(self._store, bytes_allowed)
+        return True
+
+    def _store_plain(self, bytes_allowed: int) -> bool:
+        """Messages that need no closer look, some at a time; false if the next one does."""
+        store, reader = self._store, self._reader
+        if store is None or self._consumers_left:
+            return False
+        start = reader.offset
+        maximum = reader.message_bytes_max
+        if self._message_bytes_max >= 0:
+            maximum = min(maximum, self._message_bytes_max)
+        reader.offset = store_messages(
+            store,
+            reader.data,
+            start,
+            maximum,
+            BREATH_MESSAGES,
+            self._keeps_ttl,
+        )
+        self._stored(store, bytes_allowed)
+        return reader.offset > start
+
+    def _stored(self, store: MessageStore, bytes_allowed: int) -> None:
+        if store.bytes > bytes_allowed:
+            raise NoRoomError(f"message sequence {store.last_seq} does not fit any more")
+        if store.bytes - self._committed_bytes >= COMMIT_BYTES and isinstance(store, FileStore):
+            store.commit()
+            self._committed_bytes = store.bytes
 
     def _read_state(self, entry: Entry, bytes_allowed: int) -> None:
         if entry.name != STATE_NAME:
@@ -129,7 +161,7 @@ class ArchiveRestore:
         self.consumers.append(RestoredConsumer(name, config, consumer_state_from(state, what)))
         self._consumers_left -= 1
 
-    def _store_message(self, store: MessageStore, entry: Entry, bytes_allowed: int) -> None:
+    def _store_message(self, store: MessageStore, entry: Entry) -> None:
         seq = entry.seq
         if not seq:
             raise ArchiveError("expected message sequence")
@@ -138,8 +170,7 @@ class ArchiveRestore:
         subject = entry.name.decode("utf-8", "surrogateescape")
         if not is_valid_literal(subject) or len(entry.name) > _SUBJECT_BYTES_MAX:
             raise ArchiveError(f"message sequence {seq} has no valid subject")
-        maximum = int(self._plan.meta.config.get("max_msg_size") or -1)
-        if 0 <= maximum < len(entry.header) + len(entry.payload):
+        if 0 <= self._message_bytes_max < len(entry.header) + len(entry.payload):
             raise ArchiveError(f"message sequence {seq} exceeds maximum message size")
         ttl_ns = self._ttl_ns(entry)
         if ttl_ns > 0 and entry.timestamp_ns + ttl_ns <= self._plan.now_ns:
@@ -147,11 +178,6 @@ class ArchiveRestore:
         if seq > store.last_seq + 1:
             store.skip(seq - 1, store.last_timestamp)
         store.store(entry.name, entry.header, entry.payload, entry.timestamp_ns, ttl_ns)
-        if store.bytes > bytes_allowed:
-            raise NoRoomError(f"message sequence {seq} does not fit any more")
-        if store.bytes - self._committed_bytes >= COMMIT_BYTES and isinstance(store, FileStore):
-            store.commit()
-            self._committed_bytes = store.bytes
 
     def _ttl_ns(self, entry: Entry) -> int:
         start = entry.header.find(_TTL_FIELD) if self._keeps_ttl else -1

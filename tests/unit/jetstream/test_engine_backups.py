@@ -13,6 +13,7 @@ from tradewind.jetstream import restores, snapshots
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.store import s2
 from tradewind.store.archive import END, MAGIC, Entry, append_entry
+from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
@@ -158,6 +159,31 @@ def test_window_that_the_receiver_does_not_read_is_not_filled(
     peer.connection.resume_reading()
     waiting = sum(len(chunk.payload) for chunk in peer.take_all()[0])
     assert waiting < 2 * snapshots.RECEIVER_BYTES_MAX
+
+
+def test_backup_that_finds_damage_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else the damage is found, and told of, when the server starts.
+    monkeypatch.setattr(Stream, "load_ids", lambda *_: None)
+    disk = SimulatedDisk()
+    server = InProcessServer(disk=disk)
+    peer = BackupPeer(server)
+    peer.create("S", max_bytes=100_000)
+    payloads = [os.urandom(500) for _ in range(150)]
+    for index, payload in enumerate(payloads):
+        peer.publish(f"S.{index}", payload)
+    assert server.engine is not None
+    server.engine.begin_stop()
+    server.settle()
+    server.engine.close()
+    after = disk.crash_keeping_unsynced()
+    (path,) = (path for path in after.snapshot_tree() if path.endswith("/2.blk"))
+    with after.open(f"{after.root}/{path}") as file:
+        place = file.read(0, file.size).index(payloads[80])
+        file.write(bytes([payloads[80][0] ^ 1]), place)
+        file.sync()
+    again = BackupPeer(InProcessServer(disk=after))
+    chunks = again.begin("S")
+    assert chunks[-1].header.startswith(b"NATS/1.0 500 the stream is damaged")
 
 
 # ---------------------------------------------------------------- restores

@@ -15,7 +15,10 @@ from tradewind.store.archive import (
     Entry,
     append_entry,
 )
+from tradewind.store.archive_messages import pack_messages, store_messages
+from tradewind.store.messages import MessageStore
 from tradewind.store.varint import append_uvarint
+from tradewind.subjects import is_valid_literal
 
 U64_MAX = (1 << 64) - 1
 I64_MAX = (1 << 63) - 1
@@ -93,3 +96,98 @@ def test_a_name_that_is_too_long_is_refused_before_it_has_arrived() -> None:
 def test_a_number_above_64_bits_is_refused() -> None:
     with pytest.raises(ArchiveError, match="64 bits"):
         read_all(MAGIC + b"\xff" * 11, 100)
+
+
+# ---------------------------------------------------------------- messages
+
+subjects = st.text("ab.*> \t\r\n\fé", max_size=6)
+messages = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"a.b", b"c.d.e"]),
+        st.integers(-I64_MAX - 1, I64_MAX),
+        st.integers(1, 5),
+        st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n"]),
+        st.binary(max_size=200),
+    ),
+    max_size=12,
+)
+
+
+def entries_of(rows: list[tuple[bytes, int, int, bytes, bytes]]) -> list[Entry]:
+    """Sequences rise by the steps that the rows name."""
+    found, seq = [], 0
+    for subject, time_ns, step, header, payload in rows:
+        seq += step
+        found.append(Entry(subject, time_ns, seq, header, payload))
+    return found
+
+
+def stored(store: MessageStore) -> list[Entry]:
+    return [
+        Entry(each.subject, each.timestamp_ns, each.seq, each.header, each.payload)
+        for each in store.messages()
+    ]
+
+
+@given(messages, st.integers(1, 300))
+def test_packed_messages_are_the_entries_that_the_format_wants(
+    rows: list[tuple[bytes, int, int, bytes, bytes]], step_bytes: int
+) -> None:
+    store = MessageStore("S")
+    wanted = entries_of(rows)
+    for entry in wanted:
+        store.skip(entry.seq - 1, 0)
+        store.store(entry.name, entry.header, entry.payload, entry.timestamp_ns)
+    packed, seq = bytearray(MAGIC), 1
+    while seq:
+        part, seq = pack_messages(store, store.filter(), seq, store.last_seq, step_bytes)
+        packed += part
+    assert bytes(packed) == archive(*wanted)
+
+
+@given(messages, st.integers(1, 5), st.data())
+def test_messages_are_stored_as_far_as_they_have_arrived(
+    rows: list[tuple[bytes, int, int, bytes, bytes]], count_max: int, data: st.DataObject
+) -> None:
+    wanted = entries_of(rows)
+    whole = archive(*wanted, END)[len(MAGIC) :]
+    arrived = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
+    store, offset, before = MessageStore("S"), 0, -1
+    while offset > before:
+        before, offset = offset, store_messages(store, arrived, offset, 1000, count_max, False)
+    complete = read_all(MAGIC + bytes(arrived), 10_000)
+    assert stored(store) == [entry for entry in complete if entry != END]
+    assert archive(*stored(store))[len(MAGIC) :] == arrived[:offset]
+
+
+@given(subjects)
+def test_only_subjects_that_can_be_published_on_are_stored(subject: str) -> None:
+    data = bytearray(archive(Entry(subject.encode(), 0, 1, b"", b""))[len(MAGIC) :])
+    store = MessageStore("S")
+    if is_valid_literal(subject):
+        assert store_messages(store, data, 0, 1000, 1, False) == len(data)
+        assert store.msgs == 1
+    else:
+        with pytest.raises(ArchiveError, match="has no valid subject"):
+            store_messages(store, data, 0, 1000, 1, False)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_stored_left_or_refused(noise: bytes) -> None:
+    store = MessageStore("S")
+    try:
+        offset = store_messages(store, bytearray(noise), 0, 1000, 100, False)
+    except ArchiveError:
+        return
+    assert stored(store) == read_all(MAGIC + noise[:offset], 10_000)
+
+
+def test_what_needs_a_closer_look_is_left() -> None:
+    store = MessageStore("S")
+    plain, long = Entry(b"a", 0, 1, b"", b"x"), Entry(b"a", 0, 2, b"", b"y" * 11)
+    data = bytearray(archive(plain, long)[len(MAGIC) :])
+    assert store_messages(store, data, 0, 10, 9, False) == len(archive(plain)) - len(MAGIC)
+    with_header = Entry(b"a", 0, 5, b"NATS/1.0\r\n\r\n", b"")
+    data = bytearray(archive(with_header)[len(MAGIC) :])
+    assert store_messages(store, data, 0, 100, 9, True) == 0
+    assert store_messages(store, data, 0, 100, 9, False) == len(data)
