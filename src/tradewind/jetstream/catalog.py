@@ -209,6 +209,8 @@ def delete_stream(engine: JetStream, hosted: HostedStream) -> Steps[None]:
         try:
             yield folder.retire
         except StoreError as error:
+            if not folder.is_retired:
+                hosted.home.problems[hosted.name] = f"it could not be deleted: {error}"
             raise errors.STREAM_DELETE(err=str(error)) from None
         engine.workers.submit(folder.remove_retired, hosted.removed)
     engine.advisories.stream_action(hosted.home.account, hosted.name, "delete")

@@ -171,16 +171,37 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
 
 
 def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
-    """A consumer goes, with what is on disk of it; whoever waits is told."""
+    """A consumer goes, with what is on disk of it; whoever waits is told.
+
+    One that the disk does not let go is offline, and can be deleted again.
+    """
     hosted.remove_consumer(consumer, DELETED)
     if is_stored(hosted, consumer.config):
         assert hosted.stream.folder is not None
         hosted.stream.folder.states.forget(consumer.name)
-        try:
-            yield partial(hosted.stream.folder.remove_consumer, consumer.name)
-        except StoreError as error:
-            engine.log.error(
-                f"JetStream cannot remove consumer '{hosted.home.name} > {hosted.name} > "
-                f"{consumer.name}' from disk: {error}"
-            )
+        yield from _delete_files(engine, hosted, consumer.name)
     engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")
+
+
+def delete_offline_consumer(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
+    """A consumer that is not served goes, because somebody asks for that by its name."""
+    yield from _delete_files(engine, hosted, name)
+    engine.advisories.consumer_action(hosted.home.account, hosted.name, name, "delete")
+
+
+def _delete_files(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
+    folder = hosted.stream.folder
+    assert folder is not None
+    try:
+        yield partial(folder.remove_consumer, name)
+    except StoreError as error:
+        hosted.consumer_problems[name] = f"it could not be deleted: {error}"
+        raise errors.STREAM_GENERAL(err=str(error)) from None
+    hosted.consumer_problems.pop(name, None)
+    try:
+        yield partial(folder.remove_consumer_files, name)
+    except StoreError as error:
+        engine.log.error(
+            f"JetStream cannot remove consumer '{hosted.home.name} > {hosted.name} > {name}' from"
+            f" disk: {error}"
+        )

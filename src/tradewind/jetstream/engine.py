@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.stream_types import StorageType
 from tradewind.broker.broker import Broker
@@ -210,7 +211,13 @@ class JetStream:
 
     def _delete_inactive(self, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
         if hosted.consumers.get(consumer.name) is consumer:
-            yield from delete_consumer(self, hosted, consumer)
+            try:
+                yield from delete_consumer(self, hosted, consumer)
+            except ApiError as error:
+                self.log.error(
+                    f"JetStream cannot delete consumer '{hosted.home.name} > {hosted.name} >"
+                    f" {consumer.name}': {error}"
+                )
 
     def watch(self, hosted: HostedStream, *, pushes: bool) -> None:
         """Whether the receivers of a stream's consumers are of interest."""

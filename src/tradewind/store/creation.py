@@ -65,6 +65,7 @@ class Creation:
             self._aside(META_FILE): meta,
         }
         self._open: list[DiskFile] = []
+        self._placed: list[str] = []
 
     def _aside(self, name: str) -> str:
         return f"{self.path}/{name}{TEMPORARY_SUFFIX}"
@@ -82,9 +83,10 @@ class Creation:
         """It cannot be made."""
         self.error = error
         self._close()
-        for name in (META_SUM_FILE, META_FILE):
+        # The sum goes first: without it nothing is there, and the next attempt may succeed.
+        for path in (*reversed(self._placed), *map(self._aside, (META_SUM_FILE, META_FILE))):
             with suppress(StoreError):
-                self.disk.remove(self._aside(name))
+                self.disk.remove(path)
 
     def write(self) -> None:
         """Make the folders and write all files."""
@@ -107,7 +109,9 @@ class Creation:
     def place(self) -> None:
         """Give the configuration its names; `sync_place` makes it durable."""
         for name in (META_FILE, META_SUM_FILE):
-            self.disk.rename(self._aside(name), f"{self.path}/{name}")
+            path = f"{self.path}/{name}"
+            self.disk.rename(self._aside(name), path)
+            self._placed.append(path)
 
     def sync_place(self) -> None:
         """The stream or consumer is there for good."""

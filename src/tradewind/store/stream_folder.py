@@ -42,6 +42,7 @@ from tradewind.store.layout import (
     NEW_MESSAGES_FOLDER,
     SNAPSHOTS_FOLDER,
     STREAMS_FOLDER,
+    TEMPORARY_SUFFIX,
     account_name_problem,
     block_bytes_max,
     block_file_name,
@@ -68,6 +69,9 @@ if TYPE_CHECKING:
     from tradewind.store.recover import RecoveryReport
 
 LOCK_FILE = "tradewind.lock"
+UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
+# What the sum of a consumer is called from its deletion until its folder is gone.
+DELETED_SUM = "meta.sum.deleted"
 
 
 class StreamExists(StoreError):  # noqa: N818 - it names what was found
@@ -322,6 +326,11 @@ class StreamFolder:
         self._durable.discard(self._consumers)
         self.disk.sync_directory(self.path.rpartition("/")[0])
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether `retire` has come so far that only the disk may not know it yet."""
+        return bool(self._retired)
+
     def remove_retired(self) -> None:
         """The slow half: give the space back. A new stream of this name is not touched."""
         while self._retired:
@@ -409,19 +418,27 @@ class StreamFolder:
         """Delete a consumer, durably."""
         self.states.forget(consumer)
         self.remove_consumer(consumer)
+        self.remove_consumer_files(consumer)
 
     def remove_consumer(self, consumer: str) -> None:
-        """Its files go; its state was forgotten before.
+        """It is gone for good; its state was forgotten before, its files are still there.
 
-        Without its sum it is gone for both servers, whatever becomes of the rest.
+        Without its sum it is gone for both servers. That is one rename, so a crash leaves all or
+        nothing, and the new name tells us that nothing was lost here.
         """
         folder = self._consumer_folder(consumer)
         names = self.disk.list_directory(folder)
-        for name in (META_SUM_FILE, f"{META_SUM_FILE}.tmp"):
-            if name in names:
-                self.disk.remove(f"{folder}/{name}")
+        if UNFINISHED_SUM in names:
+            self.disk.remove(f"{folder}/{UNFINISHED_SUM}")
+        if META_SUM_FILE in names:
+            self.disk.rename(f"{folder}/{META_SUM_FILE}", f"{folder}/{DELETED_SUM}")
+        elif META_FILE in names:
+            self.disk.remove(f"{folder}/{META_FILE}")
         self.disk.sync_directory(folder)
-        self.disk.remove_tree(folder)
+
+    def remove_consumer_files(self, consumer: str) -> None:
+        """Give the space of a consumer back that is gone."""
+        self.disk.remove_tree(self._consumer_folder(consumer))
 
     def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
         """All consumers that can be read, and the folders of the others; those stay as they are."""
@@ -440,9 +457,11 @@ class StreamFolder:
         return found, skipped
 
     def _is_consumer_unfinished(self, folder: str) -> bool:
-        """Whether a creation was cut off here; the next one of this name uses what is left."""
+        """Whether a creation or deletion was cut off here; the next creation uses what is left."""
         names = self.disk.list_directory(folder)
-        return META_SUM_FILE not in names and META_FILE not in names
+        if META_SUM_FILE in names:
+            return False
+        return META_FILE not in names or (DELETED_SUM in names and UNFINISHED_SUM not in names)
 
 
 @dataclass(slots=True)

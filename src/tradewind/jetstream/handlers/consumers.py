@@ -99,8 +99,12 @@ def info(request: Request) -> ConsumerInfoResponse:
 
 def delete(request: Request) -> Steps[ConsumerDeleteResponse]:
     """CONSUMER.DELETE."""
-    consumer, hosted = _consumer(request), request.hosted()
-    yield from consumer_catalog.delete_consumer(request.engine, hosted, consumer)
+    hosted, name = request.hosted(), request.call.consumer
+    if name in hosted.consumer_problems:
+        yield from consumer_catalog.delete_offline_consumer(request.engine, hosted, name)
+    else:
+        consumer = hosted.consumer(name)
+        yield from consumer_catalog.delete_consumer(request.engine, hosted, consumer)
     return ConsumerDeleteResponse(success=True)
 
 

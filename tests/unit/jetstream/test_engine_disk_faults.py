@@ -1,0 +1,182 @@
+"""A disk that refuses one call of a request: a clear answer, nothing half made, others go on."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from engine_kit import Peer
+
+from tradewind.store.disk import Operation
+from tradewind.testing import InProcessServer
+from tradewind.testing.disk import SimulatedDisk
+
+CHANGING: tuple[Operation, ...] = ("write", "sync", "sync_directory", "create", "rename", "remove")
+FOR_EVER = 1 << 30
+NAMES = {errno.EIO: "EIO", errno.ENOSPC: "ENOSPC"}
+# What a state looks like from outside: configurations of streams and consumers.
+Seen = dict[str, tuple[str, dict[str, str]]]
+Ask = Callable[[Peer], dict[str, Any]]
+
+
+def create_stream(peer: Peer) -> dict[str, Any]:
+    return peer.create("NEW", description="made")
+
+
+def update_stream(peer: Peer) -> dict[str, Any]:
+    config = {"name": "S", "subjects": ["S.>"], "description": "changed"}
+    return peer.api("STREAM.UPDATE.S", config)
+
+
+def delete_stream(peer: Peer) -> dict[str, Any]:
+    return peer.api("STREAM.DELETE.S")
+
+
+def consumer(peer: Peer, name: str, description: str) -> dict[str, Any]:
+    config = {"durable_name": name, "ack_policy": "explicit", "description": description}
+    return peer.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+
+
+def create_consumer(peer: Peer) -> dict[str, Any]:
+    return consumer(peer, "new", "made")
+
+
+def update_consumer(peer: Peer) -> dict[str, Any]:
+    return consumer(peer, "old", "changed")
+
+
+def delete_consumer(peer: Peer) -> dict[str, Any]:
+    return peer.api("CONSUMER.DELETE.S.old")
+
+
+REQUESTS: tuple[Ask, ...] = (
+    create_stream,
+    update_stream,
+    delete_stream,
+    create_consumer,
+    update_consumer,
+    delete_consumer,
+)
+
+
+def started(disk: SimulatedDisk) -> tuple[InProcessServer, Peer]:
+    server = InProcessServer(disk=disk)
+    return server, Peer(server)
+
+
+def prepared() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    _, peer = started(disk)
+    peer.create("S")
+    peer.create("OTHER")
+    consumer(peer, "old", "made")
+    for name in ("S", "OTHER"):
+        peer.publish(f"{name}.a", b"before")
+    return disk.crash_losing_unsynced()
+
+
+def seen(peer: Peer) -> Seen:
+    """Every stream and consumer that the server shows; all of them can be asked."""
+    found: Seen = {}
+    for name in peer.api("STREAM.NAMES")["streams"] or []:
+        info = peer.api(f"STREAM.INFO.{name}")
+        consumers = {}
+        for each in peer.api(f"CONSUMER.NAMES.{name}")["consumers"] or []:
+            answer = peer.api(f"CONSUMER.INFO.{name}.{each}")
+            consumers[each] = answer["config"].get("description", "")
+        found[name] = info["config"].get("description", ""), consumers
+    return found
+
+
+def calls(disk: SimulatedDisk, ask: Ask, operation: Operation) -> int:
+    copy = disk.crash_keeping_unsynced()
+    _, peer = started(copy)
+    watch = copy.fail(operation, nth=FOR_EVER)
+    assert "error" not in ask(peer)
+    return watch.seen
+
+
+def check_others(peer: Peer) -> None:
+    """Another stream takes messages and gives them out."""
+    answer = peer.publish("OTHER.a", b"meanwhile")
+    assert answer is not None
+    assert "error" not in answer
+    found = peer.api("STREAM.MSG.GET.OTHER", {"seq": answer["seq"]})
+    assert found["message"]["subject"] == "OTHER.a"
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("ask", REQUESTS, ids=lambda ask: ask.__name__)
+def test_refused_call_leaves_the_old_state_or_the_new_one(ask: Ask, error: int) -> None:
+    start = prepared()
+    _, peer = started(start.crash_keeping_unsynced())
+    before = seen(peer)
+    ask(peer)
+    after = seen(peer)
+    assert before != after
+    refused = 0
+    for operation in CHANGING:
+        for nth in range(1, calls(start, ask, operation) + 1):
+            place = f"{operation} {nth}"
+            disk = start.crash_keeping_unsynced()
+            server, peer = started(disk)
+            disk.fail(operation, nth=nth, error=error, after_bytes=nth % 20)
+            answer = ask(peer)
+            disk.clear_faults()
+            if "error" in answer:
+                refused += 1
+                text = answer["error"]["description"]
+                assert NAMES[error] in text, f"{place}: {text}"
+            check_others(peer)
+            shown = seen(peer)
+            assert shown in (before, after), place
+            if "error" not in answer:
+                assert shown == after, place
+            for crashed in (disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()):
+                again, restarted = started(crashed)
+                state = seen(restarted)
+                assert state in (before, after), f"{place}: {state}"
+                if "error" not in answer:
+                    assert state == after, place
+                assert not again.log.texts("error"), place
+            # With the disk well again the same request does what it is asked for.
+            assert "error" not in ask(peer) or shown == after, place
+            assert seen(peer) == after, place
+            assert not server.log.texts("fatal")
+    assert refused >= 2
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_directory", "rename"])
+def test_state_of_a_consumer_is_written_when_the_disk_is_well_again(
+    operation: Operation, error: int
+) -> None:
+    """Nobody is refused meanwhile: a state that is not on disk lets a message come again."""
+    for nth in range(1, 4):
+        disk = prepared()
+        server, peer = started(disk)
+        fault = disk.fail(operation, "*/obs/*", nth=nth, error=error)
+        assert peer.ask("$JS.API.CONSUMER.MSG.NEXT.S.old", {"batch": 1, "no_wait": True})
+        pass_time(server)
+        check_others(peer)
+        if not fault.hits:
+            assert nth > 1
+            continue
+        disk.clear_faults()
+        pass_time(server)
+        lines = server.log.texts("error")
+        assert any(NAMES[error] in line and "S" in line for line in lines), lines
+        _, again = started(disk.crash_losing_unsynced())
+        info = again.api("CONSUMER.INFO.S.old")
+        assert info["delivered"]["stream_seq"] == 1
+        assert info["num_ack_pending"] == 1
+
+
+def pass_time(server: InProcessServer) -> None:
+    """Enough for what is tried again."""
+    for _ in range(4):
+        server.advance(1.0)
+        server.syncer.tick(server.clock.monotonic_ns())
+        server.settle()
