@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload
     from tradewind.client.message import Msg
 
-MESSAGES_MAX = 1000
+BATCH_MESSAGES_MAX = 1000
 
 
 class Batch:
@@ -81,8 +81,8 @@ class Batch:
             raise OptionsError("batch: it is committed or refused; begin another one")
         if isinstance(headers, bytes):
             raise OptionsError("headers: a mapping, not a finished block, in a batch")
-        if self._count == MESSAGES_MAX:
-            raise OptionsError(f"batch: at most {MESSAGES_MAX} messages; commit it")
+        if self._count == BATCH_MESSAGES_MAX:
+            raise OptionsError(f"batch: at most {BATCH_MESSAGES_MAX} messages; commit it")
         self._count += 1
         made = Headers(headers)
         made["Nats-Batch-Id"] = self.id

@@ -28,7 +28,7 @@ ATTEMPTS = 3
 RETRY_WAIT = 0.25
 NO_RESPONDERS = 503
 # Payloads of unacknowledged messages are kept in memory, up to this size in all.
-WINDOW_BYTES_MAX = 32 << 20
+WINDOW_BYTES_MAX = 33_554_432
 # So many failures are remembered for `PublishError`; the others are counted.
 FAILURES_MAX = 100
 
