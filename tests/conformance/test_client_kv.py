@@ -28,7 +28,7 @@ from tradewind.client.errors import (
 from tradewind.client.jetstream import JetStream
 from tradewind.client.kv import KeyValue
 from tradewind.client.kv_types import Operation
-from tradewind.client.watch import Watcher
+from tradewind.client.watch import WINDOW_BYTES, Watcher
 
 
 @pytest.fixture
@@ -102,6 +102,13 @@ async def test_value_is_put_and_got(bucket: KeyValue) -> None:
         wanted = value.encode() if isinstance(value, str) else bytes(value)
         assert (entry.key, entry.value, entry.revision) == ("color", wanted, revision)
         assert (entry.delta, entry.size, entry.is_deleted) == (0, len(wanted), False)
+
+
+async def test_many_large_values_at_once_wait_for_each_other(js: JetStream) -> None:
+    bucket = await js.kv.create("large", storage="memory", history=1)
+    value = bytes(1_000_000)
+    await asyncio.gather(*(bucket.put(f"k.{number % 4}", value) for number in range(100)))
+    assert (await bucket.status()).values == 4
 
 
 async def test_each_revision_can_be_got(bucket: KeyValue) -> None:
@@ -298,6 +305,16 @@ async def test_watch_options(bucket: KeyValue) -> None:
         assert [entry async for entry in watcher] == []
     with pytest.raises(OptionsError, match="only one"):
         await bucket.watch(history=True, from_revision=2)
+
+
+async def test_slow_watcher_reads_ahead_by_bytes(js: JetStream) -> None:
+    bucket = await js.kv.create("large", storage="memory")
+    await asyncio.gather(*(bucket.put(f"k.{number}", bytes(500_000)) for number in range(40)))
+    async with await bucket.watch() as watcher:
+        first = await take(watcher, 1)
+        await js.connection.flush()
+        assert watcher._messages.pending_bytes <= WINDOW_BYTES
+        assert len(first + await take(watcher, 39)) == 40
 
 
 async def test_watch_ends_with_an_error_when_the_bucket_is_removed(bucket: KeyValue) -> None:

@@ -74,18 +74,21 @@ class PublishWindow(PublishCore):
         self._line.append(waiter)
         self._watch_if_needed()
         try:
-            while self._line[0] is not waiter or not self._has_free_place:
-                if waiter.done():  # woken, but somebody else was faster
-                    fresh: asyncio.Future[None] = self._loop.create_future()
-                    self._line[self._line.index(waiter)] = fresh
-                    waiter = fresh
-                await waiter
+            while True:
+                while self._line[0] is not waiter or not self._has_free_place:
+                    if waiter.done():  # woken, but somebody else was faster
+                        fresh: asyncio.Future[None] = self._loop.create_future()
+                        self._line[self._line.index(waiter)] = fresh
+                        waiter = fresh
+                    await waiter
+                if not self._connection.is_crowded:
+                    break
+                # Still in the line: those behind would find the same room, and fill it twice.
+                await self._connection.wait_for_room()
         finally:
             self._line.remove(waiter)
             self._watch_if_needed()
             self._wake_next()
-        if self._connection.is_crowded:
-            await self._connection.wait_for_room()
 
     async def wait_idle(self) -> None:
         """Wait until the outcome of every message is known."""

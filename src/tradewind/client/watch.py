@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tradewind.client.ordered import OrderedMessages
 
 READ_MAX: Final = 256
+# About so many bytes are read ahead, by the average size of what is stored.
+WINDOW_BYTES: Final = 8 << 20
+MESSAGES_MIN: Final = 8
+MESSAGES_MAX: Final = 500
 # What is there may be removed while it is being read; asked after so much silence.
 IDLE_SECONDS: Final = 2.0
 
@@ -155,10 +159,10 @@ async def open_messages(
 ) -> OrderedMessages:
     """The messages of a bucket: the last of each subject, all, those to come, or from one on."""
     policy = DeliverPolicy.ALL if history or from_revision else DeliverPolicy.LAST_PER_SUBJECT
+    state = (await js.manager.streams.info(stream)).state
     if updates_only and not from_revision:
         # A number, not "new": a consumer that is made again must not start later than the first.
-        info = await js.manager.streams.info(stream)
-        from_revision = info.state.last_seq + 1
+        from_revision = state.last_seq + 1
     consumer = js.consumers.ordered(
         stream,
         filter_subjects=list(subjects),
@@ -166,4 +170,8 @@ async def open_messages(
         start_sequence=from_revision,
         headers_only=headers_only,
     )
-    return await consumer.consume()
+    # A slow reader must not pile up many large values. Not by max_bytes: with that, nats-server
+    # 2.15 loses messages of consumers that start with the last of each subject.
+    size = 1 if headers_only else state.bytes // max(state.messages, 1)
+    window = WINDOW_BYTES // max(size, 1)
+    return await consumer.consume(max(MESSAGES_MIN, min(window, MESSAGES_MAX)))
