@@ -407,6 +407,8 @@ class Script:
 
     def _reset(self) -> list[Step]:
         stream = self._stream()
+        if self._name(stream) in self._lasts:  # miscounted by the official server
+            return self._info_of(stream)
         name = self._one(*self._consumers)
         body = None if self._acks else self._one(None, {"seq": 1})
         exists = Step("api", f"CONSUMER.INFO.{self._name(stream)}.{name}", is_read=True)
