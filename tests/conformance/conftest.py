@@ -74,7 +74,13 @@ def js_server(
     flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder)]
     process = ServerProcess(str(request.param), flags)
     try:
-        yield process.wait_ready()
+        process.wait_ready()
+        # nats-server removes the folder of an account's streams when it is empty, some time after
+        # the last one is deleted, and so may take it away from under the next one.
+        streams = folder / "jetstream" / "$G" / "streams"
+        streams.mkdir(parents=True, exist_ok=True)
+        (streams / ".keep").touch()
+        yield process
     finally:
         process.stop()
 
