@@ -365,6 +365,7 @@ class Group:
     ) -> Endpoint: ...
 
 class JetStream:
+    connection: Connection
     manager: JetStreamManager
     consumers: ConsumerAccess
     kv: KvBuckets

@@ -88,6 +88,26 @@ def test_several_threads_publish_into_one_window(js_server: ServerProcess) -> No
         assert js.manager.streams.info("S").state.messages == 400
 
 
+def test_a_full_window_makes_threads_wait(js_server: ServerProcess) -> None:
+    with jetstream(js_server) as js:
+        fill(js, 0)
+        narrow = js.connection.jetstream(publish_window=8)
+
+        def work() -> None:
+            for number in range(200):
+                narrow.publish_async("s", bytearray(b"%d" % number), headers={"N": "1"})
+                # Each thread may have looked before the others sent theirs.
+                assert narrow.publish_async_pending <= 8 + 4
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        narrow.publish_async_completed()
+        assert js.manager.streams.info("S").state.messages == 800
+
+
 def test_messages_are_read_in_every_way(js_server: ServerProcess) -> None:
     with jetstream(js_server) as js:
         fill(js, 30)

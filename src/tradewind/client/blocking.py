@@ -117,6 +117,13 @@ class Blocking:
             self._thread.run(self._inner.wait_for_room())
         return None
 
+    def publish_async(self, *args: Any, **kwargs: Any) -> Any:
+        """As the asynchronous one; without a thread switch if there is room."""
+        pending = self._inner._publish_if_ready(*args, **kwargs)
+        if pending is not None:
+            return pending
+        return self._call(self._inner.publish_async, args, kwargs)
+
     def __iter__(self) -> Iterator[Any]:
         if not hasattr(self._inner, "__anext__"):
             return iter(_wrap(aiter(self._inner), self._thread))

@@ -74,6 +74,7 @@ class JetStream:
     `kv` has the key-value buckets, `objects` the object stores.
     """
 
+    connection: Connection
     manager: JetStreamManager
     consumers: ConsumerAccess
     kv: KvBuckets
@@ -140,13 +141,12 @@ class JetStream:
         >>> await js.publish_async_completed()
         """
         block = publish_block(headers, options)
-        if type(payload) is not bytes:
-            payload = payload.encode() if isinstance(payload, str) else bytes(payload)
+        data = _as_bytes(payload)
         seconds = self.api.timeout if timeout is None else timeout
         has_id = "msg_id" in options
         if self._window.has_room:
-            return Ready(self._window.send(subject, payload, block, seconds, has_id=has_id))
-        return self._publish_later(subject, payload, block, seconds, has_id=has_id)
+            return Ready(self._window.send(subject, data, block, seconds, has_id=has_id))
+        return self._publish_later(subject, data, block, seconds, has_id=has_id)
 
     def _publish_now(self, subject: str, payload: Payload) -> PendingAck | None:
         """As `publish_async` without options, if there is room; None if it would have to wait."""
@@ -208,11 +208,35 @@ class JetStream:
             return await bind_push(self.api, stream, consumer, callback, on_status)
         return await create_push(self.api, stream, settings, callback, on_status)
 
+    def _publish_if_ready(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        headers: HeaderInput | None = None,
+        timeout: float | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> PendingAck | None:
+        """For other threads: `publish_async`, or None if that needs the loop right now."""
+        seconds = self.api.timeout if timeout is None else timeout
+        if not self._window.is_ready(seconds):
+            return None
+        block = publish_block(headers, options)
+        has_id = "msg_id" in options
+        return self._window.send(subject, _as_bytes(payload), block, seconds, has_id=has_id)
+
     async def _publish_later(
         self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool
     ) -> PendingAck:
         await self._window.wait_for_room()
         return self._window.send(subject, payload, block, timeout, has_id=has_id)
+
+
+def _as_bytes(payload: Payload) -> bytes:
+    """A payload that stays as it is, in case it has to be sent again."""
+    if type(payload) is bytes:
+        return payload
+    return payload.encode() if isinstance(payload, str) else bytes(payload)
 
 
 def publish_block(headers: HeaderInput | None, options: PublishOptions) -> bytes | None:

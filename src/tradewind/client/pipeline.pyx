@@ -132,9 +132,14 @@ cdef class PublishCore(SubscriptionCore):
         pending._payload = payload
         pending._block = block
         pending._publisher = self._publisher
-        self._encode_again(pending)
+        # Before it is encoded: with users in other threads the answer may come at any time.
         self._pending[pending.token] = pending
         self.unacknowledged_bytes += PyBytes_GET_SIZE(payload)
+        try:
+            self._encode_again(pending)
+        except BaseException:
+            self._take_pending(pending.token)
+            raise
         return pending
 
     def _send_again(self, PendingAck pending not None):

@@ -68,6 +68,16 @@ class PublishWindow(PublishCore):
             self._set_timer(deadline)
         return pending
 
+    def is_ready(self, timeout: float) -> bool:
+        """Whether `send` would touch nothing but the outbox, so that any thread may call it."""
+        timer = self._timer
+        return (
+            self._is_open
+            and timer is not None
+            and timer.when() <= self._loop.time() + timeout
+            and self.has_room
+        )
+
     async def wait_for_room(self) -> None:
         """Wait until there is room, behind those who have waited longer."""
         waiter: asyncio.Future[None] = self._loop.create_future()
