@@ -428,6 +428,19 @@ def test_old_streams_are_known_to_the_api_of_today_and_survive_a_restart() -> No
     assert [reply for _, reply, _ in found] == ["$JS.A.wc.p.1.1.1", "$JS.A.wc.p.1.2.2"]
 
 
+def test_message_sets_that_share_subjects_survive_a_restart() -> None:
+    disk = SimulatedDisk()
+    peer = OldPeer(InProcessServer(disk=disk))
+    peer.add_set("derek", "foo", "bar")
+    assert peer.add_set("wc", "*") == "+OK"
+    shared = {"name": "today", "subjects": ["foo"]}
+    assert peer.api("STREAM.CREATE.today", shared)["error"]["err_code"] == 10065
+    peer.connection.send(b"PUB foo 5\r\nhello\r\n")
+    again = OldPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
+    again.connection.send(b"PUB foo 5\r\nhello\r\n")
+    assert info_of(again, "derek")[0] == info_of(again, "wc")[0] == 2
+
+
 def test_refused_publish_to_an_old_stream_is_told_in_its_words(peer: OldPeer) -> None:
     peer.say("$JS.STREAM.LOGS.CREATE", LOGS.replace('"max_msg_size": -1', '"max_msg_size": 3'))
     assert peer.say("logs.a", "four") == "-ERR 'message size exceeds maximum allowed'"
