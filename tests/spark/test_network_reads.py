@@ -66,7 +66,7 @@ def test_the_network_and_the_blocks_give_the_same_rows(
 def test_conditions_are_checked_in_either_mode(
     spark: SparkSession, server: tuple[str, Path]
 ) -> None:
-    frame = load(spark, servers=server[0], filterSubjects="orders.1,orders.2")
+    frame = load(spark, servers=server[0], filterSubjects="orders.1,orders.2", pushdown="true")
     found = frame.where("seq > 100 and seq < 200 and subject = 'orders.2'").collect()
     assert sorted(row["seq"] for row in found) == [
         seq for seq in range(101, 200) if seq % 4 == 2 and seq % 7

@@ -221,6 +221,7 @@ RUNNABLE = [
     (page, code)
     for page, code in blocks("python")
     if not re.search(r"\b(nats|pytest|pytest_asyncio|harness)\b", code)
+    and page != "docs/SPARK.md"  # tests/spark/test_spark_guide.py
 ]
 
 

@@ -46,6 +46,7 @@ _NAMES: Final = {
     "maxbytespertrigger": "bytes_per_trigger_max",
     "minpartitions": "partitions_min",
     "failondataloss": "fails_on_data_loss",
+    "pushdown": "pushdown",
 }
 # As users write them, for messages.
 _SPELLINGS: Final = {
@@ -91,6 +92,7 @@ class SourceOptions:
     bytes_per_trigger_max: int = 0
     partitions_min: int = 0
     fails_on_data_loss: bool = True
+    pushdown: bool = False
 
     @property
     def is_table(self) -> bool:
@@ -160,7 +162,7 @@ def _parse(field: str, text: str) -> object:
         return _one_of(name, text, READ_MODES)
     if field == "starting":
         return _one_of(name, text, STARTS)
-    if field in ("fails_on_data_loss", "history"):
+    if field in ("fails_on_data_loss", "history", "pushdown"):
         return _one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)

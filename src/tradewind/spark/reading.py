@@ -1,7 +1,9 @@
 """Batch reads: what Spark calls for `spark.read.format("jetstream")`.
 
-Owns the reader that plans in the driver and reads on executors. Conditions on sequence, time,
-subject and stream are checked while decoding, if `spark.sql.python.filterPushdown.enabled` is on.
+Owns the reader that plans in the driver and reads on executors. With the option `pushdown`,
+conditions on sequence, time, subject and stream are checked while decoding. That is not the
+default: Spark 4.3 keeps the conditions of one use of a frame for all later uses of it, and for the
+other branches of the same query, and so gives wrong rows without a word.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._columns = tuple(columns)
         self._rows = bounds_of(options, filter_of(options))
-        self.pushFilters = PushFilters(self)
+        if options.pushdown:
+            self.pushFilters = PushFilters(self)
 
     def push(self, filters: list[Any]) -> Iterable[Any]:
         """Take over what can be; gives the rest back."""
