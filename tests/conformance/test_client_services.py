@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import nats
 import nats.micro.request
@@ -15,14 +16,14 @@ from helpers_client import SECONDS, Events, connected, eventually
 
 import tradewind
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, StartServer
 from tradewind.client.errors import (
     BadSubjectError,
     NoRespondersError,
     OptionsError,
     ServiceError,
 )
-from tradewind.client.events import ErrorEvent
+from tradewind.client.events import ErrorEvent, Reconnected
 from tradewind.client.service_types import EndpointStats
 from tradewind.client.services import Request
 
@@ -194,6 +195,23 @@ async def test_a_closed_connection_ends_wait_stopped(server: ServerProcess, subj
         await asyncio.wait_for(waiting, SECONDS)
         assert service.is_stopped
         await service.stop()
+
+
+async def test_service_goes_on_after_a_restart(start: StartServer) -> None:
+    first = start()
+    events = Events()
+    options = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2, "on_event": events}
+    async with (
+        connected(first.url, **options) as connection,
+        await connection.services.add("words", "1.0.0") as service,
+    ):
+        await service.add_endpoint("upper", answer_upper)
+        first.signal(signal.SIGKILL)
+        await asyncio.to_thread(first.wait)
+        await asyncio.to_thread(start, "", "-a", "127.0.0.1", "-p", str(first.port))
+        await events.wait(Reconnected)
+        assert (await connection.services.request("upper", "x")).data == b"X"
+        assert [item.id async for item in connection.services.ping("words")] == [service.id]
 
 
 async def test_an_answer_that_is_no_service_hides_no_other(
