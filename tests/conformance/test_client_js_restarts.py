@@ -255,6 +255,19 @@ async def test_a_network_that_is_cut_again_and_again_loses_nothing(
         await ordered.stop()
 
 
+async def test_a_question_that_was_lost_is_asked_again(js_server: ServerProcess) -> None:
+    async with proxied(js_server, on_event=Events()) as (proxy, js):
+        await fill(js, "S", 3)
+        proxy.stall()
+        asking = asyncio.create_task(js.manager.streams.info("S"))
+        await eventually(lambda: len(js.connection.replies) == 1, "the question")
+        await asyncio.sleep(0)
+        proxy.cut()
+        proxy.resume()
+        assert (await asyncio.wait_for(asking, PATIENCE / 2)).state.messages == 3
+        assert js.connection._link_watchers == {js._window._on_link}
+
+
 async def test_a_stalled_network_is_noticed_by_missed_heartbeats(
     js_server: ServerProcess,
 ) -> None:

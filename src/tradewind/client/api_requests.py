@@ -6,6 +6,7 @@ tolerantly: members that this version does not know are passed over.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import AsyncIterator, Callable, Mapping
 from difflib import get_close_matches
@@ -22,6 +23,7 @@ from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
 from tradewind.client.errors import (
     BadAnswerError,
+    ClientError,
     JetStreamUnavailableError,
     NoRespondersError,
     OptionsError,
@@ -30,11 +32,26 @@ from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
+    from tradewind.client.message import Msg
 
 Answer = TypeVar("Answer", bound=ApiStruct)
 Item = TypeVar("Item")
 Page = TypeVar("Page", bound=Paged)
 NS_PER_SECOND = 1_000_000_000
+NO_RESPONDERS = 503
+# Requests that change nothing, so that they may be repeated.
+READS = frozenset(
+    (
+        "account_info",
+        "stream_info",
+        "stream_names",
+        "stream_list",
+        "stream_msg_get",
+        "consumer_info",
+        "consumer_names",
+        "consumer_list",
+    )
+)
 
 
 class _Refusal(msgspec.Struct):
@@ -117,13 +134,38 @@ class ApiRequests:
         payload = b"" if body is None else encode(body)
         seconds = self.timeout if timeout is None else timeout
         try:
-            message = await self.connection.request(subject, payload, timeout=seconds)
+            if endpoint in READS:
+                message = await self._read(subject, payload, seconds)
+            else:
+                message = await self.connection.request(subject, payload, timeout=seconds)
         except NoRespondersError:
             raise JetStreamUnavailableError(
                 f"nobody answers on {self.prefix}>: start the server with JetStream (-js), or "
                 "check account and domain"
             ) from None
         return message.data
+
+    async def _read(self, subject: str, payload: bytes, seconds: float) -> Msg:
+        """A request that changes nothing: it is sent again after a reconnect."""
+        connection = self.connection
+        connection._check_open()
+        inbox, future = connection.replies.expect(subject, seconds)
+
+        def send_again() -> None:
+            if connection.is_connected:
+                with contextlib.suppress(ClientError):
+                    connection.publish(subject, payload, reply=inbox)
+
+        connection._link_watchers.add(send_again)
+        try:
+            connection.publish(subject, payload, reply=inbox)
+            message = await future
+        finally:
+            connection._link_watchers.discard(send_again)
+            connection.replies.remove(inbox)
+        if message.status == NO_RESPONDERS and not message.data:
+            raise NoRespondersError(subject)
+        return message
 
     def pages(
         self,
