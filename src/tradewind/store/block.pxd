@@ -45,6 +45,7 @@ cdef class Block:
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
+    cdef int forget_pages(self) except -1
     cdef bint is_loaded(self) noexcept nogil
     cdef bint has_dead_records(self) noexcept nogil
     cdef uint64_t dead_records(self) noexcept nogil

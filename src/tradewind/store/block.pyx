@@ -31,6 +31,7 @@ from tradewind.wire.buffer cimport (
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
 from tradewind.store.hash import key_for
+from tradewind.store.mapping import FileMapping
 
 cdef enum:
     TOMBSTONE_BIT = 62
@@ -357,6 +358,14 @@ cdef class Block:
     def plain(self):
         """A copy of all bytes, inflated; for a block with nothing in its tail."""
         return self.plain_bytes()[:self.size] if self.size else b""
+
+    cdef int forget_pages(self) except -1:
+        """Leave what was read of the file to the system; it is there again when it is read."""
+        if self.mapped_data != NULL and not self.compressed and not self.patched:
+            mapping = self.mapped.obj
+            if isinstance(mapping, FileMapping):
+                mapping.forget_pages()
+        return 0
 
     def unmap(self):
         """Let go of the mapping of the file."""

@@ -7,7 +7,7 @@ a block of every stream mapped, a server would run out of them. Only `disk` make
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, mmap, munmap
+from posix.mman cimport MADV_DONTNEED, MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap
 
 import os
 
@@ -38,6 +38,10 @@ cdef class FileMapping:
 
     def __len__(self):
         return self.size
+
+    def forget_pages(self):
+        """Let what was read not count as memory of the process; it stays readable."""
+        madvise(self.data, self.size, MADV_DONTNEED)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)

@@ -56,10 +56,14 @@ cdef class MessageCore:
     cdef uint64_t uses
     cdef uint64_t loads_since_check
     cdef uint64_t maps_since_check
+    cdef Block reading                      # where the last message was read ...
+    cdef uint64_t reads_in_row              # ... and so many before it
+    cdef uint64_t reads_elsewhere           # blocks of which only a few were read
 
     cdef Block block_of(self, uint64_t seq)
     cdef bint is_there(self, uint64_t seq) except -1
     cdef int load_index(self, Block block) except -1
+    cdef int note_reading(self, Block block) except -1
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,
                          const char* payload, uint32_t payload_size, int64_t timestamp,

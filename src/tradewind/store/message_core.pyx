@@ -42,6 +42,8 @@ cdef enum:
     GAP_ROLL_MIN = 65536
     EVICTION_CHECK_LOADS = 8
     MAPPING_CHECK_LOADS = 256
+    READS_IN_ROW_MIN = 256
+    READS_ELSEWHERE_MAX = 2048
     # A new block begins with up to four marks; most of it should be left for messages.
     BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
@@ -222,10 +224,26 @@ cdef class MessageCore:
             return 0
         if load_block_index(block, self.index) != 0:
             self.block_damaged(block)
+        block.forget_pages()
         self.loads_since_check += 1
         if self.loads_since_check >= EVICTION_CHECK_LOADS or block.compressed:
             self.loads_since_check = 0
             self.evict(block)
+        return 0
+
+    cdef int note_reading(self, Block block) except -1:
+        """A message of another block than before is read. A block that was read through is left to
+        the system, and all are when many were read here and there: else it counts as our memory.
+        """
+        cdef Block other
+        self.reads_elsewhere += 1
+        if self.reading is not None and self.reads_in_row >= READS_IN_ROW_MIN:
+            self.reading.forget_pages()
+        elif self.reads_elsewhere >= READS_ELSEWHERE_MAX:
+            self.reads_elsewhere = 0
+            for other in self.blocks:
+                other.forget_pages()
+        self.reads_in_row, self.reading = 0, block
         return 0
 
     def load(self, Block block not None):
@@ -462,6 +480,9 @@ cdef class MessageCore:
         block = self.block_of(seq)
         if block is None:
             return 1
+        if block is not self.reading:
+            self.note_reading(block)
+        self.reads_in_row += 1
         self.load_index(block)
         try:
             if block.read(seq, record) != 0:
@@ -574,6 +595,9 @@ cdef class MessageCore:
         block = self.block_of(seq)
         if block is None:
             return 1
+        if block is not self.reading:
+            self.note_reading(block)
+        self.reads_in_row += 1
         self.load_index(block)
         try:
             if block.read(seq, &record) != 0:

@@ -27,7 +27,7 @@ from tradewind.store.disk import (
     OsDisk,
     OsFile,
 )
-from tradewind.store.mapping import mappings_alive
+from tradewind.store.mapping import FileMapping, mappings_alive
 from tradewind.testing.disk import SimulatedDisk
 
 HOLDER = """
@@ -700,3 +700,15 @@ def test_a_lock_that_cannot_note_its_holder_is_a_fault(
     before = len(os.listdir("/proc/self/fd"))
     assert isinstance(failure(lambda: disk.lock(f"{disk.root}/lock")), DiskFull)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_forgotten_pages_of_a_mapping_are_read_again(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    with disk.create(f"{tmp_path}/file") as file:
+        file.write(b"x" * 100_000, 0)
+        view = file.map()
+        assert bytes(view) == b"x" * 100_000
+        mapping = view.obj
+        assert isinstance(mapping, FileMapping)
+        mapping.forget_pages()
+        assert bytes(view) == b"x" * 100_000
