@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from store_damage import records_of
 
+from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
+from tradewind.store.disk import Operation
 from tradewind.store.filestore import FileStore
 from tradewind.store.index_file import decode_index, encode_index
 from tradewind.store.recover import RecoveryReport, open_store
@@ -108,3 +111,21 @@ def test_cut_off_write_is_never_taken_for_damage(limits: StoreLimits, with_index
                 assert found.items() >= theirs.items()
             judged += 1
     assert judged > 300
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_full_disk_at_the_first_mark_is_resumed_only_if_nothing_was_written(
+    operation: Operation,
+) -> None:
+    disk = foreign(with_index=False)
+    store, _ = opened(disk, StoreLimits())
+    disk.fail(operation, "*.blk", error=errno.ENOSPC)
+    seq = store.store(b"s.1", b"", b"new", 1)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        store.flush()
+    assert store.resume() == (operation == "write")
+    if operation == "write":
+        store.commit()
+    again, report = opened(disk.crash_losing_unsynced(), StoreLimits())
+    assert report.is_clean
+    assert again.is_live(seq) == (operation == "write")

@@ -192,7 +192,8 @@ class FileStore(MessageStore):
                 self._write_first_mark(block)
             block.flush()
         except StoreError as error:
-            self._fail(error, resumable=True)
+            if self.failure is None:
+                self._fail(error, resumable=True)
             raise
         self._unsynced[block.path] = block.file
 
