@@ -118,8 +118,13 @@ class Upload:
         self.chunks += 1
         connection = self._js.connection
         reply, future = connection.replies.expect(self._subject, self._js.api.timeout)
+        try:
+            room = connection.publish(self._subject, chunk, reply=reply)
+        except ClientError:
+            connection.replies.remove(reply)
+            raise
         self._unacked.append((chunk, reply, future))
-        await connection.publish(self._subject, chunk, reply=reply)
+        await room
 
     def _on_link(self) -> None:
         """The connection was lost: acknowledgements that were on their way will not come."""
