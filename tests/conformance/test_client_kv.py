@@ -539,16 +539,14 @@ async def test_we_read_what_nats_py_writes(js: JetStream, peer: nats.js.JetStrea
     theirs = await peer.create_key_value(bucket="peer", history=3)
     bucket = await js.kv.create("peer", history=3)
     async with await bucket.watch() as watcher:
+        # One by one: a purge removes what nobody has seen yet.
         await theirs.put("a", b"1")
+        assert brief(await take(watcher, 1)) == [("a", "PUT", b"1")]
         await theirs.create("b", b"2")
+        assert brief(await take(watcher, 1)) == [("b", "PUT", b"2")]
         await theirs.delete("a")
         await theirs.purge("b")
-        assert brief(await take(watcher, 4)) == [
-            ("a", "PUT", b"1"),
-            ("b", "PUT", b"2"),
-            ("a", "DEL", b""),
-            ("b", "PURGE", b""),
-        ]
+        assert brief(await take(watcher, 2)) == [("a", "DEL", b""), ("b", "PURGE", b"")]
     assert await bucket.get("a") is None
     await bucket.create("a", b"3")
     with pytest.raises(nats.js.errors.KeyWrongLastSequenceError):
