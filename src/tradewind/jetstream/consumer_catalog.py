@@ -16,7 +16,7 @@ import msgspec
 from tradewind.api import errors
 from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_dict
 from tradewind.api.consumer_rules import check_consumer_create
-from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
@@ -164,7 +164,9 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
     context = consumer_context(engine, hosted, meta.name)
     # The official server forgets it, writing the zero time, when it opens one that is not durable.
     created_ns = max(meta.created_ns or 0, 0) or engine.turn.now_ns
-    state = stored.state if stored.state != ConsumerState() else None
+    state = stored.state if stored.has_state else None
+    if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT and state == ConsumerState():
+        state = None  # which messages those are is not in the state: they are looked for again
     consumer = Consumer(context, meta.name, config, created_ns, state)
     hosted.add_consumer(consumer)
     return consumer

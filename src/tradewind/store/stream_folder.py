@@ -92,11 +92,16 @@ class SkippedFolder:
 
 @dataclass(frozen=True, slots=True)
 class StoredConsumer:
-    """A consumer as it is on disk. `problem` is what is wrong with it though it can be used."""
+    """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
+
+    `has_state`: it has begun, be it in front of the first message; else its configuration says
+    where it begins.
+    """
 
     meta: ConsumerMeta
     state: ConsumerState
     problem: str = ""
+    has_state: bool = True
 
 
 def limits_of(config: Mapping[str, Any]) -> StoreLimits:
@@ -409,10 +414,12 @@ class StreamFolder:
             raise CorruptRecord(path, 0, f"it is of consumer {meta.name!r}, not {consumer!r}")
         path = f"{folder}/{CONSUMER_FILE}"
         try:
-            state = decode_consumer_state(self.disk.read_file(path), path)
+            data = self.disk.read_file(path)
         except MissingFile:
-            state = ConsumerState()
-        return StoredConsumer(meta, state, found.problem and f"{folder}/meta.inf: {found.problem}")
+            data = b""
+        state = decode_consumer_state(data, path)
+        problem = found.problem and f"{folder}/meta.inf: {found.problem}"
+        return StoredConsumer(meta, state, problem, has_state=bool(data))
 
     def delete_consumer(self, consumer: str) -> None:
         """Delete a consumer, durably."""

@@ -467,3 +467,22 @@ def test_limits_take_nothing_for_messages_that_were_deleted(peer: BackupPeer, st
     peer.ask_plain("$JS.API.STREAM.DELETE.S")
     answer = peer.upload(peer.begin_restore("S", max_msgs=2, storage=storage), data)
     assert answer["state"] == before
+
+
+@pytest.mark.parametrize("way", ["restart", "backup"])
+def test_consumer_of_new_messages_that_has_delivered_nothing_misses_nothing(way: str) -> None:
+    disk = SimulatedDisk()
+    peer = BackupPeer(InProcessServer(disk=disk))
+    peer.create("S")
+    config = {"durable_name": "c", "ack_policy": "explicit", "deliver_policy": "new"}
+    peer.ask_plain("$JS.API.CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
+    for _ in range(5):
+        peer.publish("S.a")
+    if way == "backup":
+        data = peer.backup("S")
+        peer.ask_plain("$JS.API.STREAM.DELETE.S")
+        peer.upload(peer.begin_restore("S"), data)
+    else:
+        peer = BackupPeer(InProcessServer(disk=disk.crash_losing_unsynced()))
+    (info,) = peer.ask_plain("$JS.API.CONSUMER.INFO.S.c")
+    assert json.loads(info)["num_pending"] == 5
