@@ -210,3 +210,24 @@ async def test_a_work_queue_is_read_without_a_consumer(kind: str, tmp_path: Path
         info = await server.api("STREAM.INFO.JOBS")
     assert found == truth
     assert info["state"]["messages"] == 2495
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_reads_beside_a_writing_server_see_a_growing_prefix(
+    kind: str, tmp_path: Path
+) -> None:
+    """Small blocks, so that many are begun, compressed and compacted while they are read."""
+    config = {"name": "BUSY", "subjects": ["busy.>"], "max_bytes": 127_900, "discard": "new"}
+    count = 1500
+    async with running(kind, tmp_path) as server:
+        await server.api("STREAM.CREATE.BUSY", {**config, "compression": "s2"})
+        messages = [(f"busy.{n % 5}", b"%06d" % n) for n in range(1, count + 1)]
+        writing = asyncio.create_task(server.publish_all(messages))
+        seen = [0]
+        while seen[-1] < count:
+            found = await asyncio.to_thread(read, tmp_path, "BUSY")
+            assert list(found) == list(range(1, len(found) + 1))
+            assert all(data == b"%06d" % seq for seq, (_, _, _, data) in found.items())
+            assert len(found) >= seen[-1]
+            seen.append(len(found))
+        await writing

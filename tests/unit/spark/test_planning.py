@@ -142,3 +142,31 @@ def test_the_java_of_pip_gets_no_module_that_it_lacks(tmp_path: Path) -> None:
         check=True,
     )
     assert answer.stdout == "-Xmx1g a b Main\n"
+
+
+def test_a_store_cut_off_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
+    place = StoreRoot(OsDisk(str(tmp_path)), str(tmp_path))
+    folder = place.stream("$G", "CUT")
+    folder.create(StreamMeta({"name": "CUT", "subjects": [">"], "storage": "file"}, 1))
+    _, store, _ = folder.open(1)
+    for number in range(1, 6):
+        store.store(b"a", b"", b"%d" % number, number)
+    store.commit()
+    block = Path(folder.path) / "msgs" / "1.blk"
+    data = block.read_bytes()
+    lengths = []
+    for size in range(len(data), -1, -1):
+        block.write_bytes(data[:size])
+        provider = BlocksProvider(SourceOptions(stream=("CUT",), store_dir=str(tmp_path)))
+        found = [
+            row["seq"]
+            for task in provider.tasks("CUT", RowFilter(), 0)
+            for batch in task.batches(("seq",))
+            for row in batch.to_pylist()
+        ]
+        assert found == list(range(1, len(found) + 1))
+        assert provider.states()[0].last_seq == len(found)
+        lengths.append(len(found))
+    assert lengths == sorted(lengths, reverse=True)
+    assert set(lengths) == set(range(6))
+    place.close()
