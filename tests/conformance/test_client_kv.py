@@ -81,6 +81,8 @@ async def test_document_001_kv(js: JetStream) -> None:
     ]
 
     await bucket.delete("hello.world")
+    # The purge removes what nobody has seen yet.
+    await eventually(lambda: len(seen) == 3, "three changes")
     await bucket.purge("hello.world")
     await eventually(lambda: len(seen) == 4, "four changes")
     await watch.stop()
