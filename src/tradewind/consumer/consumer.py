@@ -301,10 +301,6 @@ class Consumer(Delivery):
             self.acted()
         self.touch(delivered=False)
 
-    def needs(self, seq: int, subject: bytes) -> bool:
-        """Whether a stored message is still wanted: for streams that keep messages by interest."""
-        return self.cursor.accepts(subject) and self.acks.needs(seq, self.cursor.limit_seq)
-
     # ------------------------------------------------------------------ pull requests
 
     def _take_request(self, reply: bytes, header: bytes, payload: bytes) -> None:

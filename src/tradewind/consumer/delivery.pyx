@@ -770,6 +770,12 @@ cdef class Delivery(Participant):
         self.is_bound = self.pulls is None and not self.closed and self._find_binding()
         return was_bound != self.is_bound
 
+    cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
+        """Whether a stored message of a subject is still wanted: for retention by interest."""
+        self.cursor.chosen.prepare()
+        return self.cursor.chosen.accepts(subject_id) \
+            and self.acks.is_needed(seq, self.cursor.limit())
+
     @property
     def has_demand(self):
         """Whether somebody would get a message, if there were one."""

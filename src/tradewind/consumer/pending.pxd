@@ -76,3 +76,4 @@ cdef class AckState:
     cdef uint64_t deliveries(self, uint64_t seq) except 0
     cdef int64_t next_due_ns(self) noexcept nogil
     cdef bint is_pending(self, uint64_t seq) noexcept nogil
+    cdef bint is_needed(self, uint64_t seq, uint64_t next_seq) except -1

@@ -511,7 +511,7 @@ cdef class AckState:
                 self.entries[index].consumer_seq, self.entries[index].time_ns)
             for index in range(self.begin, self.end) if self.entries[index].live}
 
-    def needs(self, uint64_t seq, uint64_t next_seq):
+    cdef bint is_needed(self, uint64_t seq, uint64_t next_seq) except -1:
         """Whether a message that passes the filter may still be asked for by this consumer."""
         if seq in self.redelivered:
             return True

@@ -3,15 +3,17 @@
 from libc.stdint cimport uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.settled cimport Settled
+from tradewind.store.message_core cimport MessageCore
 from tradewind.stream.ingest cimport Ingest
 
 
 cdef class Retention(Settled):
     cdef Ingest ingest
-    cdef object store               # the MessageStore of the stream
+    cdef MessageCore store          # of the stream
     cdef Turn turn
-    cdef list consumers             # all of the stream
+    cdef list consumers             # all of the stream; each a Delivery
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
+    cdef bint _remove(self, uint64_t seq) except -1
     cdef bint _has_consumer(self, bytes subject) except -1

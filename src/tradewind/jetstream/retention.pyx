@@ -5,15 +5,17 @@ every consumer that wants its subject has acknowledged it. It runs in the middle
 it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
 """
 
-from libc.stdint cimport uint64_t
-
-from tradewind.store.contract import NotFoundError
+from libc.stdint cimport uint32_t, uint64_t
+from tradewind.consumer.delivery cimport Delivery
+from tradewind.store.records cimport Record
+from tradewind.store.subject_index cimport SubjectEntry
 
 
 cdef class Retention(Settled):
     """One per stream with such a retention. `needs` of each consumer is asked."""
 
-    def __init__(self, Ingest ingest not None, store not None, Turn turn not None, bint any_ack):
+    def __init__(self, Ingest ingest not None, MessageCore store not None, Turn turn not None,
+                 bint any_ack):
         self.ingest = ingest
         self.store = store
         self.turn = turn
@@ -28,22 +30,30 @@ cdef class Retention(Settled):
         """A consumer does not need this message any more."""
         if not self.any_ack and self._is_needed(seq, consumer):
             return 0
-        if self.store.remove(seq):
+        if self._remove(seq):
             self.turn.mark_dirty(self.ingest)
         return 0
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1:
         """Whether another consumer still wants it; a message that is gone is not needed."""
+        cdef Record record
+        cdef SubjectEntry* entry
+        cdef uint32_t subject_id
         if len(self.consumers) == 1 and self.consumers[0] is without:
             return False
-        try:
-            subject = self.store.get(seq).subject
-        except NotFoundError:
+        if self.store.read(seq, &record) != 0:
             return False
+        entry = self.store.index.find(record.subject, record.subject_size)
+        if entry == NULL:
+            return True     # nobody knows
+        subject_id = entry.id
         for consumer in self.consumers:
-            if consumer is not without and consumer.needs(seq, subject):
+            if consumer is not without and (<Delivery?>consumer).needs_message(seq, subject_id):
                 return True
         return False
+
+    cdef bint _remove(self, uint64_t seq) except -1:
+        return (<object>self.store).remove(seq)
 
     cdef bint _has_consumer(self, bytes subject) except -1:
         for consumer in self.consumers:
@@ -57,13 +67,13 @@ cdef class Retention(Settled):
         """
         cdef uint64_t seq
         cdef uint64_t removed = 0
-        for message in self.store.messages(first_seq):
+        for message in (<object>self.store).messages(first_seq):
             seq = message.seq
             if seq > last_seq:
                 break
             if self.any_ack and not self._has_consumer(message.subject):
                 continue
-            if not self._is_needed(seq, None) and self.store.remove(seq):
+            if not self._is_needed(seq, None) and self._remove(seq):
                 removed += 1
         if removed:
             self.turn.mark_dirty(self.ingest)
