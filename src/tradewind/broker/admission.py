@@ -48,7 +48,6 @@ class Admission:
         self.gates = gates
         self._unauthenticated: set[int] = set()
         self._strangers: dict[int, Identity] = {}
-        self._deferred: list[tuple[Session, Deferred]] = []
         # What to do when the worker thread has answered, by cid.
         self._continuations: dict[int, Callable[[Identity], None]] = {}
 
@@ -142,17 +141,12 @@ class Admission:
         decision = self.gate(session).check(self._credentials(session))
         if isinstance(decision, Deferred):
             self._continuations[session.cid] = accepted
-            self._deferred.append((session, decision))
+            self._broker.deferred.append((session, decision))
             session.block(BLOCKED_AUTHENTICATION_FLAG)
         elif isinstance(decision, Rejection):
             self.reject(session, decision.reason)
         else:
             accepted(decision)
-
-    def take_deferred(self) -> list[tuple[Session, Deferred]]:
-        """The checks that need a worker thread."""
-        deferred, self._deferred = self._deferred, []
-        return deferred
 
     def decided(self, session: Session, decision: Identity | Rejection) -> None:
         """A worker thread has answered; the connection may be gone by now."""

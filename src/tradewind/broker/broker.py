@@ -20,7 +20,6 @@ from tradewind.broker.admission import Admission
 from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
-    Engine,
     Observer,
     RemoteAddress,
     Totals,
@@ -33,6 +32,7 @@ from tradewind.broker.identity import Deferred, Gate, Identity, Rejection
 from tradewind.broker.info import ServerInfo
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
+from tradewind.broker.turn_end import TurnEnd
 from tradewind.clock import Clock
 from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
 from tradewind.wire import ops
@@ -44,7 +44,7 @@ RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
 
 
-class Broker:
+class Broker(TurnEnd):
     """One server. `gates` maps a listener kind ("STANDARD", "WEBSOCKET") to its gate."""
 
     def __init__(
@@ -58,6 +58,8 @@ class Broker:
         log: BrokerLog,
         seed: int,
     ) -> None:
+        self._seed = seed & (2**64 - 1)
+        super().__init__(Router(self._seed), Deadlines())
         self.options = options
         self.clock = clock
         self.log = log
@@ -68,12 +70,8 @@ class Broker:
         self.lame_duck = False
         self.sessions: dict[int, Session] = {}
         self.closed: deque[ClosedSession] = deque(maxlen=options.max_closed_clients)
-        self.deadlines = Deadlines()
         self.observers: list[Observer] = []
-        self.engine: Engine | None = None
         self._random = random.Random(seed)  # noqa: S311 - spreads pings, keeps no secret
-        self._seed = seed & (2**64 - 1)
-        self.router = Router(self._seed)
         self.totals = Totals(self.router)
         self.accounts: dict[str, Account] = {}
         self._set_accounts(accounts)
@@ -300,25 +298,17 @@ class Broker:
 
     # ---------------------------------------------------------------- turns and timers
 
-    def end_turn(self) -> list[Session]:
-        """Everything that happened since the last turn: sessions whose link has to write, pause,
-        resume or close.
-        """
-        self.router.run_internal(self._service_failed)
-        if self.engine is not None:
-            self.engine.end_turn()
-        touched = self.router.take_touched()
-        for session in touched:
-            if session.doom and not session.is_closed:
-                if session.doom == ops.CLOSED_SLOW_PENDING:
-                    limit = self.options.max_pending_bytes
-                    self.log.notice(
-                        f"{label(session)} - Slow Consumer Detected: MaxPending of {limit} Exceeded"
-                    )
-                session.close(session.doom)
-        return touched
+    def close_doomed(self, session: Session) -> None:
+        """Routing found that a session has to go."""
+        if session.doom == ops.CLOSED_SLOW_PENDING:
+            limit = self.options.max_pending_bytes
+            self.log.notice(
+                f"{label(session)} - Slow Consumer Detected: MaxPending of {limit} Exceeded"
+            )
+        session.close(session.doom)
 
-    def _service_failed(self, message: InternalMessage, error: Exception) -> None:
+    def service_failed(self, message: InternalMessage, error: Exception) -> None:
+        """A service of the server has a fault."""
         self.log.error(f"Internal error in the service for {message.subject!r}: {error!r}")
 
     def tick(self) -> None:
@@ -329,14 +319,6 @@ class Broker:
                 _DUE[kind](self, session)
         if self.engine is not None:
             self.engine.tick()
-
-    def next_deadline_ns(self) -> int | None:
-        """When `tick` has something to do next, by the monotonic clock."""
-        due_ns = self.deadlines.next_ns()
-        engine_ns = self.engine.next_deadline_ns() if self.engine is not None else None
-        if due_ns is None or engine_ns is None:
-            return engine_ns if due_ns is None else due_ns
-        return min(due_ns, engine_ns)
 
     def _ping_interval_ns(self, session: Session) -> int:
         return (
@@ -412,7 +394,8 @@ class Broker:
 
     def take_deferred(self) -> list[tuple[Session, Deferred]]:
         """Password checks to run in a worker thread; answer each with `authenticated`."""
-        return self.admission.take_deferred()
+        deferred, self.deferred = self.deferred, []
+        return deferred
 
     def authenticated(self, session: Session, decision: Identity | Rejection) -> None:
         """The answer of a worker thread."""

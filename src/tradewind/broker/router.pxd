@@ -15,6 +15,7 @@ cdef class Router:
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
     cdef uint64_t random_state
     cdef char* read_area                # of all sessions: a read is parsed before the next begins
+    cdef object read_view               # all of it
     cdef bint _pressure                 # some outbox grew large: end the turn early
     cdef public object on_trace         # None, or called for every delivery
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it

@@ -7,6 +7,8 @@ ends), and never calls a service inside a delivery: their messages are queued an
 exception are hooks, which take a message at once and promise to leave the routing table alone.
 """
 
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook
@@ -38,6 +40,7 @@ cdef class Router:
         self.read_area = <char*>malloc(READ_AREA_BYTES)
         if self.read_area == NULL:
             raise MemoryError
+        self.read_view = PyMemoryView_FromMemory(self.read_area, READ_AREA_BYTES, PyBUF_WRITE)
 
     def __dealloc__(self):
         free(self.exhausted.items)

@@ -18,8 +18,10 @@ from cpython.buffer cimport PyBUF_WRITE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.string cimport memcmp, memcpy, memset
+from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
+from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport (
     Match, subject_valid, subscription_free, subscription_new)
 from tradewind.route.table cimport (
@@ -54,25 +56,6 @@ cdef enum OfferKind:
 BLOCKED_AUTHENTICATION_FLAG = BLOCKED_AUTHENTICATION
 BLOCKED_STALL_FLAG = BLOCKED_STALL
 BLOCKED_SERVICE_FLAG = BLOCKED_SERVICE
-
-
-cdef bint reserved_reply(const char* reply, uint32_t size) noexcept nogil:
-    """Replies that only the server may set: a client could forge answers or acknowledgements with
-    them.
-    """
-    if size == 0 or (reply[0] != 95 and reply[0] != 36):
-        return False
-    return ((size > 8 and memcmp(reply, b"$JS.ACK.", 8) == 0)
-            or (size > 4 and memcmp(reply, b"_R_.", 4) == 0)
-            or (size > 5 and memcmp(reply, b"_GR_.", 5) == 0)
-            or (size > 4 and memcmp(reply, b"$GR.", 4) == 0))
-
-
-cdef bint reserved_subject(const char* subject, uint32_t size) noexcept nogil:
-    """Subjects that belong to servers among themselves."""
-    if size < 6 or (subject[0] != 95 and subject[0] != 36):
-        return False
-    return memcmp(subject, b"_GR_.", 5) == 0 or memcmp(subject, b"$NRG.", 5) == 0
 
 
 @cython.no_gc_clear     # __dealloc__ needs the account, also in a garbage cycle
@@ -207,6 +190,11 @@ cdef class Session:
 
     def read_buffer(self):
         """Where the next read goes; a writable view that is valid until `received`."""
+        cdef char* start = self.offer()
+        return PyMemoryView_FromMemory(start, self.offered_room, PyBUF_WRITE)
+
+    cdef char* offer(self) except NULL:
+        """The same as a pointer to `offered_room` bytes."""
         cdef size_t kept = buffer_size(&self.partial)
         cdef size_t room
         if kept <= PARTIAL_COPY_MAX:
@@ -218,7 +206,7 @@ cdef class Session:
             if self.awaiting_auth:
                 room = min(room, <size_t>UNAUTHENTICATED_BYTES_MAX)
             self.offered_room = room
-            return PyMemoryView_FromMemory(self.router.read_area + kept, room, PyBUF_WRITE)
+            return self.router.read_area + kept
         # A large payload: let it grow in place, as far as the rest of it (and a little more) needs.
         room = self.parser.need - kept if self.parser.need > kept else 0
         room = max(room + 4096, <size_t>PARTIAL_COPY_MAX)
@@ -227,17 +215,21 @@ cdef class Session:
         self.offer_kind = OFFER_PARTIAL
         self.offered = kept
         self.offered_room = room
-        return PyMemoryView_FromMemory(self.partial.data + self.partial.end, room, PyBUF_WRITE)
+        return self.partial.data + self.partial.end
 
     cdef int _begin_turn(self, int64_t now_ns) except -1:
         """Bytes arrived: whatever they cause happens at this time."""
-        self.router.turn.now_ns = now_ns
-        if self.broker.engine is not None:
-            self.router.turn.monotonic_ns = self.broker.monotonic_ns()
+        cdef Turn turn = self.router.turn
+        turn.now_ns = now_ns
+        if turn.monotonic_clock is not None:
+            turn.monotonic_ns = turn.monotonic_clock()
         return 0
 
     def received(self, size_t size, int64_t now_ns):
         """`size` bytes are in the view that `read_buffer` gave: run what is complete."""
+        self.run_read(size, now_ns)
+
+    cdef int run_read(self, size_t size, int64_t now_ns) except -1:
         cdef size_t consumed = 0
         cdef size_t total = self.offered + size
         cdef int kind = self.offer_kind
@@ -249,14 +241,15 @@ cdef class Session:
         self._begin_turn(now_ns)
         self.stall_spent = False
         if self.state.closed or kind == OFFER_NONE:
-            return
+            return 0
         if kind == OFFER_PARTIAL:
             self.partial.end += size
             self._run_partial()
-            return
+            return 0
         buffer_clear(&self.partial)
         self._run(self.router.read_area, total, &consumed)
         self._keep(self.router.read_area + consumed, total - consumed)
+        return 0
 
     def feed(self, bytes data not None, int64_t now_ns):
         """The same for bytes that come from elsewhere than a socket (WebSocket frames, tests)."""
@@ -648,12 +641,20 @@ cdef class Session:
         if size == 0:
             return b""
         data = PyBytes_FromStringAndSize(self.state.outbox.data + self.state.outbox.begin, size)
-        # Busy connections keep their buffer, idle ones must not cost memory.
-        if size <= OUTBOX_KEEP_BYTES or self.state.outbox.capacity > 16 * size:
-            buffer_free(&self.state.outbox)
-        else:
-            buffer_clear(&self.state.outbox)
+        self.drop_output(size)
         return data
+
+    cdef void drop_output(self, size_t size) noexcept:
+        """The first `size` bytes of the outbox are on their way."""
+        cdef Buffer* outbox = &self.state.outbox
+        outbox.begin += size
+        if outbox.begin < outbox.end:
+            return
+        # Busy connections keep their buffer, idle ones must not cost memory.
+        if size <= OUTBOX_KEEP_BYTES or outbox.capacity > 16 * size:
+            buffer_free(outbox)
+        else:
+            buffer_clear(outbox)
 
     def touch(self):
         """Have the link look at this session at the end of the turn."""

@@ -9,9 +9,11 @@ cdef class Participant:
 cdef class Turn:
     cdef public int64_t now_ns          # wall clock
     cdef public int64_t monotonic_ns
+    cdef public object monotonic_clock  # None, or gives `monotonic_ns` when bytes arrive
     cdef list dirty
     cdef list woken
     cdef list deferred
 
+    cdef bint is_busy(self) noexcept
     cdef int mark_dirty(self, Participant participant) except -1
     cdef int wake(self, Participant participant) except -1

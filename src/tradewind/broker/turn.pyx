@@ -71,7 +71,10 @@ cdef class Turn:
         del self.deferred[:count_max]
         return taken
 
+    cdef bint is_busy(self) noexcept:
+        return len(self.dirty) > 0 or len(self.woken) > 0 or len(self.deferred) > 0
+
     @property
     def has_work(self):
         """Whether the engine has to look at it."""
-        return bool(self.dirty) or bool(self.woken) or bool(self.deferred)
+        return self.is_busy()

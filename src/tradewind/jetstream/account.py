@@ -15,6 +15,7 @@ from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.api.subject_owners import SubjectOwners
 from tradewind.broker.accounts import Account
+from tradewind.jetstream.usage import Usage
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -39,35 +40,6 @@ def account_limits(configured: dict[str, int]) -> AccountLimits:
         storage_max_stream_bytes=limit("store_max_stream_bytes"),
         max_bytes_required=bool(configured.get("max_bytes_required")),
     )
-
-
-@dataclass(slots=True)
-class Usage:
-    """Bytes in use and bytes promised to streams, by kind of storage."""
-
-    memory: int = 0
-    storage: int = 0
-    reserved_memory: int = 0
-    reserved_storage: int = 0
-
-    @property
-    def used(self) -> int:
-        """Of a stream, which has one kind of storage only."""
-        return self.memory + self.storage
-
-    def use(self, storage: StorageType, more: int) -> None:
-        """So many more bytes are in use."""
-        if storage is StorageType.MEMORY:
-            self.memory += more
-        else:
-            self.storage += more
-
-    def replace(self, old: Usage, new: Usage) -> None:
-        """A part of the sum has changed."""
-        self.memory += new.memory - old.memory
-        self.storage += new.storage - old.storage
-        self.reserved_memory += new.reserved_memory - old.reserved_memory
-        self.reserved_storage += new.reserved_storage - old.reserved_storage
 
 
 @dataclass(slots=True)

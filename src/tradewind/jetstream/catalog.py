@@ -24,9 +24,10 @@ from tradewind.api.stream_rules import (
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
-from tradewind.jetstream.account import Usage, stream_usage
+from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.lanes import Wait
+from tradewind.jetstream.usage import Usage
 from tradewind.store.meta import StreamMeta
 from tradewind.stream.stream import Stream, StreamContext
 

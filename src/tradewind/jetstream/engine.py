@@ -10,7 +10,8 @@ Owns the accounts that have JetStream and the order of things at the end of a tu
 Commits end outside of turns: then the acknowledgements that waited leave, and the consumers of the
 stream may send what has become visible.
 
-It opens no file but through the store it is given, and reads no clock but the broker's.
+The end of a turn itself is in `turns`. It opens no file but through the store it is given, and
+reads no clock but the broker's.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.stream_types import StorageType
 from tradewind.broker.broker import Broker
-from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import Consumer
 from tradewind.errors import StoreError
-from tradewind.jetstream.account import ApiCounts, JetStreamAccount, Usage, account_limits
+from tradewind.jetstream.account import ApiCounts, JetStreamAccount, account_limits
 from tradewind.jetstream.advisories import Advisories
 from tradewind.jetstream.catalog import delete_stream
 from tradewind.jetstream.consumer_catalog import delete_consumer
@@ -37,7 +37,8 @@ from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
-from tradewind.jetstream.timers import Timed, Timers
+from tradewind.jetstream.timers import Timers
+from tradewind.jetstream.turns import EngineTurns
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class EngineSettings:
     storage_bytes_max: int
 
 
-class JetStream:
+class JetStream(EngineTurns):
     """The engine of one server. `root` is None for a server whose streams are all in memory."""
 
     def __init__(
@@ -72,30 +73,20 @@ class JetStream:
         workers: Workers,
         seed: int = 0,
     ) -> None:
+        clock = broker.clock
+        super().__init__(broker.router, syncer, Timers(), clock.wall_ns, clock.monotonic_ns)
         self.broker = broker
-        self.router = broker.router
-        self.turn = broker.router.turn
         self.log = broker.log
         self.settings = settings
         self.root = root
-        self.syncer = syncer
         self.workers = workers
         self.seed = seed
         self.names = Names(seed)
         self.advisories = Advisories(self.names, broker.now_ns, self.domain)
         self.accounts: dict[str, JetStreamAccount] = {}
-        # Who is meant by what a turn lists.
-        self.hosts: dict[Participant, HostedStream] = {}
-        self.consumer_hosts: dict[Participant, HostedStream] = {}
-        # Consumers that nobody has used for long: they go at the end of the turn.
-        self.retired: list[tuple[HostedStream, Consumer]] = []
-        # Streams with consumers that push, and the number of changes of subscriptions seen.
-        self._pushing: dict[HostedStream, int] = {}
         # What streams leave to be done while all of them are closed, see `close`; else None.
         self._unfinished: list[Callable[[], None]] | None = None
-        self.usage = Usage()
         self.api = ApiCounts()
-        self.timers: Timers[Timed] = Timers()
         self.snapshots = Snapshots(self)
         self.restores = Restores(self)
         self._dispatcher = Dispatcher(self)
@@ -138,6 +129,7 @@ class JetStream:
         """Listen to requests, and be part of the broker's turns."""
         self._dispatcher.listen()
         self.broker.engine = self
+        self.turn.monotonic_clock = self.broker.clock.monotonic_ns
         self.broker.info.jetstream = True
         self.broker.info.domain = self.domain
 
@@ -177,34 +169,8 @@ class JetStream:
 
     # ---------------------------------------------------------------- turns
 
-    def set_time(self) -> None:
-        """Everything from here on happens now."""
-        self.turn.now_ns = self.broker.now_ns()
-        self.turn.monotonic_ns = self.broker.monotonic_ns()
-
-    def end_turn(self) -> None:
-        """The clients had their turn: write, acknowledge, send."""
-        turn = self.turn
-        if self._pushing:
-            self._check_bindings()
-        if not turn.has_work:
-            return
-        self.set_time()
-        for handler, subject, reply, header, payload in turn.take_deferred():
-            handler(subject, reply, header, payload)
-        dirty = turn.take_dirty()
-        is_calm = len(dirty) == 1 and not self.router.touched_count and not turn.has_work
-        for participant in dirty:
-            if (hosted := self.hosts.get(participant)) is not None:
-                hosted.flush(is_calm=is_calm)
-        self.syncer.end_turn(turn.monotonic_ns)
-        for participant in turn.take_woken():
-            if (hosted := self.consumer_hosts.get(participant)) is not None:
-                assert isinstance(participant, Consumer)
-                if participant.fill(hosted.stream.visible_seq):
-                    turn.add_woken(participant)
-                hosted.demand.filled(participant)
-                self.timers.set(participant, participant.next_deadline_ns)
+    def delete_retired(self) -> None:
+        """Consumers that nobody has used for long go."""
         while self.retired:
             hosted, consumer = self.retired.pop()
             hosted.home.lane.add(self._delete_inactive(hosted, consumer))
@@ -219,34 +185,12 @@ class JetStream:
                     f" {consumer.name}': {error}"
                 )
 
-    def watch(self, hosted: HostedStream, *, pushes: bool) -> None:
-        """Whether the receivers of a stream's consumers are of interest."""
-        if pushes:
-            self._pushing[hosted] = -1
-        else:
-            self._pushing.pop(hosted, None)
-
-    def _check_bindings(self) -> None:
-        """Subscriptions came or went: consumers may have found a receiver, or lost it."""
-        for hosted, seen in self._pushing.items():
-            changes = hosted.home.account.subscription_changes
-            if changes == seen:
-                continue
-            self._pushing[hosted] = changes
-            for consumer in hosted.consumers.values():
-                if consumer.pulls is None and consumer.check_binding():
-                    consumer.binding_changed()
-
     def tick(self) -> None:
         """Do what is due; a turn follows."""
         self.set_time()
         for owner in self.timers.take_due(self.turn.monotonic_ns):
             owner.tick()
             self.timers.set(owner, owner.next_deadline_ns)
-
-    def next_deadline_ns(self) -> int | None:
-        """When `tick` has something to do."""
-        return self.timers.next_ns()
 
     def purge_account(self, home: JetStreamAccount) -> Steps[None]:
         """Remove all streams of an account."""
@@ -275,6 +219,7 @@ class JetStream:
         `run_all` may call side by side what the streams leave to be done.
         """
         self.broker.engine = None
+        self.turn.monotonic_clock = None
         unfinished: list[Callable[[], None]] = []
         self._unfinished = unfinished
         for home in self.accounts.values():

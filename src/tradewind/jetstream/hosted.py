@@ -20,10 +20,11 @@ from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
-from tradewind.jetstream.account import Usage, stream_usage
+from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.retention import Retention
-from tradewind.options import MIB
+from tradewind.jetstream.turns import StreamTurns
+from tradewind.jetstream.usage import Usage
 from tradewind.store.consumer_states import ConsumerFiles
 from tradewind.store.filestore import FileStore
 from tradewind.store.syncer import SyncMode, SyncTarget
@@ -38,19 +39,16 @@ if TYPE_CHECKING:
     from tradewind.store.meta import StreamMeta
 
 INTEREST_KEPT_MAX: Final = 8192
-CREDIT_BYTES: Final = 64 * MIB
-# Where more publishers wait for a sync than this, it is better done beside the next turn.
-CALM_REPLIES_MAX: Final = 4
 
 
-class HostedStream:
+class HostedStream(StreamTurns):
     """`stream` in the hands of the engine, from `attach` to `detach`."""
 
+    engine: JetStream
+
     def __init__(self, engine: JetStream, home: JetStreamAccount, stream: Stream) -> None:
-        self.engine = engine
+        super().__init__(engine, stream, home.usage)
         self.home = home
-        self.stream = stream
-        self.consumers: dict[str, Consumer] = {}
         # Of its consumers, and of those that are being created.
         self.consumer_configs: dict[str, ConsumerConfig] = {}
         self.consumer_problems: dict[str, str] = {}
@@ -65,8 +63,6 @@ class HostedStream:
             self.retention = self._new_retention(self.config)
         stream.interest = self
         self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
-        self._counted = Usage()
-        self._is_tight = True
         # (round of the syncer, whom to tell when it is kept)
         self._waiting: deque[tuple[int, Callable[[StoreError | None], None]]] = deque()
 
@@ -99,7 +95,7 @@ class HostedStream:
             store.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
             if store.unsettled:
                 store.on_unsettled()
-            self.engine.syncer.attach(
+            self.sync_entry = self.engine.syncer.attach(
                 store,
                 on_synced=self._synced,
                 on_failure=self._failed,
@@ -132,7 +128,7 @@ class HostedStream:
         self.engine.hosts.pop(self.stream.ingest, None)
         self.home.streams.pop(self.name, None)
         self.home.stream_configured(self.name, None)
-        self._count(Usage())
+        self.count(Usage())
         self._durable(None)
 
     def retire(self) -> None:
@@ -191,28 +187,6 @@ class HostedStream:
             self.engine.stream_closed(finish)
 
     # ---------------------------------------------------------------- turns
-
-    def flush(self, *, is_calm: bool = False) -> None:
-        """The stream changed in this turn; `is_calm`: and nobody else has anything to do."""
-        stream, engine = self.stream, self.engine
-        stream.flush()
-        store, now_ns = stream.store, engine.turn.monotonic_ns
-        if isinstance(store, FileStore):
-            if stream.waits_for_sync:
-                is_calm = is_calm and stream.ingest.replies.count <= CALM_REPLIES_MAX
-                is_kept = is_calm and engine.syncer.sync_alone(store, now_ns)
-            else:
-                is_kept = engine.syncer.write_through(store, now_ns)
-            if is_kept:
-                stream.synced()
-                self.wake_consumers()
-            else:
-                engine.syncer.mark_dirty(store, now_ns)
-        else:
-            self.wake_consumers()
-        self._use_bytes()
-        if due_ns := self.next_deadline_ns:
-            engine.timers.set(self, due_ns)
 
     def wake_consumers(self) -> None:
         """There may be something to send."""
@@ -372,6 +346,10 @@ class HostedStream:
         """When `tick` has something to do; 0: never."""
         return self.stream.next_deadline_ns
 
+    def set_timer(self) -> None:
+        """The next deadline may have moved."""
+        self.engine.timers.set(self, self.next_deadline_ns)
+
     def tick(self) -> None:
         """The stream forgets what is too old."""
         self.stream.tick(self.engine.turn.now_ns)
@@ -380,37 +358,17 @@ class HostedStream:
 
     def recount(self) -> None:
         """Tell the account what the stream uses now, and the stream what it may still store."""
-        self._count(stream_usage(self.config, self.stream.store.bytes))
-        self._grant_credit()
+        self.count(stream_usage(self.config, self.stream.store.bytes))
+        self.grant_credit()
 
-    def _use_bytes(self) -> None:
-        """The stream has stored or removed messages; what it reserves is the same as before."""
-        more = self.stream.store.bytes - self._counted.used
-        if more:
-            for usage in (self._counted, self.home.usage, self.engine.usage):
-                usage.use(self.config.storage, more)
-        if self._is_tight or self.stream.ingest.credit_bytes < CREDIT_BYTES // 2:
-            self._grant_credit()
-
-    def _grant_credit(self) -> None:
-        """Let the stream store so much without asking.
-
-        While there is room for the credit of every stream nobody can use up that of another; else
-        it is shared out anew in every turn.
-        """
-        share = self.engine.room_bytes(self.home, self.config.storage)
-        share //= max(len(self.home.streams), 1)
-        self._is_tight = share < CREDIT_BYTES
-        self.stream.ingest.credit_bytes = min(share, CREDIT_BYTES)
-
-    def _count(self, usage: Usage) -> None:
-        for total in (self.home.usage, self.engine.usage):
-            total.replace(self._counted, usage)
-        self._counted = usage
+    def room_share(self) -> int:
+        """What each of the streams of the account could still store."""
+        room = self.engine.room_bytes(self.home, self.config.storage)
+        return room // max(len(self.home.streams), 1)
 
     def room_problem(self, size: int) -> ApiError | None:
         """The error if the account or the server has no room for so many more bytes."""
-        self._count(stream_usage(self.config, self.stream.store.bytes))
+        self.count(stream_usage(self.config, self.stream.store.bytes))
         home_room = self.home.room_bytes(self.config.storage)
         if home_room is not None and size > home_room:
             return errors.ACCOUNT_RESOURCES_EXCEEDED()

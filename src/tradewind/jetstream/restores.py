@@ -32,6 +32,7 @@ from tradewind.api.stream_rules import check_overlap
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
+from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.catalog import reserved, stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.hosted import HostedStream
@@ -169,8 +170,9 @@ class Restore:
         """The account uses so much for it, as long as it is under way."""
         more = size - self._counted_bytes
         self._counted_bytes = size
+        nothing, added = stream_usage(self._config, 0), stream_usage(self._config, more)
         for usage in (self._home.usage, self._engine.usage):
-            usage.use(self._config.storage, more)
+            usage.replace(nothing, added)
 
     # ---------------------------------------------------------------- chunks
 

@@ -34,6 +34,7 @@ from tradewind.server.listener import Listener, WebSocketListener, bind
 from tradewind.server.logs import Log
 from tradewind.server.reload import describe_changes
 from tradewind.server.tls import server_context
+from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 PASSWORD_THREADS = 2
-TALKS_ALONE_MIN = 8
 
 SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
@@ -52,7 +52,7 @@ SIGNAL_NAMES = {
 }
 
 
-class Server:
+class Server(ServerTurns):
     """One running server inside a running event loop.
 
     `async with Server(options, log): ...` starts and stops it; `port` is the bound one.
@@ -67,11 +67,6 @@ class Server:
         self.options = options
         self.log = log
         self._reload_options = reload_options
-        self._turn_scheduled = False
-        self._talker_id = 0  # not the link itself: it may have to go
-        self._talks = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
         self._event_timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
         self._websocket: WebSocketListener | None = None
@@ -148,7 +143,7 @@ class Server:
         self.system.start()
         self.broker.observers.append(self.system)
         self._event_tick()
-        self._schedule_timer()
+        self.schedule_timer()
         self.log.notice("Server is ready")
         self._write_ports_file()
 
@@ -300,59 +295,10 @@ class Server:
 
     # ---------------------------------------------------------------- turns
 
-    def turn_needed(self) -> None:
-        """End the turn when every ready socket has been read."""
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
-
-    def input_done(self, link: object) -> None:
-        """End the turn when every ready socket has been read.
-
-        Where one connection alone has been talking for a while there is no other to wait for.
-        """
-        if id(link) != self._talker_id:
-            self._talker_id = id(link)
-            self._talks = 0
-        elif self._talks < TALKS_ALONE_MIN:
-            self._talks += 1
-        elif not self._turn_scheduled:
-            self.turn_now()
-            return
-        self.turn_needed()
-
-    def _turn(self) -> None:
-        self._turn_scheduled = False
-        self.turn_now()
-
-    def turn_now(self) -> None:
-        """Hand every touched session's output to its link, and see to what is due."""
-        broker = self.broker
-        for session in broker.end_turn():
-            link = session.link
-            if link is not None:
-                link.flush()
-        for session, deferred in broker.take_deferred():
+    def check_passwords(self) -> None:
+        """Let worker threads do what takes long."""
+        for session, deferred in self.broker.take_deferred():
             self._loop.create_task(self._check_password(session, deferred))
-        if broker.router.has_work:
-            self.turn_needed()
-        self._schedule_timer()
-
-    def _schedule_timer(self) -> None:
-        """Keep one timer, for the earliest deadline."""
-        due_ns = self.broker.next_deadline_ns()
-        if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        delay = max(due_ns - self.broker.monotonic_ns(), 0) / SECOND_NS
-        self._timer_ns = due_ns
-        self._timer = self._loop.call_later(delay, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.broker.tick()
-        self.turn_now()
 
     def _event_tick(self) -> None:
         """The system account's periodic events."""

@@ -20,6 +20,10 @@ from tradewind.wire import ops
 class TlsLink(StreamLink):
     """A connection of a client listener that offers TLS."""
 
+    def descriptor_of(self, transport: asyncio.BaseTransport) -> int:  # noqa: ARG002
+        """None: what goes to the socket is the pipe's business."""
+        return -1
+
     def opened(self, pipe: TlsPipe) -> None:
         """Open the session; INFO must be on its way before the client's first byte is looked at."""
         self.connection_made(pipe)

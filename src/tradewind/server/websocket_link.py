@@ -14,7 +14,8 @@ from tradewind.broker.contracts import RemoteAddress, label
 from tradewind.broker.session import Session
 from tradewind.options import SECOND_NS, WebsocketOptions
 from tradewind.server.auth import credentials_from_cookies
-from tradewind.server.link import Link, Turns
+from tradewind.server.link import Turns
+from tradewind.server.link_core import Link
 from tradewind.server.tls_codec import tls_facts
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire import ops

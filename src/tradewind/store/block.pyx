@@ -18,6 +18,7 @@ were verified when the store was opened.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 from tradewind.store.hash cimport Key
+from tradewind.store.open_files cimport BlockFile
 from tradewind.store.record_index cimport (
     NO_RECORD, records_find, records_free, records_from, records_init, records_last, records_memory,
     records_push, records_seq, records_shrink, records_start)
@@ -108,27 +109,34 @@ cdef class Block:
         """How much is not in the file yet."""
         return self.size - self.written
 
+    cdef int write_tail(self, size_t size_max=0) except -1:
+        cdef size_t size = buffer_size(&self.tail)
+        cdef const char* start
+        if self.file is None or size == 0:
+            return 0
+        if size_max and size_max < size:
+            size = size_max
+        start = self.tail.data + self.tail.begin
+        if type(self.file) is BlockFile:
+            (<BlockFile>self.file).write_from(start, size, self.written)
+        else:
+            self.file.write((<const unsigned char[:size]><const unsigned char*>start), self.written)
+        self.written += size
+        if self.written != self.size:
+            self.tail.begin += size
+            return 0
+        if self.tail.capacity > TAIL_KEEP_BYTES * 4 and size < TAIL_KEEP_BYTES:
+            buffer_free(&self.tail)
+        else:
+            buffer_clear(&self.tail)
+        return 0
+
     def flush(self, size_t size_max=0):
         """Write the tail, or its first `size_max` bytes, in one write.
 
         StoreError leaves everything as it was, to be tried again.
         """
-        cdef size_t size = buffer_size(&self.tail)
-        cdef const char* start
-        if self.file is None or size == 0:
-            return
-        if size_max and size_max < size:
-            size = size_max
-        start = self.tail.data + self.tail.begin
-        self.file.write((<const unsigned char[:size]><const unsigned char*>start), self.written)
-        self.written += size
-        if self.written != self.size:
-            self.tail.begin += size
-            return
-        if self.tail.capacity > TAIL_KEEP_BYTES * 4 and size < TAIL_KEEP_BYTES:
-            buffer_free(&self.tail)
-        else:
-            buffer_clear(&self.tail)
+        self.write_tail(size_max)
 
     def assume_written(self):
         """Somebody else has written the very bytes of the tail to the file."""

@@ -30,9 +30,9 @@ from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.damage import DamageFolder, RecoveryReport
 from tradewind.store.disk import DiskFull
+from tradewind.store.file_core import FileCore
 from tradewind.store.layout import RECORD_BYTES_MIN, block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
-from tradewind.store.messages import MessageStore
 from tradewind.store.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.settle import Settlement
@@ -60,7 +60,7 @@ class ReadOnlyError(StoreError):
     """The stream takes no changes, because its disk failed; reading goes on."""
 
 
-class FileStore(MessageStore):
+class FileStore(FileCore):
     """The messages of one stream below `folder` (its `msgs` directory).
 
     Made by `recover.open_store`.
@@ -79,37 +79,24 @@ class FileStore(MessageStore):
         **settings: Any,
     ) -> None:
         super().__init__(name, limits, **settings)
-        self.rewriter = Rewriter(self, compresses=compresses, compact_bytes_min=compact_bytes_min)
+        self.rewriter: Rewriter = Rewriter(
+            self, compresses=compresses, compact_bytes_min=compact_bytes_min
+        )
         self.keeps_tombstones = True
         self.disk = disk
         # All streams of the loop share theirs; a store that a worker makes has its own.
         self.files = files or open_files(disk)
         self.folder = folder
         self._begins = False
-        self.failure: StoreError | None = None
         self._may_resume = False
-        self.unsafe_files: list[str] = []  # those that `secure` has to sync
         self._insecure: StoreError | None = None
-        # The blocks are those of another server: nothing in them says how far they were synced.
-        self._is_unmarked = False
-        self.synced_seq = 0
         self._lost: LostMessages | None = None
-        self._unsynced: dict[str, BlockFile] = {}
         self._pinned: list[BlockFile] = []  # those that the commit under way syncs
         # Losses below the first message are told until that one is removed too.
         self._first_seq_after_loss = 0
-        self._names_changed = False
-        # Blocks to remove, each group with the position that a mark on disk must have reached.
-        self._trash: list[tuple[Position, list[Block]]] = []
-        # Block number and offset: up to there everything is synced, and up to there a mark says so.
-        self._synced_position = (0, 0)
-        self._marked_position = (0, 0)
-        self._durable_mark = (0, 0)  # up to there a mark that is on disk says so
-        # Where the last block ended when there was nothing to commit.
-        self._clean: Position = (0, 0)
-        self._committing: Commit | None = None
-        self.index_file_present = False
-        self._settlement = Settlement(self, DamageFolder(disk, folder.rpartition("/")[0]))
+        self._settlement: Settlement = Settlement(
+            self, DamageFolder(disk, folder.rpartition("/")[0])
+        )
         self._settled: list[RecoveryReport] = []
         self.on_damage: Callable[[RecoveryReport], None] | None = None
         # Damage was found: commits are needed to settle it.
@@ -123,7 +110,7 @@ class FileStore(MessageStore):
         self.add_block()
         self.last.assume_written()
         self._synced_position = self._clean = (self.last.number, self.last.size)
-        self._mark_synced()
+        self.say_synced()
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
@@ -132,7 +119,7 @@ class FileStore(MessageStore):
             self._begins = False
             return Block(self.name, number, self.files.file(path))
         with self._changing(resumable=True):
-            self._forget_index_file()
+            self.forget_index_file()
             file = self.files.create(path)
         self._names_changed = True
         return Block(self.name, number, file)
@@ -143,10 +130,11 @@ class FileStore(MessageStore):
         try:
             yield
         except StoreError as error:
-            self._fail(error, resumable=resumable)
+            self.fail(error, resumable=resumable)
             raise
 
-    def _fail(self, error: StoreError, *, resumable: bool) -> None:
+    def fail(self, error: StoreError, *, resumable: bool) -> None:
+        """Take no changes from now on."""
         self.failure = error
         self.read_only = True
         self._may_resume = resumable and isinstance(error, DiskFull)
@@ -154,7 +142,7 @@ class FileStore(MessageStore):
 
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
-        self._write(block)
+        self.write(block)
         self.rewriter.sealed(block)
 
     def block_sparse(self, block: Block) -> None:
@@ -182,22 +170,7 @@ class FileStore(MessageStore):
             self.rewriter.dropped(block)
         self._trash.append(((self.last.number, self.last.size), blocks))
 
-    def _write(self, block: Block) -> None:
-        if not block.pending_bytes:
-            return
-        try:
-            if self.index_file_present:
-                self._forget_index_file()
-            if self._is_unmarked:
-                self._write_first_mark(block)
-            block.flush()
-        except StoreError as error:
-            if self.failure is None:
-                self._fail(error, resumable=True)
-            raise
-        self._unsynced[block.path] = block.file
-
-    def _write_first_mark(self, block: Block) -> None:
+    def write_first_mark(self, block: Block) -> None:
         """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
 
         What is left of the mark itself is too small to be taken for anything but a cut off write.
@@ -207,7 +180,7 @@ class FileStore(MessageStore):
         with self._changing():
             block.file.sync_all()
 
-    def _forget_index_file(self) -> None:
+    def forget_index_file(self) -> None:
         """A change makes index.db wrong: it must be gone first.
 
         Unless it may know of deletions that damaged bytes do not tell any more. A start that finds
@@ -238,20 +211,9 @@ class FileStore(MessageStore):
         return self.last.pending_bytes if self.last is not None else 0
 
     @property
-    def wants_commit(self) -> bool:
-        """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
-        return bool(self._trash) or self.rewriter.has_work or self._settlement.has_work
-
-    @property
     def unremoved_blocks(self) -> list[Block]:
         """Blocks that nobody needs whose files are still there."""
         return [block for _, blocks in self._trash for block in blocks]
-
-    def flush(self) -> None:
-        """Write what was appended, one write per block; StoreError makes the store read-only."""
-        self.check_writable()
-        if self.last is not None:
-            self._write(self.last)
 
     def begin_commit(self) -> Commit | None:
         """All that was appended, for a worker; None if there is nothing or one is under way."""
@@ -285,40 +247,6 @@ class FileStore(MessageStore):
         self._committing = commit
         return commit
 
-    def commit_alone(self) -> bool:
-        """The commit of a stream to which nothing but an append has happened, done at once.
-
-        False, and nothing is done, if there is more to it: then it takes a `Commit`.
-        """
-        block = self.last
-        if (
-            block is None
-            or self._committing is not None
-            or self._unsynced
-            or self._names_changed
-            or self.failure is not None
-            or self.wants_commit
-            or self.unsettled
-        ):
-            return False
-        self.say_floor()
-        if block is not self.last:
-            return False  # the mark of the floor began a new block
-        marked = self._marked_position
-        self._write(block)
-        self._unsynced.clear()
-        self._clean = position = (block.number, block.written)
-        try:
-            block.file.sync_all()
-        except StoreError as error:
-            self._fail(error, resumable=False)
-            raise
-        self.synced_seq = self.last_seq
-        self._synced_position = max(self._synced_position, position)
-        self._durable_mark = max(self._durable_mark, marked)
-        self._mark_synced()
-        return True
-
     def finish_commit(self, commit: Commit) -> None:
         """The worker is done with it. Raises its error, after making the store read-only."""
         assert commit is self._committing
@@ -341,7 +269,7 @@ class FileStore(MessageStore):
         with self._changing():
             self.rewriter.finish()
         self._empty_trash(commit)
-        self._mark_synced()
+        self.say_synced()
         if commit.evidence is not None:
             self._settled.append(self._settlement.settled(commit.evidence))
 
@@ -365,7 +293,7 @@ class FileStore(MessageStore):
     def _remove_blocks(self, blocks: list[Block]) -> None:
         with self._changing():
             for block in blocks:
-                self._forget_index_file()
+                self.forget_index_file()
                 block.close()
                 self.disk.remove(block.path)
                 self._names_changed = True
@@ -373,7 +301,7 @@ class FileStore(MessageStore):
 
     def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
         """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
-        self._forget_index_file()
+        self.forget_index_file()
         self.disk.rename(copy_path, block.path)
         self._names_changed = True
         self._unsynced.pop(block.path, None)
@@ -382,21 +310,6 @@ class FileStore(MessageStore):
         else:
             block.file.adopt(copy)
             self._unsynced[block.path] = block.file
-
-    def _mark_synced(self) -> None:
-        """Let the next bytes say how far the ones before are known to be on disk.
-
-        The mark is the first record of the next group wherever possible, and not worth a commit of
-        its own unless a block waits for it to be removed.
-        """
-        if self._synced_position <= self._marked_position:
-            return
-        nothing_else = (self.last.number, self.last.size) == self._clean
-        number, offset = self._synced_position
-        self.mark(MARK_SYNCED_KIND, number << 32 | offset)
-        self._marked_position = self._synced_position
-        if nothing_else and not self.wants_commit:
-            self._clean = (self.last.number, self.last.size)
 
     def mark_idle(self) -> None:
         """Nothing is being written: hand the mark of the last commit to the system too."""
@@ -427,7 +340,7 @@ class FileStore(MessageStore):
         self.failure, self.read_only = None, False
         try:
             if self.last is not None:
-                self._write(self.last)
+                self.write(self.last)
                 # A removal by a limit may be what was refused; nothing is too old at time 0.
                 self.apply_limits(0)
         except StoreError:

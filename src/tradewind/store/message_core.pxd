@@ -42,6 +42,7 @@ cdef class MessageCore:
     cdef readonly uint64_t block_bytes_max
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef public uint64_t synced_seq         # of files: everything up to it is on disk
     cdef public bint read_only              # `check_writable` says why
     # Damage was found and not all of it is settled: totals of subjects may count lost messages, and
     # what the damaged bytes said of deletions has to be said again.

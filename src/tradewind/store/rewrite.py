@@ -30,6 +30,7 @@ from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
 from tradewind.store.block_copy import OlderBlocks, compacted_copy, erased_copy, find_sparse
 from tradewind.store.disk import TEMPORARY_SUFFIX, DiskFull
+from tradewind.store.file_core import RewriteQueues
 from tradewind.store.salvage import salvage_block
 from tradewind.store.sequence_set import SequenceSet
 
@@ -131,19 +132,14 @@ class Rewrite:
                 self.disk.remove(self.path)
 
 
-class Rewriter:
+class Rewriter(RewriteQueues):
     """The rewriting of one store's blocks."""
 
     def __init__(self, store: FileStore, *, compresses: bool, compact_bytes_min: int) -> None:
         self.compresses = compresses
         self._store = store
         self._compact_bytes_min = compact_bytes_min
-        self._to_repair: dict[int, Block] = {}
-        self._to_compress: dict[int, Block] = {}
-        self._to_erase: dict[int, tuple[Block, set[int]]] = {}
-        self._sparse: dict[int, Block] = {}
         self._under_way: list[Rewrite] = []
-        self._pause = 0
         # Files that are gone, and copies that have their name, but only in the system's memory yet:
         # first those that wait for a commit, then those that the commit under way makes durable.
         self._removed: list[Block] = []
@@ -156,13 +152,8 @@ class Rewriter:
 
     # -------------------------------------------------------------- told by the store
 
-    @property
-    def has_work(self) -> bool:
-        """Whether the next commits have something to rewrite."""
-        if self._pause or not (
-            self._to_compress or self._to_erase or self._sparse or self._to_repair
-        ):
-            return False
+    def can_begin(self) -> bool:
+        """Whether one of the blocks that wait may be rewritten now."""
         return bool(self._to_repair) or any(not block.patched for block in self._waiting())
 
     def _waiting(self) -> Iterator[Block]:

@@ -28,10 +28,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from tradewind.errors import StoreError
 from tradewind.store.commit import Commit
+from tradewind.store.syncer_core import SyncEntry, SyncerCore
 
 RETRY_NS: Final = 1_000_000_000
 IDLE_NS: Final = 1_000_000_000
@@ -86,39 +87,11 @@ class SyncTarget(Protocol):
         """No change for a while."""
 
 
-@runtime_checkable
-class SelfSyncing(Protocol):
-    """A store that can do its usual commit by itself."""
-
-    def commit_alone(self) -> bool:
-        """Sync now; false if that takes more than one sync."""
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    """A store and how far it is. `rounds` have begun, the last of them with `job`, if any."""
-
-    target: SyncTarget
-    mode: SyncMode
-    on_synced: Callable[[SyncTarget, int], None]
-    on_failure: Callable[[SyncTarget, StoreError], None]
-    on_resumed: Callable[[SyncTarget], None]
-    rounds: int = 0
-    kept: int = 0
-    is_marked: bool = False
-    marked_ns: int = 0
-    job: SyncJob | None = None
-    has_failed: bool = False
-    touched_ns: int = 0
-    is_attached: bool = True
-    when_free: Callable[[], None] | None = None
-
-
 @dataclass(slots=True, eq=False)
 class SyncJob:
     """A commit on its way through a worker; `run` is the worker's part."""
 
-    entry: _Entry
+    entry: SyncEntry
     commit: Commit
     round: int
     waiting_since_ns: int
@@ -154,7 +127,7 @@ def _nothing(_: SyncTarget) -> None:
     pass
 
 
-class Syncer:
+class Syncer(SyncerCore):
     """See the module. All methods are for the thread that owns the stores."""
 
     def __init__(self, run: Callable[[SyncJob], None], *, interval_ns: int = INTERVAL_NS) -> None:
@@ -162,18 +135,15 @@ class Syncer:
             raise ValueError(f"interval_ns is {interval_ns}, it must be above 0")
         self._run = run
         self.interval_ns = interval_ns
-        self.statistics = SyncStatistics()
-        self._entries: dict[int, _Entry] = {}
-        # In the order in which they were marked, each with the time of its next step.
-        self._marked: dict[_Entry, None] = {}
-        self._unwritten: dict[_Entry, None] = {}
-        self._unsynced: dict[_Entry, None] = {}
-        self._failed: dict[_Entry, None] = {}
-        self._quiet: dict[_Entry, None] = {}
+        self.idle_ns = IDLE_NS
+        self.statistics: SyncStatistics = SyncStatistics()
+        # In the order in which they came, each with the time of its next step.
+        self._unwritten: dict[SyncEntry, None] = {}
+        self._unsynced: dict[SyncEntry, None] = {}
+        self._failed: dict[SyncEntry, None] = {}
         self._write_at_ns: int | None = None
         self._sync_at_ns: int | None = None
         self._retry_at_ns: int | None = None
-        self._idle_at_ns: int | None = None
         self._is_draining = False
 
     # -------------------------------------------------------------- stores
@@ -186,15 +156,20 @@ class Syncer:
         on_failure: Callable[[SyncTarget, StoreError], None],
         on_resumed: Callable[[SyncTarget], None] = _nothing,
         mode: SyncMode = SyncMode.ALWAYS,
-    ) -> None:
-        """Take care of a store from now on."""
+    ) -> SyncEntry:
+        """Take care of a store from now on; gives what the short ways want to know of it."""
         assert id(target) not in self._entries, "a store is attached once"
-        entry = _Entry(target, mode, on_synced, on_failure, on_resumed)
+        entry = SyncEntry(target, mode, on_synced, on_failure, on_resumed)
+        entry.syncs_always = mode is SyncMode.ALWAYS
         self._entries[id(target)] = entry
+        return entry
 
     def set_mode(self, target: SyncTarget, mode: SyncMode) -> None:
         """Promise something else from the next round on."""
-        self._entries[id(target)].mode = mode
+        entry = self._entries[id(target)]
+        entry.mode = mode
+        entry.syncs_always = mode is SyncMode.ALWAYS
+        entry.waits_for_interval = False
 
     def detach(self, target: SyncTarget, when_free: Callable[[], None] = lambda: None) -> None:
         """Forget a store that is deleted or closed; none of its callbacks is called any more.
@@ -212,7 +187,8 @@ class Syncer:
         else:
             entry.when_free = when_free
 
-    def _forget(self, entry: _Entry) -> None:
+    def _forget(self, entry: SyncEntry) -> None:
+        entry.waits_for_interval = False
         for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
             table.pop(entry, None)
 
@@ -227,63 +203,18 @@ class Syncer:
             self._marked[entry] = None
         return entry.rounds + 1
 
-    def write_through(self, target: SyncTarget, now_ns: int) -> bool:
-        """Write a store that is going to be synced by the interval anyway; false: mark it instead.
-
-        What `mark_dirty` and `end_turn` would come to for it, without the way there: this is what
-        happens to a busy store in almost every turn.
-        """
-        entry = self._entries[id(target)]
-        if (
-            entry.mode is not SyncMode.INTERVAL
-            or entry not in self._unsynced
-            or entry.job is not None
-            or entry.is_marked
-            or self._is_draining
-            or target.wants_commit
-            or target.failure is not None
-        ):
-            return False
-        entry.touched_ns = now_ns
-        return self._attempt(entry, target.flush, now_ns)
-
-    def sync_alone(self, target: SyncTarget, now_ns: int) -> bool:
-        """Sync a store in this thread, if that is all there is to do; false: mark it instead."""
-        entry = self._entries[id(target)]
-        if (
-            entry.mode is not SyncMode.ALWAYS
-            or entry.job is not None
-            or entry.has_failed
-            or self._marked
-            or self.statistics.running
-            or not isinstance(target, SelfSyncing)
-        ):
-            return False
-        entry.touched_ns = now_ns
-        try:
-            is_done = target.commit_alone()
-        except StoreError as error:
-            self._fail(entry, error, now_ns)
-            return False
-        if is_done:
-            self.statistics.commits += 1
-            self.statistics.syncs += 1
-            self._quiet[entry] = None
-            self._idle_at_ns = self._idle_at_ns or now_ns + IDLE_NS
-        return is_done
-
     def end_turn(self, now_ns: int) -> None:
         """Write and begin to sync what was marked."""
         marked, self._marked = self._marked, {}
         for entry in marked:
             self._begin(entry, now_ns)
 
-    def _begin(self, entry: _Entry, now_ns: int) -> None:
+    def _begin(self, entry: SyncEntry, now_ns: int) -> None:
         """The next step of a store: what it is depends on its mode."""
         if entry.has_failed or not entry.is_attached:
             return  # a callback of another store may have detached this one
         if entry.target.failure is not None:
-            self._fail(entry, entry.target.failure, now_ns)
+            self.fail(entry, entry.target.failure, now_ns)
             return
         entry.touched_ns = now_ns
         if entry.mode is SyncMode.ALWAYS or self._is_draining:
@@ -305,22 +236,24 @@ class Syncer:
             self._next_round(entry)
             self._keep(entry, entry.rounds, now_ns - entry.marked_ns)
 
-    def _sync_later(self, entry: _Entry, now_ns: int) -> None:
+    def _sync_later(self, entry: SyncEntry, now_ns: int) -> None:
         if entry.target.wants_commit and entry.job is None:
             self._commit(entry, now_ns, is_promise=False)
         elif entry.target.is_dirty:
             self._unsynced[entry] = None
+            entry.waits_for_interval = entry.mode is SyncMode.INTERVAL and not self._is_draining
             self._sync_at_ns = self._sync_at_ns or now_ns + self.interval_ns
 
-    def _commit(self, entry: _Entry, now_ns: int, *, is_promise: bool = True) -> None:
+    def _commit(self, entry: SyncEntry, now_ns: int, *, is_promise: bool = True) -> None:
         """Hand everything that the store has to a worker; `is_promise`: it is a round too."""
         try:
             commit = entry.target.begin_commit()
         except StoreError as error:
-            self._fail(entry, error, now_ns)
+            self.fail(entry, error, now_ns)
             return
         self._unwritten.pop(entry, None)
         self._unsynced.pop(entry, None)
+        entry.waits_for_interval = False
         waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
         if is_promise:
             self._next_round(entry)
@@ -332,12 +265,12 @@ class Syncer:
         self.statistics.running += 1
         self._run(entry.job)
 
-    def _next_round(self, entry: _Entry) -> None:
+    def _next_round(self, entry: SyncEntry) -> None:
         entry.is_marked = False
         entry.rounds += 1
         self.statistics.rounds += 1
 
-    def _keep(self, entry: _Entry, kept: int, waited_ns: int) -> None:
+    def _keep(self, entry: SyncEntry, kept: int, waited_ns: int) -> None:
         if kept > entry.kept:
             entry.kept = kept
             self.statistics.waiting_ns += waited_ns
@@ -366,7 +299,7 @@ class Syncer:
         if entry.has_failed or not entry.is_attached:
             return
         if failure is not None:
-            self._fail(entry, failure, now_ns)
+            self.fail(entry, failure, now_ns)
         elif entry.is_marked:
             self._marked.pop(entry, None)
             self._begin(entry, now_ns)
@@ -376,7 +309,7 @@ class Syncer:
             self._quiet[entry] = None
             self._idle_at_ns = self._idle_at_ns or now_ns + IDLE_NS
 
-    def _go_on(self, entry: _Entry, now_ns: int) -> None:
+    def _go_on(self, entry: SyncEntry, now_ns: int) -> None:
         """More to do for a store that nobody has marked: names, or blocks to remove."""
         if entry.mode is SyncMode.ALWAYS or entry.target.wants_commit or self._is_draining:
             self._commit(entry, now_ns, is_promise=False)
@@ -393,15 +326,15 @@ class Syncer:
 
     # -------------------------------------------------------------- failures
 
-    def _attempt(self, entry: _Entry, step: Callable[[], None], now_ns: int) -> bool:
+    def _attempt(self, entry: SyncEntry, step: Callable[[], None], now_ns: int) -> bool:
         try:
             step()
         except StoreError as error:
-            self._fail(entry, error, now_ns)
+            self.fail(entry, error, now_ns)
             return False
         return True
 
-    def _fail(self, entry: _Entry, error: StoreError, now_ns: int) -> None:
+    def fail(self, entry: SyncEntry, error: StoreError, now_ns: int) -> None:
         """Say it once; what was marked stays marked, in case the disk gets room."""
         if entry.has_failed or not entry.is_attached:
             return
@@ -443,6 +376,7 @@ class Syncer:
         if self._sync_at_ns is not None and now_ns >= self._sync_at_ns:
             self._sync_at_ns, unsynced, self._unsynced = None, self._unsynced, {}
             for entry in unsynced:
+                entry.waits_for_interval = False
                 if not entry.is_attached or entry.has_failed:
                     continue
                 if entry.job is None:
@@ -478,6 +412,7 @@ class Syncer:
         """
         self._is_draining = True
         for entry in list(self._entries.values()):
+            entry.waits_for_interval = False
             if entry.job is None and (entry.is_marked or entry.target.is_dirty):
                 self._begin(entry, now_ns)
 

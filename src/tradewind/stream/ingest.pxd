@@ -11,6 +11,10 @@ from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport ReplyQueue
 from tradewind.wire.buffer cimport Buffer
 
+ctypedef struct TurnMark:
+    uint64_t seq                            # the last one that was stored in this turn or before
+    uint64_t bytes                          # ever stored by then
+
 
 cdef class Ingest(Participant):
     cdef readonly MessageCore store
@@ -35,8 +39,14 @@ cdef class Ingest(Participant):
     cdef public uint64_t promised_seq       # everything up to it may be acknowledged
     cdef readonly uint64_t appended_bytes   # ever stored, as the store counts them
     cdef public uint64_t promised_bytes     # ... of which so many may be acknowledged
+    cdef Buffer marks                       # TurnMark of each turn that is not promised yet
+    cdef public bint has_deadline           # of a direct get: the engine is to ask for it
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
+    cdef uint64_t visible(self) noexcept
+    cdef int note_turn(self) except -1
+    cdef int promise_to(self, uint64_t promised, bytes failure) except -1
+    cdef int send_replies(self, uint64_t promised, bytes failure) except -1
     cdef int publish(self, Message* message) except -1
     cdef bint _is_full(self) noexcept
     cdef bint _fits(self, Message* message, uint64_t size) noexcept

@@ -17,7 +17,8 @@ from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue)
-from tradewind.wire.buffer cimport buffer_append, buffer_clear, buffer_free, buffer_init
+from tradewind.wire.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
 from tradewind.errors import StoreError
 
@@ -60,10 +61,14 @@ cdef class Ingest(Participant):
         self.credit_bytes = CREDIT_UNLIMITED
         self.message_bytes_max = -1
         self.promised_seq = store.last_seq
+
+    def __cinit__(self, *_, **__):
         buffer_init(&self._last_id)
+        buffer_init(&self.marks)
 
     def __dealloc__(self):
         buffer_free(&self._last_id)
+        buffer_free(&self.marks)
 
     def configure(self, *, bint acks, bint is_plain, bint waits, bint asks_interest,
                   bint discards_new, bint discards_new_per_subject, int64_t message_bytes_max):
@@ -284,16 +289,64 @@ cdef class Ingest(Participant):
 
     # -------------------------------------------------------------- at the end of a turn
 
-    def release(self, uint64_t promised, bytes failure=None):
+    cdef uint64_t visible(self) noexcept:
+        """Up to here consumers and readers may see messages."""
+        return self.store.synced_seq if self.waits else self.store.last_seq
+
+    @property
+    def visible_seq(self):
+        """Up to here consumers and readers may see messages."""
+        return self.visible()
+
+    cdef int note_turn(self) except -1:
+        """Remember how much was stored up to now, to know later what still waits."""
+        cdef TurnMark mark
+        mark.seq = self.store.last_seq
+        mark.bytes = self.appended_bytes
+        if buffer_size(&self.marks) and (<TurnMark*>(
+                self.marks.data + self.marks.end - sizeof(TurnMark))).seq == mark.seq:
+            self.marks.end -= sizeof(TurnMark)
+        if buffer_append(&self.marks, <const char*>&mark, sizeof(TurnMark)) != 0:
+            raise MemoryError
+        return 0
+
+    @property
+    def turns_waiting(self):
+        """How many turns have stored something that is not promised yet."""
+        return buffer_size(&self.marks) // sizeof(TurnMark)
+
+    cdef int promise_to(self, uint64_t promised, bytes failure) except -1:
+        cdef TurnMark* mark
+        while buffer_size(&self.marks):
+            mark = <TurnMark*>(self.marks.data + self.marks.begin)
+            if mark.seq > promised:
+                break
+            self.promised_bytes = mark.bytes
+            self.marks.begin += sizeof(TurnMark)
+        if buffer_size(&self.marks) == 0:
+            buffer_clear(&self.marks)
+        self.send_replies(promised, failure)
+        return 0
+
+    def promise(self, uint64_t promised, bytes failure=None):
         """Everything up to `promised` is as safe as the stream promises: send its replies.
 
         With a `failure` all other replies go too, with it as their body.
         """
+        self.promise_to(promised, failure)
+
+    def release(self):
+        """The end of a turn whose messages wait for the disk: send what need not wait."""
+        self.note_turn()
+        self.send_replies(self.promised_seq, None)
+
+    cdef int send_replies(self, uint64_t promised, bytes failure) except -1:
         self.promised_seq = max(self.promised_seq, promised)
         if self.refusals.count:
             self.refusals.release(self.router, self.account, 0, None)
         if self.replies.count:
             self.replies.release(self.router, self.account, promised, failure)
+        return 0
 
     # -------------------------------------------------------------- at the start
 

@@ -13,7 +13,6 @@ cut could take back: `visible_seq`.
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -138,8 +137,6 @@ class Stream:
         self.ingest.stream = self
         self.is_active = False
         self._tokens: dict[str, int] = {}
-        # Last sequence and bytes ever appended, at the end of each turn not yet promised.
-        self._marks: deque[tuple[int, int]] = deque()
         self._reported: StoreError | None = None
         self._random = random.Random(context.seed)  # noqa: S311 - spreads subjects, keeps no secret
         self._transform: SubjectMapping | None = None
@@ -151,7 +148,7 @@ class Stream:
             context.router,
             lambda: self.visible_seq,
             context.direct_bytes_max,
-            lambda: self.turn.add_dirty(self.ingest),
+            self._direct_waits,
         )
         # The store if acknowledged means synced.
         self._synced_store: FileStore | None = None
@@ -296,7 +293,7 @@ class Stream:
             except StoreError as error:
                 self.failed(error)
                 return None
-        self._release(self.store.last_seq)
+        self.ingest.promise(self.store.last_seq)
         return finish
 
     def delete(self) -> None:
@@ -468,9 +465,7 @@ class Stream:
     @property
     def visible_seq(self) -> int:
         """Up to here consumers and readers may see messages."""
-        if self._synced_store is not None:
-            return self._synced_store.synced_seq
-        return self.store.last_seq
+        return self.ingest.visible_seq
 
     @property
     def waits_for_sync(self) -> bool:
@@ -484,28 +479,15 @@ class Stream:
         """
         store = self.store
         if not isinstance(store, FileStore):
-            self.ingest.release(store.last_seq)
+            self.ingest.promise(store.last_seq)
         elif store.failure is not None:
             self.failed(store.failure)
         elif self._synced_store is not None:
-            self._mark_turn()
-            self.ingest.release(self.ingest.promised_seq)
-
-    def _mark_turn(self) -> None:
-        """Remember how much was appended up to now, to know later what still waits."""
-        last_seq = self.store.last_seq
-        if self._marks and self._marks[-1][0] == last_seq:
-            self._marks.pop()
-        self._marks.append((last_seq, self.ingest.appended_bytes))
+            self.ingest.release()
 
     def synced(self) -> None:
         """The syncer has kept its promise for all that it was given: send the replies."""
-        self._release(self.visible_seq)
-
-    def _release(self, promised: int, failure: bytes | None = None) -> None:
-        while self._marks and self._marks[0][0] <= promised:
-            self.ingest.promised_bytes = self._marks.popleft()[1]
-        self.ingest.release(promised, failure)
+        self.ingest.promise(self.visible_seq)
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
         """A message could not be stored: its publisher is told. Called inside a delivery."""
@@ -517,9 +499,14 @@ class Stream:
             self._reported = error
             self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
         body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self._release(self.ingest.promised_seq, body)
+        self.ingest.promise(self.ingest.promised_seq, body)
 
     # ---------------------------------------------------------------- time
+
+    def _direct_waits(self) -> None:
+        """A direct get goes on at a time of its own."""
+        self.ingest.has_deadline = True
+        self.turn.add_dirty(self.ingest)
 
     @property
     def next_deadline_ns(self) -> int:

@@ -128,7 +128,7 @@ def test_full_disk_is_told_and_publishing_goes_on_when_there_is_room() -> None:
     kit.disk.fail("write", error=errno.ENOSPC, times=1000)
     for _ in range(3):
         assert b'"err_code":10077' in kit.publish("s.1", b"refused")
-    assert len(stream._marks) == 1
+    assert stream.ingest.turns_waiting == 1
     kit.disk.clear_faults()
     kit.clock.advance_ns(2 * SECOND_NS)
     kit.syncer.tick(kit.clock.monotonic_ns())

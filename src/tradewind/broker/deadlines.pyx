@@ -1,0 +1,36 @@
+"""What has to happen when: a heap of deadlines keyed by connection.
+
+Owns only the order. A deadline is never cancelled: whoever is called checks whether it still
+applies, which makes closing a connection free of charge. One entry per connection and kind keeps
+the heap small. The earliest is asked for in every turn.
+"""
+
+from heapq import heappop, heappush
+
+
+cdef class Deadlines:
+    """(deadline, cid, kind) entries, earliest first."""
+
+    cdef list heap
+
+    def __cinit__(self):
+        self.heap = []
+
+    def __len__(self):
+        return len(self.heap)
+
+    def add(self, deadline_ns, cid, kind):
+        """Remember that `kind` is due for connection `cid`."""
+        heappush(self.heap, (deadline_ns, cid, kind))
+
+    def next_ns(self):
+        """The earliest deadline, or None."""
+        return (<tuple>self.heap[0])[0] if self.heap else None
+
+    def take_due(self, now_ns):
+        """Take out everything due now, as (cid, kind), in order."""
+        due = []
+        while self.heap and self.heap[0][0] <= now_ns:
+            _, cid, kind = heappop(self.heap)
+            due.append((cid, kind))
+        return due

@@ -1,0 +1,9 @@
+"""What a broker looks at when a turn ends; the code and the explanation are in turn_end.pyx."""
+
+from tradewind.broker.router cimport Router
+
+cdef class TurnEnd:
+    cdef readonly Router router
+    cdef public object engine           # Engine, or None
+    cdef readonly object deadlines      # Deadlines
+    cdef public list deferred           # (Session, Deferred): passwords to check elsewhere

@@ -1,0 +1,61 @@
+"""When which part of the engine has something to do by itself.
+
+Owns one deadline per owner. It calls nobody. A deadline that moves away is not followed: the owner
+is called at the old one, finds nothing to do and says its new one. So a deadline that moves with
+every message costs nothing, and the heap stays small. The earliest is asked for in every turn.
+"""
+
+from heapq import heappop, heappush
+from typing import Protocol
+
+from libc.stdint cimport int64_t
+
+
+class Timed(Protocol):
+    """Somebody who does something by the clock: `next_deadline_ns` and `tick`."""
+
+
+cdef class Timers:
+    """Deadlines by the monotonic clock; owners are compared by identity."""
+
+    cdef list heap          # entries whose time is not that of `due` any more are passed over
+    cdef dict due           # id of the owner -> its time
+    cdef int64_t added
+
+    def __cinit__(self):
+        self.heap = []
+        self.due = {}
+
+    def set(self, owner not None, due_ns):
+        """It is due at this time at the latest; 0: it does not know of any."""
+        key = id(owner)
+        if due_ns > 0 and due_ns < self.due.get(key, due_ns + 1):
+            self.due[key] = due_ns
+            self.added += 1
+            heappush(self.heap, (due_ns, self.added, owner))
+
+    def forget(self, owner not None):
+        """It is gone."""
+        self.due.pop(id(owner), None)
+        # An entry that is still in the heap keeps the owner alive, so its id is not used again.
+
+    def next_ns(self):
+        """The earliest deadline."""
+        cdef tuple first
+        while self.heap:
+            first = self.heap[0]
+            if self.due.get(id(first[2])) == first[0]:
+                return first[0]
+            heappop(self.heap)
+        return None
+
+    def take_due(self, now_ns):
+        """The owners whose time has come; each has no deadline from now on."""
+        due = []
+        while True:
+            next_ns = self.next_ns()
+            if next_ns is None or next_ns > now_ns:
+                return due
+            owner = heappop(self.heap)[2]
+            del self.due[id(owner)]
+            due.append(owner)

@@ -1,0 +1,43 @@
+from collections.abc import Callable
+from typing import Any
+
+from tradewind.broker.router import Router
+from tradewind.broker.turn import Participant, Turn
+from tradewind.consumer.consumer import Consumer
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.timers import Timed, Timers
+from tradewind.jetstream.usage import Usage
+from tradewind.store.syncer import Syncer
+from tradewind.store.syncer_core import SyncEntry
+from tradewind.stream.stream import Stream
+
+class StreamTurns:
+    stream: Stream
+    consumers: dict[str, Consumer]
+    sync_entry: SyncEntry | None
+    def __init__(self, engine: Any, stream: Stream, account_usage: Usage) -> None: ...
+    def flush(self, *, is_calm: bool = False) -> None: ...
+    def grant_credit(self) -> None: ...
+    def count(self, usage: Usage) -> None: ...
+
+class EngineTurns:
+    router: Router
+    turn: Turn
+    syncer: Syncer
+    usage: Usage
+    hosts: dict[Participant, HostedStream]
+    consumer_hosts: dict[Participant, HostedStream]
+    retired: list[tuple[HostedStream, Consumer]]
+    timers: Timers[Timed]
+    def __init__(
+        self,
+        router: Router,
+        syncer: Syncer,
+        timers: Timers[Timed],
+        wall_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int],
+    ) -> None: ...
+    def set_time(self) -> None: ...
+    def end_turn(self) -> None: ...
+    def next_deadline_ns(self) -> int | None: ...
+    def watch(self, hosted: HostedStream, *, pushes: bool) -> None: ...

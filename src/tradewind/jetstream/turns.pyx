@@ -1,0 +1,195 @@
+"""The end of a turn: what the engine does for every stream that was published to.
+
+Owns the order of things there, which `engine` describes, and the state that it needs. Compiled,
+because with a publisher that waits for each acknowledgement this is most of what the server does.
+Whatever is rare is left to the subclasses, `JetStream` and `HostedStream`.
+"""
+
+from libc.stdint cimport int64_t
+from tradewind.broker.router cimport Router
+from tradewind.broker.turn cimport Turn
+from tradewind.jetstream.usage cimport Usage
+from tradewind.store.file_core cimport FileCore
+from tradewind.store.message_core cimport MessageCore
+from tradewind.store.syncer_core cimport SyncerCore
+from tradewind.stream.ingest cimport Ingest
+
+cdef enum:
+    CREDIT_BYTES = 67108864
+    # Where more publishers wait for a sync than this, it is better done beside the next turn.
+    CALM_REPLIES_MAX = 4
+
+
+cdef class StreamTurns:
+    """The subclass has `room_share`, `set_timer`, `wake_consumers` and `demand`."""
+
+    def __init__(self, EngineTurns engine not None, stream not None, Usage account_usage not None):
+        self.engine = engine
+        self.stream = stream
+        self.ingest = stream.ingest
+        self.account_usage = account_usage
+        self.consumers = {}
+        self._counted = Usage()
+        self._is_tight = True
+
+    cdef int settle(self, bint is_calm) except -1:
+        """The stream changed in this turn; `is_calm`: and nobody else has anything to do."""
+        cdef Ingest ingest = self.ingest
+        cdef MessageCore store = ingest.store
+        cdef SyncerCore syncer = self.engine.syncer
+        cdef int64_t now_ns = self.engine.turn.monotonic_ns
+        cdef bint is_kept
+        if self.sync_entry is None:
+            ingest.promise_to(store.last_seq, None)
+            if self.consumers:
+                self.wake_consumers()
+        else:
+            if (<FileCore>store).failure is not None:
+                self.stream.failed((<FileCore>store).failure)
+                is_kept = False
+            elif ingest.waits:
+                ingest.note_turn()
+                ingest.send_replies(ingest.promised_seq, None)
+                is_kept = is_calm and ingest.replies.count <= CALM_REPLIES_MAX \
+                    and syncer.sync_alone(store, now_ns)
+            else:
+                is_kept = syncer.write_entry(self.sync_entry, now_ns)
+            if is_kept:
+                ingest.promise_to(ingest.visible(), None)
+                if self.consumers:
+                    self.wake_consumers()
+            else:
+                syncer.mark_dirty(store, now_ns)
+        self.use_bytes()
+        if ingest.has_deadline or ingest.ids.count or store.age_max_ns > 0 \
+                or store.timers.table.count:
+            ingest.has_deadline = False
+            self.set_timer()
+        return 0
+
+    def flush(self, *, bint is_calm=False):
+        """The stream changed: write, acknowledge, and have it synced."""
+        self.settle(is_calm)
+
+    cdef int use_bytes(self) except -1:
+        """The stream has stored or removed messages; what it reserves is the same as before."""
+        cdef Usage usage = self._counted
+        cdef int64_t more = <int64_t>self.ingest.store.bytes - usage.memory - usage.storage
+        if more:
+            if not self.ingest.store.keeps_tombstones:
+                usage.memory += more
+                self.account_usage.memory += more
+                self.engine.usage.memory += more
+            else:
+                usage.storage += more
+                self.account_usage.storage += more
+                self.engine.usage.storage += more
+        if self._is_tight or self.ingest.credit_bytes < CREDIT_BYTES // 2:
+            self.grant_credit()
+        return 0
+
+    def grant_credit(self):
+        """Let the stream store so much without asking.
+
+        While there is room for the credit of every stream nobody can use up that of another; else
+        it is shared out anew in every turn.
+        """
+        cdef int64_t share = self.room_share()
+        self._is_tight = share < CREDIT_BYTES
+        self.ingest.credit_bytes = min(share, <int64_t>CREDIT_BYTES)
+
+    def count(self, Usage usage not None):
+        """What the stream uses and reserves from now on."""
+        self.account_usage.replace(self._counted, usage)
+        self.engine.usage.replace(self._counted, usage)
+        self._counted = usage
+
+
+cdef class EngineTurns:
+    """The subclass has `delete_retired`, and all that is rare."""
+
+    def __init__(self, Router router not None, SyncerCore syncer not None, timers not None,
+                 wall_ns not None, monotonic_ns not None):
+        self.router = router
+        self.turn = router.turn
+        self.syncer = syncer
+        self.usage = Usage()
+        self.hosts = {}
+        self.consumer_hosts = {}
+        self.retired = []
+        self.pushing = {}
+        self.timers = timers
+        self.wall_ns = wall_ns
+        self.monotonic_ns = monotonic_ns
+
+    def set_time(self):
+        """Everything from here on happens now."""
+        self.turn.now_ns = self.wall_ns()
+        self.turn.monotonic_ns = self.monotonic_ns()
+
+    def end_turn(self):
+        """The clients had their turn: write, acknowledge, send."""
+        cdef Turn turn = self.turn
+        cdef list dirty
+        cdef bint is_calm
+        if self.pushing:
+            self.check_bindings()
+        if not turn.is_busy():
+            return
+        self.turn.now_ns = self.wall_ns()
+        self.turn.monotonic_ns = self.monotonic_ns()
+        if turn.deferred:
+            for handler, subject, reply, header, payload in turn.take_deferred():
+                handler(subject, reply, header, payload)
+        if turn.dirty:
+            dirty = turn.take_dirty()
+            is_calm = len(dirty) == 1 and not self.router.touched and not turn.is_busy()
+            for participant in dirty:
+                hosted = self.hosts.get(participant)
+                if hosted is not None:
+                    (<StreamTurns?>hosted).settle(is_calm)
+        if self.syncer._marked:
+            self.syncer.end_turn(turn.monotonic_ns)
+        if turn.woken:
+            self.send()
+        if self.retired:
+            self.delete_retired()
+
+    def next_deadline_ns(self):
+        """When `tick` has something to do."""
+        return self.timers.next_ns()
+
+    cdef int send(self) except -1:
+        """Consumers that may have something to send send it, each up to its budget."""
+        cdef Ingest ingest
+        for participant in self.turn.take_woken():
+            hosted = self.consumer_hosts.get(participant)
+            if hosted is None:
+                continue
+            ingest = (<StreamTurns?>hosted).ingest
+            if participant.fill(ingest.visible()):
+                self.turn.wake(participant)
+            hosted.demand.filled(participant)
+            self.timers.set(participant, participant.next_deadline_ns)
+        return 0
+
+    def watch(self, StreamTurns hosted not None, *, bint pushes):
+        """Whether the receivers of a stream's consumers are of interest."""
+        if pushes:
+            self.pushing[hosted] = -1
+        else:
+            self.pushing.pop(hosted, None)
+
+    cdef int check_bindings(self) except -1:
+        """Subscriptions came or went: consumers may have found a receiver, or lost it."""
+        cdef Ingest ingest
+        for hosted, seen in self.pushing.items():
+            ingest = (<StreamTurns>hosted).ingest
+            changes = ingest.account.subscription_changes
+            if changes == seen:
+                continue
+            self.pushing[hosted] = changes
+            for consumer in (<StreamTurns>hosted).consumers.values():
+                if consumer.pulls is None and consumer.check_binding():
+                    consumer.binding_changed()
+        return 0

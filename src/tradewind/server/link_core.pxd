@@ -1,0 +1,23 @@
+"""State of a link; the code and the explanation are in link_core.pyx."""
+
+from tradewind.broker.router cimport Router
+from tradewind.broker.session cimport Session
+
+cdef class Link:
+    cdef readonly object _turns         # Turns
+    cdef Router _router
+    cdef public object _transport       # asyncio.Transport, or None
+    cdef public Session _session
+    cdef public bint _write_paused
+    cdef public bint _read_paused
+    cdef public bint _closing
+    cdef readonly object _linger        # the timer that ends a peer that does not read, or None
+
+
+cdef class PlainLink(Link):
+    cdef object _open_session
+    cdef object _wall_ns
+    cdef int _descriptor                # of the socket; -1: bytes go through the transport only
+    cdef bint _handed_over              # the transport may still have bytes to write
+
+    cdef bint _send(self, Session session) except -1

@@ -1,0 +1,221 @@
+"""A socket and its session: bytes go in as they come, output goes back once a turn.
+
+Owns the transport. It decides nothing about the protocol: it reads while the session is not
+blocked, writes what the session has queued, and closes when the session is closed. TLS is the
+transport's business (`tls_pipe`).
+
+Output of a plain connection is written straight from the outbox to the socket, as long as the
+transport has nothing to write: what the socket does not take at once is the transport's business,
+and so are all faults.
+"""
+
+import asyncio
+
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from tradewind.broker.router cimport READ_AREA_BYTES
+from tradewind.broker.session cimport Session
+from tradewind.wire.buffer cimport buffer_size
+
+from tradewind.broker.contracts import label
+from tradewind.wire import ops
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_NOSIGNAL
+    int MSG_DONTWAIT
+    ssize_t send(int descriptor, const void* data, size_t size, int flags)
+
+# Above this the transport says that the socket is slow; the session's outbox then grows up to
+# max_pending.
+WRITE_BUFFER_HIGH_BYTES = 1048576
+# A peer that is being closed has this long to read what is still queued for it.
+LINGER_SECONDS = 5.0
+
+cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
+
+
+cdef class Link:
+    """What plain, TLS and WebSocket connections have in common."""
+
+    def __init__(self, turns not None):
+        self._turns = turns
+        self._router = turns.broker.router
+
+    def attach(self, Session session not None, transport not None):
+        """The session lives on this transport from now on."""
+        self._session = session
+        self._transport = transport
+        session.link = self
+        session.touch()
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+
+    def encode(self, bytes data not None):
+        """Wrap protocol bytes for the transport."""
+        return data
+
+    def must_wait(self, Session session not None):
+        """Whether nothing more may be read for now."""
+        return session.blocked != 0
+
+    def farewell(self, str reason not None):
+        """Bytes to send behind the last output."""
+        return b""
+
+    def flush(self):
+        """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
+        cdef Session session = self._session
+        transport = self._transport
+        if session is None or transport is None or self._closing:
+            return
+        if session.has_output and not self._write_paused and not transport.is_closing():
+            transport.write(self.encode(session.take_output()))
+        session.link_pending(transport.get_write_buffer_size() if self._write_paused else 0)
+        if session.state.closed:
+            self._close()
+        else:
+            self.steer_reading(session, transport)
+
+    def steer_reading(self, Session session not None, transport not None):
+        """Read while the session takes more."""
+        if bool(self.must_wait(session)) is not self._read_paused and not transport.is_closing():
+            self._read_paused = not self._read_paused
+            if self._read_paused:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def _close(self):
+        cdef Session session = self._session
+        transport = self._transport
+        self._closing = True
+        if session.close_reason in ABORTED:
+            transport.abort()
+            return
+        if session.has_output:
+            transport.write(self.encode(session.take_output()))
+        last = self.farewell(session.close_reason)
+        if last:
+            transport.write(last)
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+
+    def fail(self, error not None):
+        """An error that should not exist: it is logged, and ends this connection only."""
+        if self._session is not None:
+            self._turns.broker.log.error(f"{label(self._session)} - internal error: {error!r}")
+            self._session.close(ops.CLOSED_READ_ERROR)
+
+    def data_done(self):
+        """Input was run: have the turn ended, early if somebody's outbox grew large."""
+        if self._router._pressure:
+            self._turns.turn_now()
+        else:
+            self._turns.input_done(self)
+
+    # ---------------------------------------------------------------- transport callbacks
+
+    def pause_writing(self):
+        """The socket is slow: keep output in the session."""
+        self._write_paused = True
+        if self._session is not None:
+            self._turns.broker.write_blocked(self._session)
+
+    def resume_writing(self):
+        """The socket takes bytes again."""
+        self._write_paused = False
+        if self._session is not None:
+            self._turns.broker.write_resumed(self._session)
+            self.flush()
+
+    def eof_received(self):
+        """Half-closed connections are not kept."""
+        return False
+
+    def connection_lost(self, error):
+        """The socket is gone."""
+        cdef Session session = self._session
+        self._closing = True
+        if self._linger is not None:
+            self._linger.cancel()
+        self._session = None
+        self._transport = None
+        if session is not None:
+            session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
+            session.link = None
+            self._turns.turn_needed()
+
+
+cdef class PlainLink(Link):
+    """A connection without frames: the transport reads straight into the broker's read area."""
+
+    def __init__(self, turns not None, open_session not None):
+        Link.__init__(self, turns)
+        self._open_session = open_session
+        self._wall_ns = turns.broker.clock.wall_ns
+        self._descriptor = -1
+
+    def descriptor_of(self, transport not None):
+        """The socket to which output may go straight; -1: everything is the transport's."""
+        socket = transport.get_extra_info("socket")
+        return -1 if socket is None else socket.fileno()
+
+    def connection_made(self, transport not None):
+        """The connection is up."""
+        self.attach(self._open_session(), transport)
+        self._descriptor = self.descriptor_of(transport)
+        self.data_done()
+
+    def get_buffer(self, sizehint):
+        """Where the next read goes."""
+        cdef Session session = self._session
+        cdef char* start
+        assert session is not None
+        start = session.offer()
+        if self._descriptor >= 0 and start == self._router.read_area \
+                and session.offered_room == READ_AREA_BYTES:
+            return self._router.read_view
+        return PyMemoryView_FromMemory(start, session.offered_room, PyBUF_WRITE)
+
+    def buffer_updated(self, size_t nbytes):
+        """`nbytes` were read."""
+        cdef Session session = self._session
+        assert session is not None
+        try:
+            session.run_read(nbytes, self._wall_ns())
+        except Exception as error:  # our own bug may end this connection, but no other
+            self.fail(error)
+        self.data_done()
+
+    cdef bint _send(self, Session session) except -1:
+        """Give the outbox to the socket; whether all of it went."""
+        cdef size_t size = buffer_size(&session.state.outbox)
+        cdef ssize_t sent
+        if self._descriptor < 0:
+            return False
+        if self._handed_over:
+            if self._transport.get_write_buffer_size():
+                return False
+            self._handed_over = False
+        sent = send(self._descriptor, session.state.outbox.data + session.state.outbox.begin, size,
+                    MSG_NOSIGNAL | MSG_DONTWAIT)
+        if sent > 0:
+            session.drop_output(sent)
+        return sent == <ssize_t>size
+
+    def flush(self):
+        """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
+        cdef Session session = self._session
+        transport = self._transport
+        if session is None or transport is None or self._closing:
+            return
+        if buffer_size(&session.state.outbox) and not self._write_paused \
+                and not transport.is_closing() and not self._send(session):
+            self._handed_over = True
+            transport.write(session.take_output())
+        session.state.link_pending = \
+            transport.get_write_buffer_size() if self._write_paused else 0
+        if session.state.closed:
+            self._close()
+        elif (session.blocked != 0) != self._read_paused:
+            self.steer_reading(session, transport)

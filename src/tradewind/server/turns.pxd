@@ -1,0 +1,13 @@
+"""State of the turns of a server; the code and the explanation are in turns.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t
+from tradewind.broker.turn_end cimport TurnEnd
+
+cdef class ServerTurns:
+    cdef public TurnEnd broker
+    cdef public object _loop            # None before the server is started
+    cdef public object _timer           # asyncio.TimerHandle, or None
+    cdef int64_t _timer_ns
+    cdef bint _turn_scheduled
+    cdef void* _talker                  # the link that talked last, only to compare: it may be gone
+    cdef uint32_t _talks

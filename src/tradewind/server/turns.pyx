@@ -1,0 +1,70 @@
+"""When a turn ends, and what is done with what it leaves.
+
+Owns the one timer of the server and the question whether a turn is planned already. Everything
+about the protocol is in the broker, and whatever is rare in the subclass, `Server`.
+"""
+
+from tradewind.broker.session cimport Session
+from tradewind.broker.turn_end cimport TurnEnd
+
+cdef enum:
+    # So often one connection must have talked alone before nobody else is waited for.
+    TALKS_ALONE_MIN = 8
+
+
+cdef class ServerTurns:
+    """The subclass has `check_passwords`."""
+
+    def turn_needed(self):
+        """End the turn when every ready socket has been read."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def input_done(self, link not None):
+        """End the turn when every ready socket has been read.
+
+        Where one connection alone has been talking for a while there is no other to wait for.
+        """
+        if <void*>link != self._talker:
+            self._talker = <void*>link
+            self._talks = 0
+        elif self._talks < TALKS_ALONE_MIN:
+            self._talks += 1
+        elif not self._turn_scheduled:
+            self.turn_now()
+            return
+        self.turn_needed()
+
+    def _turn(self):
+        self._turn_scheduled = False
+        self.turn_now()
+
+    def turn_now(self):
+        """Hand every touched session's output to its link, and see to what is due."""
+        cdef TurnEnd broker = self.broker
+        cdef Session session
+        for session in broker.end_turn():
+            if session.link is not None:
+                session.link.flush()
+        if broker.deferred:
+            self.check_passwords()
+        if broker.router.touched or broker.router.internal or broker.router.turn.is_busy():
+            self.turn_needed()
+        self.schedule_timer()
+
+    def schedule_timer(self):
+        """Keep one timer, for the earliest deadline."""
+        due_ns = self.broker.next_deadline_ns()
+        if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
+        self._timer_ns = due_ns
+        self._timer = self._loop.call_later(delay_ns / 1e9, self._tick)
+
+    def _tick(self):
+        self._timer = None
+        self.broker.tick()
+        self.turn_now()

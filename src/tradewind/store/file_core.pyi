@@ -1,0 +1,39 @@
+from typing import Any
+
+from tradewind.errors import StoreError
+from tradewind.store.block import Block
+from tradewind.store.commit import Commit
+from tradewind.store.messages import MessageStore
+from tradewind.store.open_files import BlockFile
+
+class RewriteQueues:
+    _to_repair: dict[int, Block]
+    _to_compress: dict[int, Block]
+    _to_erase: dict[int, tuple[Block, set[int]]]
+    _sparse: dict[int, Block]
+    _pause: int
+    @property
+    def has_work(self) -> bool: ...
+
+class FileCore(MessageStore):
+    failure: StoreError | None
+    rewriter: Any
+    _settlement: Any
+    index_file_present: bool
+    synced_seq: int
+    _unsynced: dict[str, BlockFile]
+    _names_changed: bool
+    _trash: list[tuple[tuple[int, int], list[Block]]]
+    _synced_position: tuple[int, int]
+    _marked_position: tuple[int, int]
+    _durable_mark: tuple[int, int]
+    _clean: tuple[int, int]
+    _is_unmarked: bool
+    unsafe_files: list[str]
+    _committing: Commit | None
+    @property
+    def wants_commit(self) -> bool: ...
+    def write(self, block: Block) -> None: ...
+    def flush(self) -> None: ...
+    def commit_alone(self) -> bool: ...
+    def say_synced(self) -> None: ...

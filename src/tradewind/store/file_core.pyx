@@ -1,0 +1,146 @@
+"""What happens to the files of a stream in every turn in which something was published.
+
+Owns the state that decides whether a turn may take the short way: write the last block, or write
+and sync it, with nothing else to do. All else is in the subclass, `FileStore`; the order rules are
+there too, and hold here. It opens no file by itself.
+"""
+
+from libc.stdint cimport uint64_t
+from tradewind.store.block cimport Block
+from tradewind.store.message_core cimport MARK_SYNCED
+from tradewind.store.messages cimport MessageStore
+
+from tradewind.errors import StoreError
+
+
+cdef class RewriteQueues:
+    """Which blocks are to be written anew; `Rewriter` fills and empties the queues, and has
+    `can_begin`.
+    """
+
+    def __cinit__(self):
+        self._to_repair = {}
+        self._to_compress = {}
+        self._to_erase = {}
+        self._sparse = {}
+
+    cdef bint is_waiting(self) except -1:
+        if self._pause or not (
+                self._to_repair or self._to_compress or self._to_erase or self._sparse):
+            return False
+        return self.can_begin()
+
+    @property
+    def has_work(self):
+        """Whether the next commits have something to rewrite."""
+        return self.is_waiting()
+
+
+cdef class FileCore(MessageStore):
+    """The subclass has `fail`, which makes it read-only, `forget_index_file` and
+    `write_first_mark`.
+    """
+
+    def __cinit__(self):
+        self._unsynced = {}
+        self._trash = []
+        self.unsafe_files = []
+        self._synced_position = self._marked_position = self._durable_mark = self._clean = (0, 0)
+
+    cdef bint is_waiting(self) except -1:
+        return len(self._trash) > 0 or self.rewriter.is_waiting() \
+            or (self.unsettled and self._settlement.has_work)
+
+    @property
+    def wants_commit(self):
+        """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
+        return self.is_waiting()
+
+    # -------------------------------------------------------------- writing
+
+    cdef int write_block(self, Block block) except -1:
+        if block.size == block.written:
+            return 0
+        try:
+            if self.index_file_present:
+                self.forget_index_file()
+            if self._is_unmarked:
+                self.write_first_mark(block)
+            block.write_tail()
+        except StoreError as error:
+            if self.failure is None:
+                self.fail(error, resumable=True)
+            raise
+        self._unsynced[block.file.path] = block.file
+        return 0
+
+    def write(self, Block block not None):
+        """Hand all of a block to the system; StoreError makes the store read-only."""
+        self.write_block(block)
+
+    cdef int write_last(self) except -1:
+        if self.failure is not None:
+            self.check_writable()
+        if self.last is not None:
+            self.write_block(self.last)
+        return 0
+
+    def flush(self):
+        """Write what was appended, one write per block; StoreError makes the store read-only."""
+        self.write_last()
+
+    # -------------------------------------------------------------- syncing
+
+    cdef bint sync_last(self) except -1:
+        cdef Block block = self.last
+        cdef tuple marked, position
+        if block is None or self._committing is not None or self._unsynced \
+                or self._names_changed or self.failure is not None or self.unsettled \
+                or self.unsafe_files or self.is_waiting():
+            return False
+        self.say_floor()
+        if block is not self.last:
+            return False        # the mark of the floor began a new block
+        marked = self._marked_position
+        self.write_block(block)
+        self._unsynced.clear()
+        self._clean = position = (block.number, block.written)
+        try:
+            block.file.sync_all()
+        except StoreError as error:
+            self.fail(error, resumable=False)
+            raise
+        self.synced_seq = self.last_seq
+        self._synced_position = max(self._synced_position, position)
+        self._durable_mark = max(self._durable_mark, marked)
+        self.mark_synced()
+        return True
+
+    def commit_alone(self):
+        """The commit of a stream to which nothing but an append has happened, done at once.
+
+        False, and nothing is done, if there is more to it: then it takes a `Commit`.
+        """
+        return self.sync_last()
+
+    cdef int mark_synced(self) except -1:
+        """Let the next bytes say how far the ones before are known to be on disk.
+
+        The mark is the first record of the next group wherever possible, and not worth a commit of
+        its own unless a block waits for it to be removed.
+        """
+        cdef uint64_t number, offset
+        cdef bint nothing_else
+        if self._synced_position <= self._marked_position:
+            return 0
+        nothing_else = (self.last.number, self.last.size) == self._clean
+        number, offset = self._synced_position
+        self.append_own_mark(MARK_SYNCED, number << 32 | offset)
+        self._marked_position = self._synced_position
+        if nothing_else and not self.is_waiting():
+            self._clean = (self.last.number, self.last.size)
+        return 0
+
+    def say_synced(self):
+        """The same for the subclass."""
+        self.mark_synced()

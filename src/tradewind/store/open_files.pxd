@@ -1,0 +1,22 @@
+"""State of the open block files; the code and the explanation are in open_files.pyx."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+cdef class BlockFile:
+    cdef public str path
+    cdef OpenFiles _files
+    cdef object _held                   # the open DiskFile; None: it is closed
+    cdef int _descriptor                # of `_held`; -1: there is none, or it is simulated
+    cdef uint32_t _pins
+    cdef bint _unsynced
+    cdef bint _sync_failed
+
+    cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1
+
+
+cdef class OpenFiles:
+    cdef readonly object disk
+    cdef object _held                   # OrderedDict of BlockFile, the least recently used first
+    cdef BlockFile _latest              # the last of them, or None: not known
+
+    cdef object hold(self, BlockFile file)
