@@ -79,6 +79,7 @@ class Recovery:
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
+        self._hole: Position | None = None
         self._index: StreamIndex | None = None
         self._deleted = SequenceSet()
         self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
@@ -184,7 +185,7 @@ class Recovery:
 
     def _rebuild(self, store: FileStore, numbers: list[int]) -> None:
         found = self._read_blocks(store, numbers)
-        hole = self._first_hole(found)
+        self._hole = hole = self._first_hole(found)
         if hole is not None and store.limits.removes_for_others:
             self._give_up_behind(hole, found)
         self._find_cuts(found)
@@ -460,6 +461,8 @@ class Recovery:
         """
         if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
             return True  # behind the end that the next block knows of
+        if self._hole is not None and (block.number, damage.offset) >= self._hole:
+            return True  # nothing behind a write that was cut off was promised, whatever is left
         if self._synced is not None:
             return damage.unfinished and (block.number, damage.offset) >= self._synced
         return damage.torn and damage.unfinished and block is last and not damage.claimed
