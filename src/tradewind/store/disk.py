@@ -72,7 +72,7 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 # The official server's name for a file that is about to replace another one.
 TEMPORARY_SUFFIX = ".tmp"
-BLOCK_FILES_MAX = 256
+BLOCK_FILES_MAX = 16_384
 
 
 class DiskError(StoreError):
@@ -385,10 +385,10 @@ class OsDisk(Disk):
 
     def __init__(self, root: str) -> None:
         self.root = os.path.abspath(root)
-        # Most of the descriptors are for clients.
+        # The other half of the descriptors is for clients.
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if allowed != resource.RLIM_INFINITY:
-            self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 4))
+            self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 2))
 
     def open(self, path: str) -> OsFile:
         """See `Disk.open`."""

@@ -1,7 +1,7 @@
-"""The block files of all streams share a few descriptors.
+"""The block files of all streams share a limited number of descriptors.
 
 Owns which of them are open. A block file is known by its path and opened when it is written, read
-or synced; a stream at rest holds no descriptor, and ten thousand streams do not need ten thousand.
+or synced; a stream at rest holds no descriptor, and there may be more streams than descriptors.
 Never decides what is to be synced when.
 
 - A file with bytes that are not synced stays open if possible: the system tells a failed write to
@@ -24,6 +24,8 @@ from tradewind.errors import StoreError
 from tradewind.store.disk import disk_error
 
 cdef enum:
+    # Of so many files one is chosen that need not be synced to be closed.
+    LOOKED_AT_MAX = 64
     # Up to here a write takes less time than to let other threads run meanwhile.
     SHORT_BYTES = 65536
 
@@ -222,15 +224,21 @@ cdef class OpenFiles:
         return len(self._held)
 
     def _close_one(self, kept):
-        """The oldest one that is synced; if there is none, the oldest that no worker uses."""
-        free = [file for file in self._held if not file.is_pinned and file is not kept]
-        for file in free:
+        """One of the oldest that is synced; if there is none, the oldest that no worker uses."""
+        oldest = None
+        for looked_at, file in enumerate(self._held):
+            if looked_at >= LOOKED_AT_MAX and oldest is not None:
+                break
+            if file.is_pinned or file is kept:
+                continue
             if not file.is_unsynced:
                 self.let_go(file)
                 return
-        if free:
-            free[0].sync_before_closing()
-            self.let_go(free[0])
+            if oldest is None:
+                oldest = file
+        if oldest is not None:
+            oldest.sync_before_closing()
+            self.let_go(oldest)
 
 
 _pools = weakref.WeakKeyDictionary()
