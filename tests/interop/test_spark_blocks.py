@@ -136,13 +136,20 @@ class Filled:
             if kind == "official":
                 for name in STREAMS:
                     await save_snapshot(server, name, self.backups / name)
-            # Consumers that are left over would be listed.
-            self.consumers = {
+            self.consumers = await self._consumers_left(server)
+            await server.stop()
+        copy_store(folder, self.folders["stopped without index.db"], with_index=False)
+
+    async def _consumers_left(self, server: Official) -> dict[str, set[str]]:
+        """Those that are there when nobody reads any more; nobody waits for their deletion."""
+        deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+        while True:
+            names = {
                 name: set((await server.api(f"CONSUMER.NAMES.{name}"))["consumers"] or ())
                 for name in STREAMS
             }
-            await server.stop()
-        copy_store(folder, self.folders["stopped without index.db"], with_index=False)
+            if names == self.consumers_before or asyncio.get_running_loop().time() > deadline:
+                return names
 
     async def _settle(self, folder: Path) -> None:
         """The official server writes what it has acknowledged a little later."""
