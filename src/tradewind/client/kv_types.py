@@ -10,15 +10,13 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
-
-from tradewind.api.stream_types import Compression, StorageType, StreamInfo
+from tradewind.client.api_requests import NS_PER_SECOND
 from tradewind.client.bucket_settings import KV_STREAM
+from tradewind.client.bucket_status import BucketStatus
 from tradewind.client.errors import BadKeyError
 from tradewind.client.headers import Headers
 from tradewind.subjects import is_valid_subject
 
-NS_PER_SECOND: Final = 1_000_000_000
 OPERATION: Final = "KV-Operation"
 MARKER_REASON: Final = "Nats-Marker-Reason"
 MESSAGE_SIZE: Final = "Nats-Msg-Size"
@@ -60,25 +58,10 @@ def operation_of(headers: Headers) -> Operation:
     return Operation.PURGE if text == Operation.PURGE else Operation.DELETE
 
 
-class KvStatus(Struct, frozen=True):
-    """A bucket as it is now; `info` is all about its stream. Times are in seconds."""
+class KvStatus(BucketStatus, frozen=True):
+    """A bucket as it is now."""
 
-    info: StreamInfo
-
-    @property
-    def bucket(self) -> str:
-        """Its name."""
-        return self.info.config.name.removeprefix(KV_STREAM)
-
-    @property
-    def description(self) -> str:
-        """What it is for."""
-        return self.info.config.description
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What its maker added, and what the server adds."""
-        return self.info.config.metadata
+    stream_prefix = KV_STREAM
 
     @property
     def values(self) -> int:
@@ -96,29 +79,9 @@ class KvStatus(Struct, frozen=True):
         return self.info.config.max_msgs_per_subject
 
     @property
-    def ttl(self) -> float:
-        """How long values are kept; 0: forever."""
-        return self.info.config.max_age / NS_PER_SECOND
-
-    @property
     def marker_ttl(self) -> float:
         """How long markers of expired keys are kept; 0: there are none."""
         return self.info.config.subject_delete_marker_ttl / NS_PER_SECOND
-
-    @property
-    def storage(self) -> StorageType:
-        """Where it is kept."""
-        return self.info.config.storage
-
-    @property
-    def replicas(self) -> int:
-        """How many servers keep a copy."""
-        return self.info.config.num_replicas
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether it is compressed on disk."""
-        return self.info.config.compression is Compression.S2
 
     @property
     def is_mirror(self) -> bool:

@@ -13,12 +13,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from tradewind.api.stream_types import Compression, StorageType, StreamInfo
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.bucket_settings import OBJECT_STREAM
+from tradewind.client.bucket_status import BucketStatus
 from tradewind.client.errors import BadAnswerError
 
-NS_PER_SECOND: Final = 1_000_000_000
 CHUNK_BYTES: Final = 128 << 10
 DIGEST_PREFIX: Final = "SHA-256="
 
@@ -101,25 +100,10 @@ def is_same_digest(text: str | None, digest: bytes) -> bool:
     )
 
 
-class ObjectStoreStatus(Struct, frozen=True):
-    """An object store as it is now; `info` is all about its stream. Times are in seconds."""
+class ObjectStoreStatus(BucketStatus, frozen=True):
+    """An object store as it is now."""
 
-    info: StreamInfo
-
-    @property
-    def bucket(self) -> str:
-        """Its name."""
-        return self.info.config.name.removeprefix(OBJECT_STREAM)
-
-    @property
-    def description(self) -> str:
-        """What it is for."""
-        return self.info.config.description
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What its maker added, and what the server adds."""
-        return self.info.config.metadata
+    stream_prefix = OBJECT_STREAM
 
     @property
     def size(self) -> int:
@@ -127,26 +111,6 @@ class ObjectStoreStatus(Struct, frozen=True):
         return self.info.state.bytes
 
     @property
-    def ttl(self) -> float:
-        """How long objects are kept; 0: forever."""
-        return self.info.config.max_age / NS_PER_SECOND
-
-    @property
-    def storage(self) -> StorageType:
-        """Where it is kept."""
-        return self.info.config.storage
-
-    @property
-    def replicas(self) -> int:
-        """How many servers keep a copy."""
-        return self.info.config.num_replicas
-
-    @property
     def is_sealed(self) -> bool:
         """Whether nothing in it can be changed any more."""
         return self.info.config.sealed
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether it is compressed on disk."""
-        return self.info.config.compression is Compression.S2

@@ -48,3 +48,4 @@ cdef class RowDecoder:
     cdef bint _subject_passes(self, const Row* row) except -1
     cdef bint _has_expired(self, const Row* row) except -1
     cdef int _push(self, const Row* row) except -1
+    cdef tuple _texts(self, uint64_t start, uint64_t end, bint of_subjects)

@@ -295,36 +295,31 @@ cdef class RowDecoder:
 
     def subjects(self, uint64_t start, uint64_t end):
         """int32 offsets and the bytes between them."""
-        cdef uint64_t index
-        cdef int32_t place = 0
-        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
-        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
-        for index in range(start, end):
-            offsets[index - start] = place
-            place += self.rows[index].subject_size
-        offsets[end - start] = place
-        cdef bytes text = PyBytes_FromStringAndSize(NULL, place)
-        cdef char* target = PyBytes_AS_STRING(text)
-        for index in range(start, end):
-            memcpy(target + offsets[index - start], self.rows[index].subject,
-                   self.rows[index].subject_size)
-        return ends, text
+        return self._texts(start, end, True)
 
     def payloads(self, uint64_t start, uint64_t end):
         """int32 offsets and the bytes between them."""
+        return self._texts(start, end, False)
+
+    cdef tuple _texts(self, uint64_t start, uint64_t end, bint of_subjects):
         cdef uint64_t index
         cdef int32_t place = 0
+        cdef Row* row
         cdef bytes ends = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
         cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
         for index in range(start, end):
+            row = &self.rows[index]
             offsets[index - start] = place
-            place += self.rows[index].payload_size
+            place += row.subject_size if of_subjects else row.payload_size
         offsets[end - start] = place
         cdef bytes text = PyBytes_FromStringAndSize(NULL, place)
         cdef char* target = PyBytes_AS_STRING(text)
         for index in range(start, end):
-            memcpy(target + offsets[index - start], self.rows[index].payload,
-                   self.rows[index].payload_size)
+            row = &self.rows[index]
+            if of_subjects:
+                memcpy(target + offsets[index - start], row.subject, row.subject_size)
+            else:
+                memcpy(target + offsets[index - start], row.payload, row.payload_size)
         return ends, text
 
     def headers(self, uint64_t start, uint64_t end):
