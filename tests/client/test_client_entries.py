@@ -45,7 +45,8 @@ def message(fields: str, data: bytes = b"value", subject: str = "s", reply: str 
 
 
 def test_direct_get_gives_an_entry() -> None:
-    entry = entry_from_direct("b", PREFIX_SIZE, message(OWN))
+    entry = entry_from_direct("b", "k.1", PREFIX_SIZE, message(OWN))
+    assert entry is not None
     assert (entry.bucket, entry.key, entry.value, entry.revision) == ("b", "k.1", b"value", 17)
     assert (entry.created_ns, entry.operation, entry.delta, entry.size) == (TIME_NS, "PUT", 0, 5)
     assert entry.created.isoformat() == "2026-11-16T01:02:03+00:00"
@@ -58,8 +59,14 @@ def test_direct_get_gives_an_entry() -> None:
 
 def test_stored_headers_cannot_pose_as_those_of_the_server() -> None:
     stored = "Nats-Sequence: 99\r\nNats-Subject: $KV.b.other\r\nNats-Time-Stamp: never\r\nX: 1"
-    entry = entry_from_direct("b", PREFIX_SIZE, message(f"{stored}\r\n{OWN}"))
+    entry = entry_from_direct("b", "k.1", PREFIX_SIZE, message(f"{stored}\r\n{OWN}"))
+    assert entry is not None
     assert (entry.key, entry.revision, entry.created_ns) == ("k.1", 17, TIME_NS)
+
+
+@pytest.mark.parametrize("key", ["k.2", "k", "k.11", "1", "", "k.1.$KV.b.k.1"])
+def test_an_answer_about_another_key_is_none(key: str) -> None:
+    assert entry_from_direct("b", key, PREFIX_SIZE, message(OWN)) is None
 
 
 @pytest.mark.parametrize(
@@ -76,11 +83,12 @@ def test_stored_headers_cannot_pose_as_those_of_the_server() -> None:
     ],
 )
 def test_markers_are_known_by_their_headers(field: str, operation: Operation) -> None:
-    direct = entry_from_direct("b", PREFIX_SIZE, message(f"{field}\r\n{OWN}", b""))
+    direct = entry_from_direct("b", "k.1", PREFIX_SIZE, message(f"{field}\r\n{OWN}", b""))
     reply = "$JS.ACK.KV_b.c.1.17.4.1794790923000000004.3"
     delivered = entry_from_delivery(
         "b", PREFIX_SIZE, message(field, b"", subject="$KV.b.k.1", reply=reply)
     )
+    assert direct is not None
     for entry in (direct, delivered):
         assert (entry.operation, entry.key, entry.revision) == (operation, "k.1", 17)
         assert entry.is_deleted == (operation is not Operation.PUT)
@@ -100,7 +108,7 @@ def test_delivery_without_a_value_tells_its_size() -> None:
 )
 def test_answers_that_lack_something_are_refused(fields: str) -> None:
     with pytest.raises(BadAnswerError, match="direct get"):
-        entry_from_direct("b", PREFIX_SIZE, message(fields))
+        entry_from_direct("b", "k.1", PREFIX_SIZE, message(fields))
 
 
 @given(st.integers(1, 2**63), st.sampled_from(["", '"domain":"hub",']), st.sampled_from(["", " "]))

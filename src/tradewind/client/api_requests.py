@@ -149,20 +149,19 @@ class ApiRequests:
         """A request that changes nothing: it is sent again after a reconnect."""
         connection = self.connection
         connection._check_open()
-        inbox, future = connection.replies.expect(subject, seconds)
+        question = connection.replies.ask(subject, payload, None, seconds)
 
         def send_again() -> None:
             if connection.is_connected:
                 with contextlib.suppress(ClientError):
-                    connection.publish(subject, payload, reply=inbox)
+                    connection.publish(subject, payload, reply=question.reply)
 
         connection._link_watchers.add(send_again)
         try:
-            connection.publish(subject, payload, reply=inbox)
-            message = await future
+            message = await question.future
         finally:
             connection._link_watchers.discard(send_again)
-            connection.replies.remove(inbox)
+            connection.replies.forget(question)
         if message.status == NO_RESPONDERS and not message.data:
             raise NoRespondersError(subject)
         return message

@@ -133,12 +133,12 @@ class Connection(Lifecycle):
         """
         self._check_open()
         seconds = self.options.timeout if timeout is None else timeout
-        inbox, future = self.replies.expect(subject, seconds)
+        question = self.replies.ask(subject, payload, headers, seconds)
         try:
-            self.publish(subject, payload, reply=inbox, headers=headers)
-            message = await future
-        finally:
-            self.replies.remove(inbox)
+            message = await question.future
+        except BaseException:
+            self.replies.forget(question)
+            raise
         if message.status == NO_RESPONDERS and not message.data:
             raise NoRespondersError(subject)
         return message
@@ -163,10 +163,10 @@ class Connection(Lifecycle):
         loop = self._loop
         deadline = loop.time() + (self.options.timeout if timeout is None else timeout)
         arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()
-        inbox = self.replies.add(subject, arrived.put_nowait)
+        question = self.replies.add(subject, arrived.put_nowait)
         count = 0
         try:
-            self.publish(subject, payload, reply=inbox, headers=headers)
+            self.publish(subject, payload, reply=question.reply, headers=headers)
             while not max_messages or count < max_messages:
                 until = deadline
                 if stall is not None and count:
@@ -185,7 +185,7 @@ class Connection(Lifecycle):
                 count += 1
                 yield reply
         finally:
-            self.replies.remove(inbox)
+            self.replies.forget(question)
 
     def jetstream(
         self,

@@ -107,10 +107,10 @@ async def read_batch(
 async def _ask(api: ApiRequests, asked: str, payload: bytes) -> Batch:
     connection = api.connection
     arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()
-    inbox = connection.replies.add(asked, arrived.put_nowait)
+    question = connection.replies.add(asked, arrived.put_nowait)
     batch = Batch([], 0)
     try:
-        await connection.publish(asked, payload, reply=inbox)
+        await connection.publish(asked, payload, reply=question.reply)
         while True:
             reply = await _next(arrived, asked, api.timeout)
             if status := reply.status:
@@ -132,7 +132,7 @@ async def _ask(api: ApiRequests, asked: str, payload: bytes) -> Batch:
                 batch.pending = 1
                 return batch
     finally:
-        connection.replies.remove(inbox)
+        connection.replies.forget(question)
 
 
 async def _next(arrived: asyncio.Queue[Msg | Exception], asked: str, seconds: float) -> Msg:

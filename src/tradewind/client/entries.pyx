@@ -6,6 +6,7 @@ Owns what runs once per get, put and watched change. What is rare (markers of de
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp
 
@@ -16,6 +17,9 @@ import datetime
 from tradewind.api.times import format_time, parse_time
 from tradewind.client.errors import BadAnswerError, BadKeyError
 from tradewind.client.kv_types import MESSAGE_SIZE, Operation, operation_of
+
+cdef enum:
+    DIGITS_MAX = 19
 
 cdef object PUT = Operation.PUT
 cdef bytes SUBJECT = b"\r\nNats-Subject: "
@@ -97,11 +101,10 @@ cdef class Entry:
 
 def check_key(str key not None):
     """BadKeyError if it cannot be a key."""
-    cdef bytes text = key.encode()
-    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(text)
-    cdef Py_ssize_t index
+    cdef Py_ssize_t index, size
+    cdef const unsigned char* at = <const unsigned char*>PyUnicode_AsUTF8AndSize(key, &size)
     cdef unsigned char before = 46
-    for index in range(PyBytes_GET_SIZE(text)):
+    for index in range(size):
         if not KEY_CHARACTERS[at[index]] and (at[index] != 46 or before == 46):
             break
         before = at[index]
@@ -111,27 +114,34 @@ def check_key(str key not None):
     raise BadKeyError(f"key {key!r}: letters, digits and -/_= in parts joined by single dots")
 
 
-def entry_from_direct(str bucket not None, Py_ssize_t prefix_size, Msg message not None):
-    """The entry in the answer to a direct get."""
+def entry_from_direct(str bucket not None, str key not None, Py_ssize_t prefix_size,
+                      Msg message not None):
+    """The entry in the answer to a direct get; None if it is one of another key."""
     cdef bytes block = message._header
-    cdef bytes subject, sequence, time
-    cdef Entry entry
+    cdef const char* text
+    cdef const char* wanted
+    cdef Py_ssize_t size, wanted_size
+    cdef Entry entry = Entry.__new__(Entry)
     if block is None:
         raise BadAnswerError("direct get: the answer has no headers")
     # Behind the stored headers, so the last of a name is the server's own.
-    subject = last_field(block, SUBJECT)
-    sequence = last_field(block, SEQUENCE)
-    time = last_field(block, TIME)
-    if subject is None or sequence is None or time is None or not sequence.isdigit():
+    text = last_field(block, SUBJECT, &size)
+    wanted = PyUnicode_AsUTF8AndSize(key, &wanted_size)
+    if (text != NULL and (size - prefix_size != wanted_size
+                          or memcmp(text + prefix_size, wanted, wanted_size) != 0)):
+        return None
+    if text != NULL:
+        text = last_field(block, TIME, &size)
+    if text != NULL:
+        entry._created_text = PyBytes_FromStringAndSize(text, size)
+        text = last_field(block, SEQUENCE, &size)
+    if text == NULL or not read_digits(text, size, &entry.revision):
         raise BadAnswerError("direct get: the answer lacks a header")
-    entry = Entry.__new__(Entry)
     entry.bucket = bucket
-    entry.key = subject[prefix_size:].decode()
+    entry.key = key
     entry.value = message.data
     entry.size = PyBytes_GET_SIZE(message.data)
-    entry.revision = int(sequence)
     entry.operation = PUT
-    entry._created_text = time
     if OPERATION in block or REASON in block:
         entry.operation = operation_of(message.headers)
     return entry
@@ -179,8 +189,21 @@ def ack_sequence(bytes answer not None):
     return number if index == size - 1 and text[index] == 125 else -1
 
 
-cdef bytes last_field(bytes block, bytes name):
-    """The value of the last header of a name; None if there is none."""
+cdef bint read_digits(const char* text, Py_ssize_t size, uint64_t* number) noexcept:
+    """A number of decimal digits; False for anything else."""
+    cdef Py_ssize_t index
+    if size == 0 or size > DIGITS_MAX:
+        return False
+    number[0] = 0
+    for index in range(size):
+        if text[index] < 48 or text[index] > 57:
+            return False
+        number[0] = number[0] * 10 + <uint64_t>(text[index] - 48)
+    return True
+
+
+cdef const char* last_field(bytes block, bytes name, Py_ssize_t* value_size) except? NULL:
+    """The value of the last header of a name; NULL if there is none."""
     cdef const char* text = PyBytes_AS_STRING(block)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(block), length = PyBytes_GET_SIZE(name)
     cdef Py_ssize_t start = size - length
@@ -190,7 +213,8 @@ cdef bytes last_field(bytes block, bytes name):
             start += length
             end = <const char*>memchr(text + start, 13, size - start)
             if end == NULL:
-                return None
-            return PyBytes_FromStringAndSize(text + start, end - text - start)
+                return NULL
+            value_size[0] = end - text - start
+            return text + start
         start -= 1
-    return None
+    return NULL

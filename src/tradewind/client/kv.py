@@ -276,21 +276,20 @@ class KeyValue:
             subject = self._js.api.subject("direct_get", self.stream)
             body = msgspec.json.encode({"seq": revision})
         # As `Connection.request`, with one coroutine less on the way.
-        connection = self._js.connection
-        reply, future = connection.replies.expect(subject, self._seconds)
+        replies = self._js.connection.replies
+        question = replies.ask(subject, body, None, self._seconds)
         try:
-            connection.publish(subject, body, reply=reply)
-            message = await future
-        finally:
-            connection.replies.remove(reply)
+            message = await question.future
+        except BaseException:
+            replies.forget(question)
+            raise
         if status := message.status:
             if status == NOT_FOUND:
                 return None
             if status == NO_RESPONDERS:
                 raise self._gone()
             raise BadAnswerError(f"get {key!r}: the server says {status} {message.description}")
-        entry = entry_from_direct(self.bucket, len(self._prefix), message)
-        return entry if entry.key == key else None
+        return entry_from_direct(self.bucket, key, len(self._prefix), message)
 
     async def _load_from_leader(self, key: str, revision: int | None) -> Entry | None:
         """The same in a bucket that allows no direct gets."""

@@ -35,10 +35,10 @@ from tradewind.client.errors import (
     OperationTimeoutError,
     UploadError,
 )
-from tradewind.client.message import Msg
 
 if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
+    from tradewind.client.replies import Question
 
 ObjectSource = (
     bytes | bytearray | memoryview | str | PathLike[str] | BinaryIO
@@ -70,7 +70,7 @@ class Upload:
         self._hash = hashlib.sha256()
         self._last_sequence = 0
         self._was_resumed = False
-        self._unacked: deque[tuple[bytes, str, asyncio.Future[Msg]]] = deque()
+        self._unacked: deque[tuple[bytes, Question]] = deque()
 
     @property
     def digest(self) -> bytes:
@@ -102,13 +102,13 @@ class Upload:
         try:
             async with asyncio.timeout(seconds):
                 if self._unacked:
-                    await asyncio.wait({future for _, _, future in self._unacked})
+                    await asyncio.wait({question.future for _, question in self._unacked})
                 await self._js.manager.streams.purge(self._stream, filter=self._subject)
         except (ClientError, TimeoutError):
             return  # nobody sees the chunks, and why they were given up is the news
         finally:
-            for _, reply, _ in self._unacked:
-                connection.replies.remove(reply)
+            for _, question in self._unacked:
+                connection.replies.forget(question)
 
     async def _send(self, chunk: bytes) -> None:
         while len(self._unacked) >= self._window:
@@ -117,26 +117,22 @@ class Upload:
         self.size += len(chunk)
         self.chunks += 1
         connection = self._js.connection
-        reply, future = connection.replies.expect(self._subject, self._js.api.timeout)
-        try:
-            room = connection.publish(self._subject, chunk, reply=reply)
-        except ClientError:
-            connection.replies.remove(reply)
-            raise
-        self._unacked.append((chunk, reply, future))
-        await room
+        question = connection.replies.ask(self._subject, chunk, None, self._js.api.timeout)
+        self._unacked.append((chunk, question))
+        if connection.is_crowded:
+            await connection.wait_for_room()
 
     def _on_link(self) -> None:
         """The connection was lost: acknowledgements that were on their way will not come."""
         if not self._js.connection.is_connected:
-            for _, _, future in self._unacked:
-                if not future.done():
-                    future.set_exception(DisconnectedError("the connection was lost"))
-                    future.exception()  # whoever waits may be cancelled before it looks
+            for _, question in self._unacked:
+                if not question.future.done():
+                    question.future.set_exception(DisconnectedError("the connection was lost"))
+                    question.future.exception()  # whoever waits may be cancelled before it looks
 
     async def _settle(self) -> None:
         """Wait until the oldest chunk is stored."""
-        _, reply, future = self._unacked[0]
+        future = self._unacked[0][1].future
         await asyncio.wait((future,))  # which, unlike awaiting it, never cancels it
         try:
             message = future.result()
@@ -147,14 +143,13 @@ class Upload:
             await self._resume()
             return
         self._last_sequence = decode_answer(message.data, PubAck).seq
-        self._js.connection.replies.remove(reply)
         self._unacked.popleft()
 
     async def _resume(self) -> None:
         """Store all chunks again that are not known to be stored."""
         self._was_resumed = True
-        for _, reply, _ in self._unacked:
-            self._js.connection.replies.remove(reply)
+        for _, question in self._unacked:
+            self._js.connection.replies.forget(question)
         loop = asyncio.get_running_loop()
         while self._unacked:
             deadline = loop.time() + PATIENCE_SECONDS

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from tradewind.client.protocol cimport Ready
 from tradewind.wire.buffer cimport write_decimal
 
-import asyncio
+from asyncio import get_running_loop
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_requests import check_answer, decode_answer
@@ -78,7 +78,7 @@ cdef class PendingAck:
         return f"PendingAck({self.subject!r}, {state})"
 
     cdef object _new_future(self):
-        future = asyncio.get_running_loop().create_future()
+        future = get_running_loop().create_future()
         if self._futures is None:
             self._futures = []
         self._futures.append(future)

@@ -46,6 +46,7 @@ class PublishWindow(PublishCore):
         self._failures: list[tuple[str, Exception]] = []
         self._failures_count = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = 0.0
         self._retries: dict[PendingAck, asyncio.TimerHandle] = {}
         self._lost: list[PendingAck] = []
         self._resending: asyncio.Task[None] | None = None
@@ -64,17 +65,16 @@ class PublishWindow(PublishCore):
             self._open()
         deadline = self._loop.time() + timeout
         pending = self._send(subject, payload, block, deadline, has_id)
-        if self._timer is None or deadline < self._timer.when():
+        if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(deadline)
         return pending
 
     def is_ready(self, timeout: float) -> bool:
         """Whether `send` would touch nothing but the outbox, so that any thread may call it."""
-        timer = self._timer
         return (
             self._is_open
-            and timer is not None
-            and timer.when() <= self._loop.time() + timeout
+            and self._timer is not None
+            and self._timer_deadline <= self._loop.time() + timeout
             and self.has_room
         )
 
@@ -261,6 +261,7 @@ class PublishWindow(PublishCore):
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_deadline = deadline
         self._timer = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
