@@ -143,6 +143,9 @@ class ApiRequests:
                 f"nobody answers on {self.prefix}>: start the server with JetStream (-js), or "
                 "check account and domain"
             ) from None
+        observer = self.connection.options.on_api_call
+        if observer is not None:
+            observer(subject, payload, message.data)
         return message.data
 
     async def _read(self, subject: str, payload: bytes, seconds: float) -> Msg:

@@ -47,12 +47,17 @@ def contexts_folder() -> Path:
     return (Path(home) if home else Path.home() / ".config") / "nats" / "context"
 
 
+def selected_context() -> str:
+    """The name of the context that `nats context select` chose; empty if there is none."""
+    selected = contexts_folder().parent / _SELECTED
+    return selected.read_text().strip() if selected.is_file() else ""
+
+
 def load_context(name: str = "") -> ConnectOptions:
     """The options of a context; without a name, of the one that `nats context select` chose."""
     folder = contexts_folder()
     if not name:
-        selected = folder.parent / _SELECTED
-        name = selected.read_text().strip() if selected.is_file() else ""
+        name = selected_context()
         if not name:
             raise OptionsError("context: none is selected; name one, or use `nats context select`")
     if not _NAME.fullmatch(name) or name in (".", ".."):

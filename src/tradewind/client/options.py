@@ -18,6 +18,8 @@ from tradewind.client.events import Event
 from tradewind.subjects import is_valid_literal
 
 EventHandler = Callable[[Event], Awaitable[None] | None]
+# Subject, request and answer.
+ApiObserver = Callable[[str, bytes, bytes], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class ConnectOptions:
     # What a context file says about JetStream
     jetstream_domain: str = ""
     jetstream_api_prefix: str = ""
+    # Is shown every request to the JetStream API; it runs in the loop and must be quick.
+    on_api_call: ApiObserver | None = None
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "reconnect_wait", "ping_interval", "timeout"):
@@ -154,6 +158,7 @@ class ConnectSettings(TypedDict, total=False):
     on_event: EventHandler | None
     jetstream_domain: str
     jetstream_api_prefix: str
+    on_api_call: ApiObserver | None
 
 
 _NAMES = frozenset(item.name for item in fields(ConnectOptions))

@@ -1,0 +1,9 @@
+"""`python -m tradewind.cli` is the executable `tradewind`."""
+
+from __future__ import annotations
+
+import sys
+
+from tradewind.cli.main import main
+
+sys.exit(main())

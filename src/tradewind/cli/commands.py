@@ -1,0 +1,25 @@
+"""The commands of `tradewind`: name, where it is, aliases, one line of help.
+
+Owns the table only. A module is imported when its command is called, so a new command costs the
+others nothing. `frame` describes how to write one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command; `place` is "module:name of its CommandApp"."""
+
+    name: str
+    place: str
+    help: str
+    aliases: tuple[str, ...] = ()
+
+
+COMMANDS: Final[tuple[CommandEntry, ...]] = (
+    CommandEntry("account", "tradewind.cli.account:app", "Account information", ("a",)),
+)

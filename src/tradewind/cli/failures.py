@@ -1,0 +1,57 @@
+"""How a command fails: one line that says what happened, and what to type.
+
+Owns the exception for commands, exit codes, and the hints for errors of the client. Only `main`
+prints them, so no command prints a traceback or ends the process by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tradewind.errors import TradewindError
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+
+class CommandError(TradewindError):
+    """A command cannot do what was asked. `hints` are lines with what to do or to type."""
+
+    def __init__(self, text: str, *hints: str, exit_code: int = EXIT_FAILED) -> None:
+        self.hints = hints
+        self.exit_code = exit_code
+        super().__init__(text)
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """`; did you mean "ORDERS"?` if a name is like this one, else an empty text."""
+    from difflib import get_close_matches
+
+    by_lower = {each.lower(): each for each in names}
+    found = get_close_matches(name.lower(), by_lower, 1, cutoff=0.5)
+    return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
+
+
+def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
+    """What happened in one line, and lines with what to do."""
+    if isinstance(error, CommandError):
+        return str(error), error.hints
+    from tradewind.client import errors as client
+
+    if isinstance(error, client.NoServersError):
+        return str(error), (
+            "start one here:   tradewind server run --jetstream",
+            "or name another:  tradewind --server nats://HOST:4222 ... (or NATS_URL, --context)",
+        )
+    if isinstance(error, client.JetStreamUnavailableError):
+        return "JetStream is not enabled on this server or for this account", (
+            "start it with JetStream:  tradewind server run --jetstream",
+            "in another domain:        tradewind --js-domain NAME ...",
+        )
+    if isinstance(error, client.AuthorizationError):
+        return str(error), ("log in with --user and --password, --creds, --nkey or --context",)
+    if isinstance(error, client.OperationTimeoutError):
+        return str(error), ("wait longer with --timeout 30s",)
+    return str(error), ()

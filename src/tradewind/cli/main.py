@@ -1,0 +1,163 @@
+"""`tradewind`: finds the command, runs it, and turns whatever goes wrong into one line.
+
+Owns the root command with lazily imported modules, the exit codes, and the only place that prints
+errors. 0: done; 1: failed; 2: wrong arguments; 130: interrupted. Checks have codes of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer._click.exceptions import ClickException, NoArgsIsHelpError, UsageError
+from typer.core import TyperOption
+from typer.main import get_command
+
+from tradewind._version import __version__
+from tradewind.cli.commands import COMMANDS
+from tradewind.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError, explain
+from tradewind.cli.frame import HELP_NAMES, CommandApp, SharedGroup
+from tradewind.cli.output import line, styled
+from tradewind.cli.settings import begin
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
+
+PROGRAM = "tradewind"
+DEBUG_VARIABLE = "TRADEWIND_DEBUG"
+_ENTRIES = {entry.name: entry for entry in COMMANDS}
+
+
+class RootGroup(SharedGroup):
+    """All commands; each module is imported when its command is wanted."""
+
+    aliases = {alias: entry.name for entry in COMMANDS for alias in entry.aliases}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption):
+                parameter.hidden = False
+
+    def list_commands(self, _ctx: Context) -> list[str]:
+        """The names of all commands."""
+        return sorted(_ENTRIES)
+
+    def get_command(self, _ctx: Context, cmd_name: str) -> Command | None:
+        """The command of a name or alias, imported now."""
+        entry = _ENTRIES.get(self.aliases.get(cmd_name, cmd_name))
+        return load(entry.place).make(entry.name) if entry else None
+
+    def described_commands(self, _ctx: Context) -> list[tuple[str, str]]:
+        """Names with one line of help each; nothing is imported for it."""
+        return [(name, _ENTRIES[name].help) for name in sorted(_ENTRIES)]
+
+
+def load(place: str) -> CommandApp:
+    """The app of a command."""
+    module, name = place.split(":")
+    app = getattr(import_module(module), name)
+    assert isinstance(app, CommandApp), f"{place} is no CommandApp"
+    return app
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        line(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+def _start(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version"
+    ),
+) -> None:
+    """Publish, subscribe, and look after streams on any NATS server."""
+
+
+def make_root() -> Command:
+    """The root command."""
+    root = typer.Typer(
+        cls=RootGroup,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=HELP_NAMES,
+        epilog="First steps: tradewind server run --jetstream, then tradewind stream add",
+    )
+    root.callback()(_start)
+    return get_command(root)
+
+
+def run(args: Sequence[str]) -> int:
+    """Runs a command line (without the program's name); the exit code. Never raises."""
+    begin()
+    try:
+        result = make_root().main(args=list(args), prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else EXIT_FAILED
+    except BaseException as error:
+        return _report(error)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BaseException) -> int:
+    """Prints an error as one line with hints; the exit code."""
+    if isinstance(error, NoArgsIsHelpError):
+        line(error.format_message())
+        return 0
+    if isinstance(error, ClickException):
+        return _report_usage(error)
+    if isinstance(error, BrokenPipeError):
+        return _leave_quietly()
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    if isinstance(error, TradewindError):
+        text, hints = explain(error)
+        _complain(text, *hints)
+        return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        _complain(f"{place}{error.strerror or error}")
+    elif isinstance(error, typer.Abort):
+        _complain("the input ended")
+    else:
+        _complain(
+            f"this is a defect of {PROGRAM}: {type(error).__name__}: {error}",
+            f"{DEBUG_VARIABLE}=1 shows where it happened; please report it",
+        )
+    return EXIT_FAILED
+
+
+def _report_usage(error: ClickException) -> int:
+    context = error.ctx if isinstance(error, UsageError) else None
+    path = context.command_path if context is not None else PROGRAM
+    _complain(error.format_message().rstrip("."), f"see: {path} --help")
+    return EXIT_USAGE
+
+
+def _leave_quietly() -> int:
+    """Whoever read the output has gone, as `head` does; that is no error to speak of."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_FAILED
+
+
+def _complain(text: str, *hints: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"{PROGRAM}: {styled('error', 'red', sys.stderr)}: {text}\n")
+    for hint in hints:
+        sys.stderr.write(f"  {hint}\n")
+
+
+def main() -> int:
+    """The entry point of the executable."""
+    return run(sys.argv[1:])

@@ -1,0 +1,205 @@
+"""What commands print: lines, JSON, labelled columns, tables.
+
+Owns the look, which is that of the `nats` command line. Colour and cursor codes go to a terminal
+only, and never if NO_COLOR is set; tables are never cut, so that a pipe sees all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TextIO
+from unicodedata import combining, east_asian_width
+
+import msgspec
+
+_CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+
+
+def line(text: str = "") -> None:
+    """One line on the standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """One line on the error output: what is going on, not a result."""
+    sys.stderr.write(text + "\n")
+
+
+def flush() -> None:
+    """Show what was written so far, also in a pipe."""
+    sys.stdout.flush()
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether somebody looks at this stream."""
+    return stream.isatty()
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colours may be written to this stream."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """A text in a colour if its stream has colours: red, green, yellow, bold, dim."""
+    if not has_colour(stream or sys.stdout):
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def print_json(value: Any) -> None:
+    """A value of the API, or any plain value, as indented JSON."""
+    line(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+class Columns:
+    """Labels right-aligned in front of values, in sections.
+
+    >>> columns = Columns("Information for Stream ORDERS")
+    >>> columns.row("Subjects", "orders.>")
+    >>> columns.section("State")
+    >>> columns.row("Messages", 12)
+    >>> columns.print()
+    """
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self._items: list[tuple[str, str, str]] = []
+
+    def row(self, label: str, value: object) -> None:
+        """A label and its value; lists are joined, numbers get commas, booleans are lower case."""
+        self._items.append(("row", label, value_text(value)))
+
+    def row_if(self, label: str, value: object) -> None:
+        """A row if there is something to show."""
+        if value:
+            self.row(label, value)
+
+    def section(self, title: str) -> None:
+        """A heading in front of the following rows."""
+        self._items.append(("section", title, ""))
+
+    def text(self, text: str = "") -> None:
+        """A line as it is."""
+        self._items.append(("text", text, ""))
+
+    def lines(self) -> list[str]:
+        """What `print` prints."""
+        labels = [width(label) for kind, label, _ in self._items if kind == "row"]
+        column = max(labels, default=0) + 2
+        found = [self.title, ""] if self.title else []
+        for kind, label, value in self._items:
+            if kind == "row":
+                first, *rest = value.split("\n")
+                found.append(f"{' ' * (column - width(label))}{label}: {first}".rstrip())
+                found += [f"{' ' * (column + 2)}{more}" for more in rest]
+            elif kind == "section":
+                found += ["", f"{label}:", ""] if found and found[-1] else [f"{label}:", ""]
+            else:
+                found.append(label)
+        return found
+
+    def print(self) -> None:
+        """Print it, followed by an empty line."""
+        for each in self.lines():
+            line(each)
+        line()
+
+
+class Table:
+    """A table with a title. Numbers are right-aligned.
+
+    >>> table = Table("Streams", "Name", "Messages")
+    >>> table.row("ORDERS", 12)
+    >>> table.print()
+    """
+
+    def __init__(self, title: str, *headers: str) -> None:
+        self.title = title
+        self.headers = headers
+        self.rows: list[tuple[object, ...]] = []
+        self.footer: tuple[object, ...] = ()
+
+    def row(self, *values: object) -> None:
+        """A row, as many values as headers."""
+        assert len(values) == len(self.headers)
+        self.rows.append(values)
+
+    def lines(self) -> list[str]:
+        """What `print` prints."""
+        all_rows = [*self.rows, self.footer] if self.footer else self.rows
+        texts = [[value_text(value) for value in row] for row in [self.headers, *all_rows]]
+        widths = [max(width(row[column]) for row in texts) for column in range(len(self.headers))]
+        missing = width(self.title) - (sum(widths) + 3 * len(widths) - 3)
+        if missing > 0:
+            widths[-1] += missing
+        right = [
+            all(isinstance(row[column], int | float) for row in self.rows) and bool(self.rows)
+            for column in range(len(self.headers))
+        ]
+        inner = sum(widths) + 3 * len(widths) - 1
+        found = []
+        if self.title:
+            found.append("╭" + "─" * inner + "╮")
+            space = inner - width(self.title)
+            found.append(f"│{' ' * (space // 2)}{self.title}{' ' * (space - space // 2)}│")
+            found.append(_rule("├┬┤", widths))
+        else:
+            found.append(_rule("╭┬╮", widths))
+        found.append(_cells(texts[0], widths, [False] * len(widths)))
+        found.append(_rule("├┼┤", widths))
+        found += [_cells(row, widths, right) for row in texts[1 : len(self.rows) + 1]]
+        if self.footer:
+            found.append(_rule("├┼┤", widths))
+            found.append(_cells(texts[-1], widths, right))
+        found.append(_rule("╰┴╯", widths))
+        return found
+
+    def print(self) -> None:
+        """Print it."""
+        for each in self.lines():
+            line(each)
+
+
+def value_text(value: object) -> str:
+    """A value for people."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Iterable):
+        return ", ".join(value_text(item) for item in value)
+    return str(value)
+
+
+def _rule(corners: str, widths: Sequence[int]) -> str:
+    return corners[0] + corners[1].join("─" * (each + 2) for each in widths) + corners[2]
+
+
+def _cells(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = []
+    for text, each, is_right in zip(texts, widths, right, strict=True):
+        space = " " * (each - width(text))
+        cells.append(f" {space}{text} " if is_right else f" {text}{space} ")
+    return "│" + "│".join(cells) + "│"

@@ -1,0 +1,29 @@
+"""What a command printed; `tests/cli/conftest.py` has the fixtures that run commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.out)
+
+    def ok(self) -> Outcome:
+        assert self.code == 0, f"exit code {self.code}: {self.err}"
+        return self
+
+
+Cli = Callable[..., Outcome]
