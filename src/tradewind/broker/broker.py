@@ -381,8 +381,8 @@ class Broker(TurnEnd):
         session.close(ops.CLOSED_SLOW_DEADLINE)
 
     def stalled(self, session: Session) -> None:
-        """A producer waits for a crowded receiver; only for a moment, or a stuck receiver would
-        stop everyone.
+        """A producer waits for a crowded receiver or stream; only for a moment, or a stuck receiver
+        would stop everyone.
         """
         self.totals.stalled_clients += 1
         self.deadlines.add(self.monotonic_ns() + STALL_NS, session.cid, "stall")

@@ -310,6 +310,13 @@ cdef class Session:
         if not self.blocked and not self.state.closed and buffer_size(&self.partial):
             self._run_partial()
 
+    def hold_back(self):
+        """It publishes to a crowded receiver or stream: the next operation waits a moment."""
+        if self.stall_enabled and not self.blocked & BLOCKED_STALL:
+            self.stalls += 1
+            self.block(BLOCKED_STALL)
+            self.broker.stalled(self)
+
     def service_queued(self):
         """One of its messages went to a service of the server."""
         self.services_pending += 1
@@ -341,11 +348,8 @@ cdef class Session:
                 if operation.kind != OP_PONG:
                     self.active = True
                 self._dispatch(&operation)
-                if (self.router.crowded_count != crowded and self.stall_enabled
-                        and not self.stall_spent):
-                    self.stalls += 1
-                    self.block(BLOCKED_STALL)
-                    self.broker.stalled(self)
+                if self.router.crowded_count != crowded and not self.stall_spent:
+                    self.hold_back()
             elif status == PARSE_MORE:
                 position += operation.consumed
                 break

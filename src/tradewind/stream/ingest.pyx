@@ -42,6 +42,17 @@ cdef int take_message(void* target, Message* message) except -1:
     return ingest.publish(message)
 
 
+cdef inline bint is_crowded(Ingest ingest) noexcept:
+    """Whether three quarters of what may wait do: whoever wants no replies, and so would not hear
+    of a refusal, is held back from now on.
+    """
+    cdef uint64_t msgs_max = ingest.waiting_msgs_max - ingest.waiting_msgs_max // 4
+    cdef uint64_t bytes_max = ingest.waiting_bytes_max - ingest.waiting_bytes_max // 4
+    return ingest.store.last_seq - ingest.promised_seq >= msgs_max \
+        or ingest.appended_bytes - ingest.promised_bytes >= bytes_max \
+        or ingest.replies.count >= msgs_max
+
+
 cdef class Ingest(Participant):
     """The compiled half of one stream; `stream` has `publish`, `is_wanted` and `store_failed`."""
 
@@ -95,8 +106,11 @@ cdef class Ingest(Participant):
         cdef uint32_t header_size = <uint32_t>message.header_size
         cdef uint32_t total_size = <uint32_t>message.total_size
         id.size = 0
-        if self.waits and self._is_full():
-            return self._refuse(message)
+        if self.waits and is_crowded(self):
+            if not message.reply_size and message.origin != NULL:
+                (<object>message.origin.session).hold_back()
+            if self._is_full():
+                return self._refuse(message)
         if message.total_size > RECORD_MAX or not self.is_plain:
             return self._leave(message)
         if header_size and scan_header(message.body, header_size, &id) != HEADER_PLAIN:

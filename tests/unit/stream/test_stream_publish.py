@@ -196,6 +196,32 @@ def test_bytes_that_wait_are_bounded_too() -> None:
     assert kit.replies() == [b'{"stream":"S","seq":3}']
 
 
+def test_publisher_that_wants_no_replies_waits_for_the_disk_and_loses_nothing() -> None:
+    kit = StreamKit(waiting_msgs_max=8)
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"x", reply="") * 100 + b"PING\r\n")
+    assert stream.store.msgs == 7, "six fill three quarters, the seventh finds that out"
+    assert kit.peer.session.stalls == 1
+    kit.server.advance(0.005)
+    assert stream.store.msgs == 8, "one operation per moment as long as the disk is busy"
+    kit.engine.auto_sync = True
+    for _ in range(20):
+        kit.syncer.run_all()
+        kit.server.advance(0.005)
+    assert stream.store.msgs == 100
+    assert kit.peer.take() == b"PONG\r\n"
+
+
+def test_publisher_that_wants_replies_is_not_held_back() -> None:
+    kit = StreamKit(waiting_msgs_max=8)
+    kit.create(storage="file")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"x") * 9)
+    assert kit.peer.session.stalls == 0
+    assert len(kit.replies()) == 1, "the ninth is refused"
+
+
 def test_ids_beyond_their_memory_are_refused_not_forgotten() -> None:
     taken = 0
     small = MessageIds(SECOND_NS, bytes_max=2000)
