@@ -14,7 +14,7 @@ import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
-from tradewind.cli import main
+from tradewind.cli import reporting
 from tradewind.cli.commands import COMMANDS, CommandEntry
 from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 
@@ -123,7 +123,7 @@ def test_a_defect_is_one_line(
     assert outcome.code == EXIT_FAILED
     assert "RuntimeError: wheel came off" in outcome.err
     assert "Traceback" not in outcome.err
-    monkeypatch.setenv(main.DEBUG_VARIABLE, "1")
+    monkeypatch.setenv(reporting.DEBUG_VARIABLE, "1")
     assert "Traceback" in offline("account", "info").err
 
 

@@ -1,12 +1,11 @@
 """`tradewind`: finds the command, runs it, and turns whatever goes wrong into one line.
 
-Owns the root command with lazily imported modules, the exit codes, and the only place that prints
-errors. 0: done; 1: failed; 2: wrong arguments; 130: interrupted. Checks have codes of their own.
+Owns the root command with lazily imported modules, and the exit codes. 0: done; 1: failed;
+2: wrong arguments; 130: interrupted. Checks have codes of their own.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,17 +18,16 @@ from typer.main import get_command
 
 from tradewind._version import __version__
 from tradewind.cli.commands import COMMANDS
-from tradewind.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError, explain
+from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE
 from tradewind.cli.frame import HELP_NAMES, CommandApp, SharedGroup
-from tradewind.cli.output import line, styled
+from tradewind.cli.output import line
+from tradewind.cli.reporting import complain, report
 from tradewind.cli.settings import begin
-from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
 PROGRAM = "tradewind"
-DEBUG_VARIABLE = "TRADEWIND_DEBUG"
 _ENTRIES = {entry.name: entry for entry in COMMANDS}
 
 
@@ -113,49 +111,17 @@ def _report(error: BaseException) -> int:
         return 0
     if isinstance(error, ClickException):
         return _report_usage(error)
-    if isinstance(error, BrokenPipeError):
-        return _leave_quietly()
-    if os.environ.get(DEBUG_VARIABLE):
-        import traceback
-
-        traceback.print_exception(error)
-    if isinstance(error, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
-    if isinstance(error, TradewindError):
-        text, hints = explain(error)
-        _complain(text, *hints)
-        return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        _complain(f"{place}{error.strerror or error}")
-    elif isinstance(error, typer.Abort):
-        _complain("the input ended")
-    else:
-        _complain(
-            f"this is a defect of {PROGRAM}: {type(error).__name__}: {error}",
-            f"{DEBUG_VARIABLE}=1 shows where it happened; please report it",
-        )
-    return EXIT_FAILED
+    if isinstance(error, typer.Abort):
+        complain(PROGRAM, "the input ended")
+        return EXIT_FAILED
+    return report(PROGRAM, error)
 
 
 def _report_usage(error: ClickException) -> int:
     context = error.ctx if isinstance(error, UsageError) else None
     path = context.command_path if context is not None else PROGRAM
-    _complain(error.format_message().rstrip("."), f"see: {path} --help")
+    complain(PROGRAM, error.format_message().rstrip("."), f"see: {path} --help")
     return EXIT_USAGE
-
-
-def _leave_quietly() -> int:
-    """Whoever read the output has gone, as `head` does; that is no error to speak of."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return EXIT_FAILED
-
-
-def _complain(text: str, *hints: str) -> None:
-    sys.stdout.flush()
-    sys.stderr.write(f"{PROGRAM}: {styled('error', 'red', sys.stderr)}: {text}\n")
-    for hint in hints:
-        sys.stderr.write(f"  {hint}\n")
 
 
 def main() -> int:
