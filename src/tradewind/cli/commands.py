@@ -22,4 +22,8 @@ class CommandEntry:
 
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("account", "tradewind.cli.account:app", "Account information", ("a",)),
+    CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
+    CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
+    CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
+    CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
 )
