@@ -26,4 +26,5 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
     CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
+    CommandEntry("stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s")),
 )

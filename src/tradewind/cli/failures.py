@@ -34,12 +34,28 @@ def near(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
 
 
+# What to type, by the error code of the API.
+_API_HINTS: Final = {
+    10013: "change it: tradewind consumer edit STREAM CONSUMER",
+    10058: "change it: tradewind stream edit NAME",
+    10065: "which stream has it: tradewind stream ls --subject SUBJECT",
+    10130: "remove the stream first, or restore with another name: --config FILE",
+    10148: "change it: tradewind consumer edit STREAM CONSUMER",
+}
+
+
 def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
     """What happened in one line, and lines with what to do."""
     if isinstance(error, CommandError):
         return str(error), error.hints
     from tradewind.client import errors as client
+    from tradewind.client.api_errors import JetStreamApiError
 
+    if isinstance(error, JetStreamApiError):
+        # Hints of the client speak of its methods.
+        own = "" if "s." in error.hint else error.hint
+        hint = _API_HINTS.get(error.err_code, own)
+        return f"{error.description} ({error.err_code})", (hint,) if hint else ()
     if isinstance(error, client.NoServersError):
         return str(error), (
             "start one here:   tradewind server run --jetstream",

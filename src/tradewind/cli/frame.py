@@ -25,8 +25,9 @@ How to add a command
                table.row(info.config.name, info.state.messages)
            table.print()
 
-   `@app.command()` without a name makes the app that command itself (`tradewind rtt`); `app.add`
-   nests apps.
+   Many flags, or flags of several commands, are a dataclass: `with_flags`. A noun in several
+   modules: `include`. `@app.command()` without a name makes the app that command itself
+   (`tradewind rtt`); `app.add` nests apps.
    `Option` and `Argument` are typer's. Heavy imports go into functions.
 
 3. Failing: raise `failures.CommandError("what happened", "what to type", ...)`, or let errors of
@@ -43,7 +44,10 @@ How to add a command
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 from typer import Argument, Option
@@ -103,6 +107,13 @@ class CommandApp:
         self.aliases.update(dict.fromkeys(aliases, name))
         self.typer.add_typer(app.typer, name=name)
 
+    def include(self, *parts: CommandApp) -> None:
+        """Takes over the commands of other apps: a noun in several modules."""
+        for part in parts:
+            self.typer.registered_commands += part.typer.registered_commands
+            self.typer.registered_callback = part.typer.registered_callback
+            self.aliases.update(part.aliases)
+
     def make(self, name: str) -> Command:
         """The command as typer runs it."""
         made = get_command(self.typer)
@@ -112,6 +123,37 @@ class CommandApp:
 
 def _noun() -> None:
     """A noun itself does nothing."""
+
+
+def with_flags(kind: type[Any]) -> Callable[[Function], Function]:
+    """Gives a command the fields of a dataclass as flags; it takes them as the argument `flags`.
+
+    Put it below `@app.command(...)`. So several commands can share many flags.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    flags = [
+        Parameter(
+            item.name, Parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name]
+        )
+        for item in fields(kind)
+    ]
+
+    def decorate(function: Function) -> Function:
+        own = [
+            parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            for parameter in signature(function, eval_str=True).parameters.values()
+            if parameter.name != "flags"
+        ]
+
+        @wraps(function)
+        def call(**values: Any) -> Any:
+            picked = {flag.name: values.pop(flag.name) for flag in flags}
+            return function(**values, flags=kind(**picked))
+
+        call.__signature__ = Signature([*own, *flags])  # type: ignore[attr-defined]
+        return cast(Function, call)
+
+    return decorate
 
 
 class SharedCommand(TyperCommand):

@@ -1,0 +1,38 @@
+"""Names that the shell completes: streams and consumers of the server.
+
+Never complains: without a server, or with a slow one, there is nothing to offer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tradewind.cli import settings
+from tradewind.errors import TradewindError
+
+# Somebody waits at the keyboard.
+TIMEOUT = "1s"
+
+
+def complete_stream(incomplete: str) -> list[str]:
+    """Names of streams."""
+    return [name for name in _names("") if name.startswith(incomplete)]
+
+
+def complete_consumer(ctx: Any, incomplete: str) -> list[str]:
+    """Names of consumers of the stream that stands in front."""
+    stream = ctx.params.get("stream") or ""
+    return [name for name in _names(stream) if stream and name.startswith(incomplete)]
+
+
+def _names(stream: str) -> list[str]:
+    settings.begin()
+    settings.current().given["timeout"] = TIMEOUT
+    try:
+        with settings.connect() as connection:
+            manager = settings.manager(connection)
+            return (
+                manager.consumers.names(stream).all() if stream else manager.streams.names().all()
+            )
+    except (TradewindError, OSError):
+        return []

@@ -1,0 +1,189 @@
+"""`tradewind stream backup` and `restore`: a stream with its consumers in a folder, over the wire.
+
+Owns the folder, which is that of the `nats` command line: `backup.json` (configuration and state)
+and `stream.tar.s2` (what the server sent, as it is). A backup that was not finished has no
+`backup.json`, so it cannot be taken for one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import msgspec
+
+from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
+from tradewind.api.stream_types import Placement, StreamConfig, StreamInfo, StreamState
+from tradewind.cli.catalog import Catalog, open_catalog
+from tradewind.cli.completion import complete_stream
+from tradewind.cli.config_files import config_of, read_config, read_document
+from tradewind.cli.failures import CommandError
+from tradewind.cli.formats import count_text, parse_size, size_text
+from tradewind.cli.frame import Argument, CommandApp, Option
+from tradewind.cli.output import is_terminal, json_text, line
+from tradewind.cli.stream_view import show_stream
+from tradewind.client.errors import OperationTimeoutError
+
+if TYPE_CHECKING:
+    from tradewind.sync import Connection
+
+app = CommandApp("Backups of streams")
+
+DATA_NAME = "stream.tar.s2"
+INFO_NAME = "backup.json"
+RESTORE_CHUNK_BYTES = 64 << 10
+NO_CONTENT = 204
+# The server gives up after 5 s without an answer; a large memory stream may take a while.
+CHUNK_SECONDS = 60.0
+ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
+Advance = Callable[[int], None]
+
+
+@app.command("backup", aliases=("snapshot",))
+def backup_stream(
+    stream: Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)],
+    target: Annotated[Path, Argument(metavar="FOLDER")],
+    progress: ProgressFlag = True,
+    check: Annotated[bool, Option("--check", help="Have the server check the stream")] = False,
+    consumers: Annotated[bool, Option("--consumers/--no-consumers")] = True,
+    chunk_size: Annotated[str, Option("--chunk-size", metavar="SIZE")] = "",
+    window_size: Annotated[str, Option("--window-size", metavar="SIZE")] = "",
+) -> None:
+    """Save a stream with its consumers in a folder."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise CommandError(f"{target}: exists and is no empty folder; name a new one")
+    request: dict[str, Any] = {"jsck": check, "no_consumers": not consumers}
+    if chunk_size:
+        request["chunk_size"] = parse_size(chunk_size, "--chunk-size")
+    if window_size:
+        request["window_size"] = parse_size(window_size, "--window-size")
+    with open_catalog() as catalog:
+        state = catalog.stream(stream).state
+        line(
+            f"Starting backup of Stream {stream!r} with {count_text(state.messages)} messages "
+            f"({size_text(state.bytes)})"
+        )
+        target.mkdir(parents=True, exist_ok=True)
+        with shown_progress(f"Backup of {stream}", state.bytes, wanted=progress) as advance:
+            answer, received = _receive(catalog, stream, request, target / DATA_NAME, advance)
+    document = {"config": answer.config, "state": answer.state}
+    (target / INFO_NAME).write_text(json_text(document) + "\n")
+    line(f"Received {size_text(received)} compressed data for Stream {stream!r} in {target}")
+
+
+def _receive(
+    catalog: Catalog, stream: str, request: dict[str, Any], path: Path, advance: Advance
+) -> tuple[StreamSnapshotResponse, int]:
+    connection = catalog.connection
+    inbox = connection.new_inbox()
+    subscription = connection.subscribe(inbox)
+    answer = catalog.call(
+        StreamSnapshotResponse, "stream_snapshot", stream, {**request, "deliver_subject": inbox}
+    )
+    received = 0
+    with path.open("wb") as file:
+        while True:
+            try:
+                message = subscription.next(CHUNK_SECONDS)
+            except OperationTimeoutError:
+                raise CommandError(
+                    f"backup of {stream}: nothing came for {CHUNK_SECONDS:g} s; it is not complete"
+                ) from None
+            if not message.data:
+                if message.status and message.status != NO_CONTENT:
+                    raise CommandError(
+                        f"backup of {stream} failed: {message.status} {message.description}"
+                    )
+                break
+            file.write(message.data)
+            received += len(message.data)
+            advance(len(message.data))
+            if message.reply:
+                connection.publish(message.reply)
+        file.flush()
+        os.fsync(file.fileno())
+    subscription.unsubscribe()
+    return answer, received
+
+
+@app.command("restore")
+def restore_stream(
+    source: Annotated[Path, Argument(metavar="FOLDER")],
+    progress: ProgressFlag = True,
+    config: Annotated[str, Option("--config", metavar="FILE", help="Other settings")] = "",
+    cluster: Annotated[str, Option("--cluster", help="Place it in a cluster")] = "",
+    tags: Annotated[list[str] | None, Option("--tag", help="Place it by tags")] = None,
+    replicas: Annotated[int, Option("--replicas", min=0, help="Copies in a cluster")] = 0,
+) -> None:
+    """Make a stream from a backup, with its consumers."""
+    data = source / DATA_NAME
+    for path in (source / INFO_NAME, data):
+        if not path.is_file():
+            raise CommandError(
+                f"{path}: not found; a backup has {INFO_NAME} and {DATA_NAME}",
+                "a backup that was not finished has no " + INFO_NAME,
+            )
+    document = read_document(str(source / INFO_NAME))
+    wanted = config_of(document.get("config") or {}, StreamConfig, str(source / INFO_NAME))
+    if config:
+        name = wanted.name
+        wanted = read_config(config, StreamConfig)
+        if not wanted.name:
+            wanted = msgspec.structs.replace(wanted, name=name)
+    if cluster or tags:
+        placement = Placement(cluster=cluster, tags=tags or [])
+        wanted = msgspec.structs.replace(wanted, placement=placement)
+    if replicas:
+        wanted = msgspec.structs.replace(wanted, num_replicas=replicas)
+    state = msgspec.convert(document.get("state") or {}, StreamState)
+    size = data.stat().st_size
+    with open_catalog() as catalog:
+        line(f"Starting restore of Stream {wanted.name!r} from {source}")
+        answer = catalog.call(
+            StreamRestoreResponse, "stream_restore", wanted.name, {"config": wanted, "state": state}
+        )
+        with (
+            data.open("rb") as file,
+            shown_progress(f"Restore of {wanted.name}", size, wanted=progress) as advance,
+        ):
+            info = _send(catalog.connection, answer.deliver_subject, file, advance)
+    line()
+    line(f"Restored Stream {wanted.name!r}")
+    line()
+    show_stream(info)
+
+
+def _send(connection: Connection, subject: str, file: BinaryIO, advance: Advance) -> StreamInfo:
+    from tradewind.client.api_requests import check_answer, decode_answer
+
+    while chunk := file.read(RESTORE_CHUNK_BYTES):
+        answer = connection.request(subject, chunk, timeout=CHUNK_SECONDS)
+        if answer.data:
+            check_answer(answer.data)
+        advance(len(chunk))
+    answer = connection.request(subject, timeout=CHUNK_SECONDS)
+    return decode_answer(answer.data, StreamInfo)
+
+
+@contextmanager
+def shown_progress(title: str, total: int, *, wanted: bool) -> Iterator[Advance]:
+    """A progress bar on the error output if that is a terminal; it is told what is done."""
+    if not wanted or not is_terminal(sys.stderr):
+        yield lambda _count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda count: progress.advance(task, count)

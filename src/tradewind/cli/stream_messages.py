@@ -1,0 +1,179 @@
+"""`tradewind stream get`, `view` and `rmm`: single messages of a stream.
+
+Owns how a stored message is shown. Nothing here needs a consumer that stays.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from tradewind.cli.catalog import Catalog, open_catalog
+from tradewind.cli.completion import complete_stream
+from tradewind.cli.failures import EXIT_USAGE, CommandError
+from tradewind.cli.formats import parse_duration_ns
+from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.output import is_terminal, line, print_json, write_bytes
+from tradewind.cli.prompts import can_ask, confirm, confirm_or_stop
+from tradewind.cli.settings import jetstream
+from tradewind.cli.translate import translated
+from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
+from tradewind.durations import MICROSECOND_NS, SECOND_NS
+
+if TYPE_CHECKING:
+    from tradewind.client.headers import Headers
+    from tradewind.client.manager import StoredMsg
+    from tradewind.sync import OrderedMessages
+
+app = CommandApp("Messages of streams")
+
+PAGE_MAX = 25
+# The messages of a page are there already, so this is only for a server that went away.
+PAGE_SECONDS = 10.0
+StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
+TranslateFlag = Annotated[
+    str, Option("--translate", metavar="COMMAND", help="Show bodies as a command prints them")
+]
+
+
+@app.command("get")
+def get_message(
+    stream: StreamName = "",
+    sequence: Annotated[int, Argument(metavar="SEQUENCE", min=0)] = 0,
+    last_for: Annotated[
+        str, Option("--last-for", "-S", metavar="SUBJECT", help="The last of a subject")
+    ] = "",
+    json: JsonFlag = False,
+    translate: TranslateFlag = "",
+) -> None:
+    """Show one message of a stream, by its sequence or the last of a subject."""
+    if bool(sequence) == bool(last_for):
+        raise CommandError("give a sequence or --last-for SUBJECT", exit_code=EXIT_USAGE)
+    with open_catalog() as catalog:
+        found = _get(catalog, catalog.pick_stream(stream), sequence, last_for)
+    if json:
+        print_json(
+            {
+                "subject": found.subject,
+                "seq": found.seq,
+                "data": found.data,
+                "hdrs": {name: found.headers.get_all(name) for name in found.headers},
+                "time": found.time.isoformat().replace("+00:00", "Z"),
+            }
+        )
+        return
+    received = moment_text(found.time_ns)
+    line(f"Item: {found.stream}#{found.seq} received {received} on Subject {found.subject}")
+    line()
+    show_headers(found.headers)
+    show_body(found.data, translate, found.subject)
+
+
+def _get(catalog: Catalog, stream: str, sequence: int, last_for: str) -> StoredMsg:
+    streams = catalog.manager.streams
+    try:
+        return streams.get_message(stream, seq=sequence, last_by_subject=last_for)
+    except (NoMessageFoundError, SequenceNotFoundError):
+        state = streams.info(stream).state
+        what = f"no message {sequence}" if sequence else f"no message on {last_for!r}"
+        holds = (
+            f"it holds {state.first_seq} to {state.last_seq}" if state.messages else "it is empty"
+        )
+        raise CommandError(f"Stream {stream} has {what}; {holds}") from None
+
+
+@app.command("rmm")
+def remove_message(
+    stream: StreamName = "",
+    sequence: Annotated[int, Argument(metavar="SEQUENCE", min=0)] = 0,
+    force: ForceFlag = False,
+) -> None:
+    """Remove one message; its data is overwritten."""
+    if not sequence:
+        raise CommandError("which message? Give its sequence", exit_code=EXIT_USAGE)
+    with open_catalog() as catalog:
+        name = catalog.stream(stream).config.name
+        confirm_or_stop(f"Really remove message {sequence} from Stream {name}", force=force)
+        try:
+            catalog.manager.streams.delete_message(name, sequence)
+        except (NoMessageFoundError, SequenceNotFoundError):
+            raise CommandError(f"Stream {name} has no message {sequence}") from None
+
+
+@app.command("view")
+def view_messages(
+    stream: StreamName = "",
+    size: Annotated[int, Argument(metavar="SIZE", min=1, max=PAGE_MAX, help="Per page")] = 10,
+    start: Annotated[int, Option("--id", min=0, help="Start at a sequence")] = 0,
+    since: Annotated[str, Option("--since", metavar="DURATION", help="Start so long ago")] = "",
+    raw: Annotated[bool, Option("--raw", help="Only the bodies")] = False,
+    subject: Annotated[str, Option("--subject", help="Only of a subject")] = "",
+    translate: TranslateFlag = "",
+) -> None:
+    """Page through the messages of a stream; in a pipe one page is shown."""
+    if start and since:
+        raise CommandError("--id and --since: give only one of them", exit_code=EXIT_USAGE)
+    start_time = None
+    if since:
+        ago = timedelta(microseconds=parse_duration_ns(since, "--since") // MICROSECOND_NS)
+        start_time = datetime.now(UTC) - ago
+    policy = "by_start_sequence" if start else "by_start_time" if since else "all"
+    with open_catalog() as catalog:
+        name = catalog.stream(stream).config.name
+        consumer = jetstream(catalog.connection).consumers.ordered(
+            name,
+            filter_subjects=[subject] if subject else (),
+            deliver_policy=policy,
+            start_sequence=start,
+            start_time=start_time,
+        )
+        pages = can_ask() and is_terminal(sys.stdout)
+        with consumer.consume(size) as messages:
+            left = messages.info.num_pending
+            if not left and not raw:
+                line("No messages")
+            while left:
+                left = _show_page(messages, min(size, left), raw=raw, translate=translate)
+                if not left and not raw:
+                    line("Reached apparent end of data")
+                elif left and not (pages and confirm("Next Page?", default=True)):
+                    break
+
+
+def _show_page(messages: OrderedMessages, count: int, *, raw: bool, translate: str) -> int:
+    """Shows so many messages; how many are left behind them."""
+    left = 0
+    for _ in range(count):
+        message = messages.next(PAGE_SECONDS)
+        metadata = message.metadata
+        left = metadata.pending_count
+        if raw:
+            write_bytes(translated(message.data, translate, message.subject) + b"\n")
+            continue
+        received = moment_text(metadata.timestamp_ns)
+        line(f"[{metadata.stream_sequence}] Subject: {message.subject} Received: {received}")
+        line()
+        show_headers(message.headers)
+        show_body(message.data, translate, message.subject)
+    return left
+
+
+def show_headers(headers: Headers) -> None:
+    """The headers of a message, indented, and an empty line; nothing if there are none."""
+    for name, value in headers.fields():
+        line(f"  {name}: {value}")
+    if headers:
+        line()
+
+
+def show_body(data: bytes, translate: str, subject: str) -> None:
+    """The body of a message and an empty line."""
+    write_bytes(translated(data, translate, subject) + b"\n")
+    line()
+
+
+def moment_text(time_ns: int) -> str:
+    """Local time of a message: `2026-01-02 03:04:05`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ns // SECOND_NS))

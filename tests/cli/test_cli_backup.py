@@ -1,0 +1,133 @@
+"""Backups of streams: each server's are restored by both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli_outcome import Cli
+from harness import ServerProcess
+from tradewind.cli.failures import EXIT_FAILED
+from tradewind.sync import connect
+
+MESSAGES = 300
+
+
+@pytest.fixture
+def other_server(js_server: ServerProcess, tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of the other kind."""
+    kind = "official" if js_server.kind == "tradewind" else "tradewind"
+    flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(tmp_path / "other")]
+    process = ServerProcess(kind, flags)
+    try:
+        yield process.wait_ready()
+    finally:
+        process.stop()
+
+
+def fill(server: ServerProcess) -> None:
+    with connect(f"nats://127.0.0.1:{server.port}") as connection:
+        js = connection.jetstream()
+        js.manager.streams.add(name="ORDERS", subjects=["orders.*"], description="kept")
+        for number in range(MESSAGES):
+            js.publish_async(f"orders.{number % 7}", bytes([number % 256]) * 3000)
+        js.publish_async_completed()
+        js.manager.streams.delete_message("ORDERS", 17)
+        js.manager.consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
+        for message in js.consumers.get("ORDERS", "packer").fetch(5):
+            message.ack_sync()
+
+
+def content(server: ServerProcess) -> tuple[object, ...]:
+    with connect(f"nats://127.0.0.1:{server.port}") as connection:
+        manager = connection.jetstream_manager()
+        info = manager.streams.info("ORDERS", deleted_details=True)
+        messages = [
+            manager.streams.get_message("ORDERS", seq=seq)
+            for seq in range(1, MESSAGES + 1)
+            if seq != 17
+        ]
+        consumer = manager.consumers.info("ORDERS", "packer")
+        return (
+            info.state,
+            info.config.description,
+            [(each.seq, each.subject, each.data, each.time_ns) for each in messages],
+            (consumer.ack_floor.stream_seq, consumer.num_pending),
+        )
+
+
+def test_a_backup_is_restored_by_either_server(
+    cli: Cli, js_server: ServerProcess, other_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    saved = content(js_server)
+    folder = tmp_path / "backup"
+    made = cli("stream", "backup", "ORDERS", str(folder), "--check", "--chunk-size", "64KB").ok()
+    assert "Starting backup of Stream 'ORDERS' with 299 messages" in made.out
+    assert sorted(path.name for path in folder.iterdir()) == ["backup.json", "stream.tar.s2"]
+    assert json.loads((folder / "backup.json").read_text())["config"]["name"] == "ORDERS"
+    cli("stream", "rm", "ORDERS", "-f").ok()
+    assert "Restored Stream 'ORDERS'" in cli("stream", "restore", str(folder)).ok().out
+    assert content(js_server) == saved
+    url = f"nats://127.0.0.1:{other_server.port}"
+    cli("stream", "restore", str(folder), "-s", url).ok()
+    assert content(other_server) == saved
+
+
+def test_consumers_can_be_left_out_and_settings_changed(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    folder, changed = tmp_path / "backup", tmp_path / "changed.json"
+    cli("stream", "backup", "ORDERS", str(folder), "--no-consumers", "--no-progress").ok()
+    config = json.loads((folder / "backup.json").read_text())["config"]
+    changed.write_text(json.dumps({**config, "max_msgs": 1000}))
+    cli("stream", "rm", "ORDERS", "-f").ok()
+    cli("stream", "restore", str(folder), "--config", str(changed)).ok()
+    info = cli("stream", "info", "ORDERS", "-j").ok().json
+    assert info["config"]["max_msgs"] == 1000
+    assert info["state"]["messages"] == MESSAGES - 1
+    assert info["state"]["consumer_count"] == 0
+
+
+def test_a_stream_that_exists_is_not_replaced(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    folder = tmp_path / "backup"
+    cli("stream", "backup", "ORDERS", str(folder)).ok()
+    refused = cli("stream", "restore", str(folder))
+    assert refused.code == EXIT_FAILED
+    assert "already in use" in refused.err
+
+
+def test_no_backup_is_written_over_something(cli: Cli, tmp_path: Path) -> None:
+    cli("stream", "add", "A", "--subjects", "a").ok()
+    (tmp_path / "mine.txt").write_text("keep")
+    refused = cli("stream", "backup", "A", str(tmp_path))
+    assert refused.code == EXIT_FAILED
+    assert "is no empty folder" in refused.err
+
+
+def test_what_is_no_backup_is_named(offline: Cli, tmp_path: Path) -> None:
+    (tmp_path / "stream.tar.s2").write_bytes(b"half")
+    outcome = offline("stream", "restore", str(tmp_path))
+    assert outcome.code == EXIT_FAILED
+    assert "backup.json: not found" in outcome.err
+
+
+def test_a_damaged_backup_is_refused_by_the_server(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    folder = tmp_path / "backup"
+    cli("stream", "backup", "ORDERS", str(folder)).ok()
+    cli("stream", "rm", "ORDERS", "-f").ok()
+    data = folder / "stream.tar.s2"
+    data.write_bytes(data.read_bytes()[:-2000])
+    outcome = cli("stream", "restore", str(folder))
+    assert outcome.code == EXIT_FAILED
+    assert "restore failed" in outcome.err
