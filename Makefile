@@ -20,7 +20,7 @@ $(VENV)/.created: constraints.txt pyproject.toml
 	touch $@
 
 $(VENV)/.built: $(VENV)/.created setup.py $(CYTHON_SOURCES)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev,spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev,spark,delta,iceberg]'
 	touch $@
 
 build: $(VENV)/.built

@@ -27,4 +27,5 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
     CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
     CommandEntry("stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s")),
+    CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
 )

@@ -1,0 +1,193 @@
+"""`tradewind pipeline`: check, run, watch and explain data pipelines on Spark.
+
+Owns the flags and what is printed; `tradewind.pipelines` does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tradewind.cli.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.output import flush, is_terminal, line, note, print_json, styled
+from tradewind.cli.spark_flags import MasterFlag, spark_address
+
+if TYPE_CHECKING:
+    from tradewind.pipelines.model import Pipeline, Sink
+    from tradewind.pipelines.status import PipelineStatus
+
+app = CommandApp("Data pipelines on Spark: streams, SQL, and lakes")
+
+PipelineFile = Annotated[Path, Argument(help="The YAML file of the pipeline")]
+LINE_SECONDS = 5.0
+SPARK_LOG = "spark.log"
+
+
+@app.command("check", aliases=("validate",))
+def check_file(
+    file: PipelineFile,
+    offline: Annotated[bool, Option("--offline", help="Ask no server")] = False,
+    no_spark: Annotated[bool, Option("--no-spark", help="Leave SQL and columns out")] = False,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Check everything that can be known without running it; errors name the line."""
+    from tradewind.pipelines.checking import check_libraries_of, check_server, check_tables
+    from tradewind.pipelines.loading import load_pipeline
+
+    pipeline = load_pipeline(file)
+    check_libraries_of(pipeline)
+    address = spark_address()
+    for problem in [] if offline else check_server(pipeline, address):
+        note(f"{file}: {problem}")
+    if not no_spark:
+        check_tables(pipeline, _session(pipeline, master), address)
+    checked = "file" if no_spark else "file, SQL and columns"
+    line(
+        f"{file}: {styled('right', 'green')} ({checked}): {len(pipeline.sources)} sources,"
+        f" {len(pipeline.steps)} steps, {len(pipeline.sinks)} sinks"
+    )
+
+
+@app.command("run", aliases=("start",))
+def run_file(
+    file: PipelineFile,
+    master: MasterFlag = "local[*]",
+    once: Annotated[
+        bool, Option("--once", help="End when everything that is there now is done")
+    ] = False,
+    seconds: Annotated[
+        float | None, Option("--seconds", help="Stop after this time", min=0.1)
+    ] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress")] = False,
+) -> None:
+    """Run a pipeline; Ctrl-C stops it, and the next run goes on where it stopped."""
+    from tradewind.pipelines.loading import load_pipeline
+    from tradewind.pipelines.runner import Runner, running
+    from tradewind.pipelines.signals import stop_event
+
+    pipeline = load_pipeline(file)
+    address = spark_address()
+    if not quiet:
+        note(f"pipeline {pipeline.name}: Spark starts (its log: {_log_of(pipeline)})")
+    session = _session(pipeline, master)
+    with _progress(is_shown=not quiet) as (update, show), stop_event() as stop:
+        runner = Runner(pipeline, session, address, show, is_once=once)
+        with running(runner, pipeline.checkpoint):
+            runner.wait(stop, update, seconds)
+    status = runner.status
+    rows = sum(query.rows for query in status.queries)
+    note(f"pipeline {pipeline.name} {status.state}: {rows:,} rows in this run")
+
+
+@app.command("status", aliases=("ps",))
+def show_status(
+    file: PipelineFile,
+    json: JsonFlag = False,
+    watch: Annotated[bool, Option("--watch", "-w", help="Show it again every second")] = False,
+) -> None:
+    """Show how a pipeline is doing: rows, rows per second, and the lag of each stream."""
+    from tradewind.cli.failures import CommandError
+    from tradewind.pipelines.display import status_table
+    from tradewind.pipelines.loading import load_pipeline
+    from tradewind.pipelines.status import read_status
+
+    pipeline = load_pipeline(file)
+
+    def read() -> PipelineStatus:
+        status = read_status(pipeline.checkpoint)
+        if status is None:
+            raise CommandError(
+                f"pipeline {pipeline.name} has not run yet",
+                f"run it: tradewind pipeline run {file}",
+            )
+        return status
+
+    if json:
+        print_json(read())
+        return
+    if not watch:
+        _console().print(status_table(read()))
+        return
+    from rich.live import Live
+
+    with Live(status_table(read()), console=_console(), auto_refresh=False) as live:
+        while True:
+            time.sleep(1)
+            live.update(status_table(read()), refresh=True)
+
+
+@app.command("explain")
+def explain_file(
+    file: PipelineFile,
+    no_spark: Annotated[bool, Option("--no-spark", help="Without columns")] = False,
+    plan: Annotated[bool, Option("--plan", help="With Spark's plan of each sink")] = False,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Say in words what a pipeline does, with the columns of every table."""
+    from tradewind.pipelines.checking import check_tables
+    from tradewind.pipelines.explaining import explain_lines, plan_lines
+    from tradewind.pipelines.loading import load_pipeline
+
+    pipeline = load_pipeline(file)
+    frames = None
+    if not no_spark:
+        frames = check_tables(pipeline, _session(pipeline, master), spark_address())
+    for each in explain_lines(pipeline, frames):
+        line(each)
+    if plan and frames is not None:
+        for each in plan_lines(pipeline, frames):
+            line(each)
+
+
+def _log_of(pipeline: Pipeline) -> Path:
+    return pipeline.checkpoint / SPARK_LOG
+
+
+def _session(pipeline: Pipeline, master: str) -> Any:
+    from tradewind.pipelines.session import open_session
+
+    return open_session(master, _log_of(pipeline))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    wide = None if is_terminal(sys.stdout) else 200
+    return Console(highlight=False, width=wide)
+
+
+@contextmanager
+def _progress(
+    *, is_shown: bool
+) -> Iterator[tuple[Callable[[PipelineStatus], None], Callable[[str, Sink, Any, int], None]]]:
+    """What to call with each status, and with the rows of a console sink."""
+    from tradewind.pipelines.display import status_line, status_table
+    from tradewind.pipelines.tables import batch_lines
+
+    console = _console()
+
+    def show(name: str, sink: Sink, batch: Any, number: int) -> None:
+        for each in batch_lines(name, sink, batch, number, console.width):
+            console.print(each, markup=False, soft_wrap=True)
+        flush()
+
+    if not is_shown:
+        yield lambda _status: None, show
+    elif is_terminal(sys.stdout):
+        from rich.live import Live
+
+        with Live(console=console, auto_refresh=False) as live:
+            yield lambda status: live.update(status_table(status), refresh=True), show
+    else:
+        due = [0.0]
+
+        def log(status: PipelineStatus) -> None:
+            if time.monotonic() >= due[0] or status.state != "running":
+                due[0] = time.monotonic() + LINE_SECONDS
+                note(status_line(status))
+
+        yield log, show

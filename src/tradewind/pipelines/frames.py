@@ -1,0 +1,280 @@
+"""The tables of a pipeline as Spark's frames.
+
+Owns how a source becomes columns and how steps follow from each other. Builds plans only: no row is
+read here, except the sample from which a schema is inferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.intervals import spark_interval
+from tradewind.pipelines.model import Payload, Pipeline, Source, Watermark
+from tradewind.pipelines.reasons import Field, reason_of
+from tradewind.pipelines.schemas import declared_ddl, freeze, infer_from_source, read_frozen
+from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.steps import step_frame
+from tradewind.pipelines.templates import column_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+BAD_COLUMN: Final = "__bad"
+PARSED_COLUMN: Final = "__parsed"
+PAYLOAD_COLUMN: Final = {"stream": "data", "bucket": "value"}
+SHOWN_CHARACTERS: Final = 100
+
+
+@dataclass
+class Frames:
+    """Tables by name; of sources with a dead letter also the rows that do not fit."""
+
+    tables: dict[str, DataFrame] = field(default_factory=dict)
+    bad: dict[str, DataFrame] = field(default_factory=dict)
+
+
+def build_frames(
+    pipeline: Pipeline, spark: SparkSession, address: Address, *, may_freeze: bool
+) -> Frames:
+    """All tables of a pipeline; an error names the line. `address` is what the user's command says.
+
+    Without `may_freeze` an inferred schema is not written down.
+    """
+    from pyspark.errors import PySparkException
+
+    frames = Frames()
+    for name, source in pipeline.sources.items():
+        try:
+            _Builder(pipeline, spark, address, name, source).build(frames, may_freeze=may_freeze)
+        except PySparkException as error:
+            raise pipeline.document.error(("sources", name), short_reason(error)) from None
+        frames.tables[name].createOrReplaceTempView(name)
+    for name, step in pipeline.steps.items():
+        frame = step_frame(pipeline, spark, name, step, frames.tables)
+        if step.watermark is not None:
+            keys = ("steps", name, "watermark")
+            frame = with_watermark(pipeline, frame, step.watermark, keys)
+        frames.tables[name] = frame
+        frame.createOrReplaceTempView(name)
+    return frames
+
+
+def with_watermark(
+    pipeline: Pipeline, frame: DataFrame, watermark: Watermark, keys: tuple[str, ...]
+) -> DataFrame:
+    """The frame with rows later than the watermark given up."""
+    kinds = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
+    kind = kinds.get(watermark.column)
+    if kind not in ("timestamp", "timestamp_ntz"):
+        what = f"is {kind}, no timestamp" if kind else f"is not among {', '.join(kinds)}"
+        raise pipeline.document.error(keys, f"column {watermark.column!r} {what}")
+    return frame.withWatermark(watermark.column, spark_interval(watermark.delay))
+
+
+def source_options(pipeline: Pipeline, source: Source, address: Address) -> dict[str, str]:
+    """The options of the format `jetstream` for a stream or a bucket."""
+    options = Address.first_of(source, pipeline.head, address).spark_options()
+    if source.store:
+        options = {"storeDir": pipeline.place(source.store)}
+    if source.bucket:
+        return options | {"bucket": source.bucket}
+    options["stream"] = ",".join(source.streams)
+    if subjects := source.subjects:
+        options["filterSubjects"] = subjects if isinstance(subjects, str) else ",".join(subjects)
+    if source.start_seq:
+        options["startingSeq"] = str(source.start_seq)
+    elif source.start in ("earliest", "latest"):
+        if source.is_followed:
+            options["startingOffsets"] = source.start
+    else:
+        options["startingTime"] = source.start
+    if source.data_loss == "continue":
+        options["failOnDataLoss"] = "false"
+    return options
+
+
+class _Builder:
+    """Makes the frame of one source."""
+
+    def __init__(
+        self, pipeline: Pipeline, spark: SparkSession, address: Address, name: str, source: Source
+    ) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._address = address
+        self._name = name
+        self._source = source
+
+    def build(self, frames: Frames, *, may_freeze: bool) -> None:
+        source = self._source
+        frame = self._folder() if source.kind not in PAYLOAD_COLUMN else self._jetstream()
+        is_early = source.watermark is not None and source.watermark.column in frame.columns
+        if is_early:
+            frame = self._late(frame)
+        if source.payload is not None:
+            frame = self._payload(frame, source.payload, frames, may_freeze=may_freeze)
+        if source.watermark is not None and not is_early:
+            frame = self._late(frame)
+        frames.tables[self._name] = frame
+
+    def _late(self, frame: DataFrame) -> DataFrame:
+        assert self._source.watermark is not None
+        keys = ("sources", self._name, "watermark")
+        return with_watermark(self._pipeline, frame, self._source.watermark, keys)
+
+    def _folder(self) -> DataFrame:
+        source = self._source
+        path = self._pipeline.place(getattr(source, source.kind))
+        ddl = declared_ddl(source.schema) if source.schema else ""
+        reader: Any = self._spark.readStream if source.is_followed else self._spark.read
+        if source.is_followed and source.kind == "parquet" and not ddl:
+            ddl = self._spark.read.parquet(path).schema
+        if source.kind == "csv":
+            reader = reader.option("header", "true").option("inferSchema", str(not ddl).lower())
+        if source.batch:
+            reader = reader.option("maxFilesPerTrigger", str(source.batch))
+        if ddl:
+            reader = reader.schema(ddl)
+        frame: DataFrame = reader.format(source.kind).load(path)
+        return frame
+
+    def _jetstream(self) -> DataFrame:
+        source = self._source
+        options = source_options(self._pipeline, source, self._address)
+        if source.is_followed and source.batch:
+            options["maxMsgsPerTrigger"] = str(source.batch)
+        reader: Any = self._spark.readStream if source.is_followed else self._spark.read
+        frame: DataFrame = reader.format("jetstream").options(**options).load()
+        return frame
+
+    # ---------------------------------------------------------------- payloads
+
+    def _payload(
+        self, frame: DataFrame, payload: Payload, frames: Frames, *, may_freeze: bool
+    ) -> DataFrame:
+        column = PAYLOAD_COLUMN[self._source.kind]
+        others = [f"`{name}`" for name in frame.columns if name != column]
+        if payload.format == "text":
+            into = payload.into or column
+            return frame.selectExpr(*others, f"cast(`{column}` as string) as `{into}`")
+        schema = self._schema(payload, may_freeze=may_freeze)
+        taken = [] if payload.into else [item.name for item in schema.fields]
+        for name in taken:
+            if name.lower() in [other.strip("`").lower() for other in others]:
+                text = (
+                    f"field {name!r} has the name of a column of the source; add `into: order` (or"
+                    " another name) to have the fields in a column of their own"
+                )
+                raise self._pipeline.document.error(("sources", self._name, "payload"), text)
+        parsed = frame.withColumn(PARSED_COLUMN, _from_json(column, schema))
+        is_bad = self._bad_sql(column, schema)
+        good = (
+            [f"`{PARSED_COLUMN}`.{column_sql(name)} as `{name}`" for name in taken]
+            if taken
+            else [_struct_sql(schema, payload.into)]
+        )
+        if payload.dead_letter is not None:
+            frames.bad[self._name] = self._dead(parsed.where(is_bad), column, schema)
+            return parsed.where(f"not ({is_bad})").selectExpr(*others, *good)
+        if payload.bad == "skip":
+            counted = parsed.observe(f"bad_{self._name}", _count_if(is_bad))
+            return counted.where(f"not ({is_bad})").selectExpr(*others, *good)
+        return parsed.where(self._raise_sql(is_bad, column)).selectExpr(*others, *good)
+
+    def _schema(self, payload: Payload, *, may_freeze: bool) -> StructType:
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import StructType
+
+        pipeline, name = self._pipeline, self._name
+        keys = ("sources", name, "payload", "schema")
+        ddl = declared_ddl(payload.schema)
+        if not ddl:
+            frozen = read_frozen(pipeline.checkpoint, name)
+            if frozen is None:
+                options = source_options(pipeline, self._source, self._address)
+                for key in ("startingOffsets", "failOnDataLoss"):
+                    options.pop(key, None)
+                try:
+                    column = PAYLOAD_COLUMN[self._source.kind]
+                    inferred = infer_from_source(name, options, column)
+                except PipelineError as error:
+                    raise pipeline.document.error(keys, str(error)) from None
+                ddl = inferred.ddl
+                if may_freeze:
+                    freeze(pipeline.checkpoint, name, inferred)
+            else:
+                ddl = frozen.schema
+        try:
+            return StructType.fromDDL(ddl)
+        except PySparkException as error:
+            raise pipeline.document.error(keys, f"no schema: {short_reason(error)}") from None
+
+    def _bad_sql(self, column: str, schema: StructType) -> str:
+        """The condition that a payload does not fit. A deletion in a bucket has no payload."""
+        parsed = f"`{PARSED_COLUMN}`"
+        reasons = [
+            f"{parsed} is null",
+            f"{parsed}.`{BAD_COLUMN}` is not null",
+            f"not is_valid_utf8(cast(`{column}` as string))",
+        ]
+        reasons += [
+            f"{parsed}.{column_sql(item.name)} is null"
+            for item in schema.fields
+            if not item.nullable
+        ]
+        is_bad = f"({' or '.join(reasons)})"
+        return f"(operation = 'PUT' and {is_bad})" if self._source.kind == "bucket" else is_bad
+
+    def _raise_sql(self, is_bad: str, column: str) -> str:
+        place = (
+            "concat('bucket ', bucket, ' key ', key)"
+            if self._source.kind == "bucket"
+            else "concat('stream ', stream, ' sequence ', seq)"
+        )
+        shown = f"left(cast(`{column}` as string), {SHOWN_CHARACTERS})"
+        text = (
+            f"concat('source {self._name}: ', {place}, ': the payload does not fit the schema: ',"
+            f" coalesce({shown}, ''), '; `bad: skip` or a `dead_letter` goes on without it')"
+        )
+        return f"if({is_bad}, raise_error({text}), true)"
+
+    def _dead(self, bad: DataFrame, column: str, schema: StructType) -> DataFrame:
+        from pyspark.sql.functions import col, udf
+
+        fields: list[Field] = [
+            (item.name, item.dataType.simpleString(), not item.nullable) for item in schema.fields
+        ]
+        why = udf(partial(_reason, fields), "string", useArrow=False)
+        return bad.withColumn("reason", why(col(column))).drop(PARSED_COLUMN)
+
+
+def _reason(fields: list[Field], payload: bytearray | None) -> str:
+    return reason_of(bytes(payload) if payload else None, fields)
+
+
+def _from_json(column: str, schema: StructType) -> Any:
+    from pyspark.sql.functions import col, from_json
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    # Spark takes a missing field for null, and only then can we tell which one was missing.
+    relaxed = [StructField(item.name, item.dataType, True) for item in schema.fields]
+    whole = StructType([*relaxed, StructField(BAD_COLUMN, StringType(), True)])
+    return from_json(col(column).cast("string"), whole, {"columnNameOfCorruptRecord": BAD_COLUMN})
+
+
+def _struct_sql(schema: StructType, into: str) -> str:
+    fields = ", ".join(
+        f"'{item.name}', `{PARSED_COLUMN}`.{column_sql(item.name)}" for item in schema.fields
+    )
+    return f"named_struct({fields}) as `{into}`"
+
+
+def _count_if(condition: str) -> Any:
+    from pyspark.sql.functions import count_if, expr
+
+    return count_if(expr(condition)).alias("rows")

@@ -1,0 +1,116 @@
+"""How far behind a query is: in messages and in seconds.
+
+Owns the questions. Seconds are the age of the first message that was not read yet, so a query that
+has read everything is 0 behind, however quiet the stream is. Deleted messages count as read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
+from tradewind.client.errors import ClientError
+from tradewind.errors import TradewindError
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.status import StreamLag
+
+if TYPE_CHECKING:
+    from tradewind.spark.provider import GrowingProvider
+    from tradewind.sync import Connection
+
+
+class ServerLag:
+    """Asks a server, over a connection that is kept."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._connection: Connection | None = None
+
+    def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
+        """The lag of each stream that was read up to a sequence; unknown if nobody answers."""
+        found = [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
+        try:
+            if self._connection is None:
+                self._connection = self._address.connect()
+            streams = self._connection.jetstream_manager().streams
+            for lag in found:
+                with suppress(JetStreamApiError):
+                    lag.last_seq = streams.info(lag.stream).state.last_seq
+                    self._next(streams, lag)
+        except (ClientError, OSError):
+            self.close()
+        return found
+
+    def _next(self, streams: Any, lag: StreamLag) -> None:
+        assert lag.last_seq is not None
+        lag.messages, lag.seconds = max(lag.last_seq - lag.seq, 0), 0.0
+        if not lag.messages:
+            return
+        try:
+            message = streams.get_message(lag.stream, seq=lag.seq + 1, next_by_subject=">")
+        except NoMessageFoundError:
+            lag.messages = 0
+            return
+        lag.messages = lag.last_seq - message.seq + 1
+        lag.seconds = _age(message.time_ns)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            with suppress(ClientError, OSError):
+                self._connection.close()
+            self._connection = None
+
+
+class StoreLag:
+    """Looks into the files of a store."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
+        """See `ServerLag`."""
+        from tradewind.spark.filters import RowFilter
+        from tradewind.spark.options import parse_options
+        from tradewind.spark.providers import open_growing
+
+        found = [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
+        try:
+            provider: GrowingProvider = open_growing(parse_options(self._options))
+            states = {state.name: state for state in provider.states()}
+            for lag in found:
+                if lag.stream not in states:
+                    continue
+                lag.last_seq = states[lag.stream].last_seq
+                lag.messages, lag.seconds = max(lag.last_seq - lag.seq, 0), 0.0
+                if lag.messages:
+                    first = max(lag.seq + 1, states[lag.stream].first_seq)
+                    rows = RowFilter().between(first, first)
+                    for task in provider.tasks(lag.stream, rows, 1):
+                        for batch in task.batches(["time"]):
+                            lag.seconds = _age(batch.column(0).cast("int64")[0].as_py() * 1000)
+            provider.close()
+        except (TradewindError, OSError):
+            return [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
+        return found
+
+    def close(self) -> None:
+        """Nothing is open between two calls."""
+
+
+def offsets_of(end_offset: str) -> dict[str, int]:
+    """The sequences of an offset of our source; empty for another one's."""
+    try:
+        decoded = msgspec.json.decode(end_offset, type=dict[str, dict[str, int]])
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    return {name: one["seq"] for name, one in decoded.items() if "seq" in one}
+
+
+def _age(time_ns: int) -> float:
+    return max((time.time_ns() - time_ns) / 1e9, 0.0)

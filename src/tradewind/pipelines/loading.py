@@ -1,0 +1,396 @@
+"""A pipeline's file, read and checked as far as that needs neither Spark nor a server.
+
+Owns which keys go together, which table may use which, and the messages with lines and near names.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tradewind.pipelines.document import Document, Key, read_document
+from tradewind.pipelines.errors import PipelineFileError
+from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.model import (
+    SINK_KINDS,
+    SOURCE_KINDS,
+    STEP_KINDS,
+    Head,
+    Pipeline,
+    Sink,
+    Source,
+    Step,
+    texts,
+)
+from tradewind.pipelines.templates import parse_template
+
+TABLES_MAX: Final = 1000
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_SECTIONS: Final = ("sources", "steps", "sinks")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
+_PATH_PART: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]")
+_SOURCE_KEYS: Final = {
+    "stream": {"subjects", "start", "start_seq", "payload", "data_loss", "store"},
+    "bucket": {"payload", "store"},
+    "parquet": {"schema"},
+    "json": {"schema"},
+    "csv": {"schema"},
+}
+_SERVER_KEYS: Final = {"server", "context", "credentials"}
+_SINK_KEYS: Final = {
+    "stream": {"subject", "data", "headers", "create"} | _SERVER_KEYS,
+    "bucket": {"key", "value", "create"} | _SERVER_KEYS,
+    "parquet": {"partition_by"},
+    "delta": {"partition_by"},
+    "iceberg": {"partition_by"},
+    "console": set(),
+}
+_STEP_KEYS: Final = {
+    "sql": set(),
+    "python": {"from"},
+    "window": {"from", "slide", "on", "by", "keep"},
+}
+Kind = TypeVar("Kind", Source, Step, Sink, Head)
+
+
+def load_pipeline(path: Path) -> Pipeline:
+    """The pipeline of a file; PipelineFileError names the line of what is wrong."""
+    return pipeline_of(read_document(path))
+
+
+def pipeline_of(document: Document) -> Pipeline:
+    """The pipeline of a document."""
+    root = document.value
+    if not isinstance(root, dict):
+        raise document.error((), "a pipeline is a mapping with sources and sinks")
+    head_values = {key: value for key, value in root.items() if key not in _SECTIONS}
+    head = _convert(document, (), head_values, Head, extra=_SECTIONS)
+    if not _NAME.fullmatch(head.pipeline):
+        text = f"{head.pipeline!r} is no name: letters, digits and _, not more than 100"
+        raise document.error(("pipeline",), text)
+    sources = _section(document, "sources", Source)
+    steps = _section(document, "steps", Step)
+    sinks = _section(document, "sinks", Sink)
+    for section, entries in (("sources", sources), ("sinks", sinks)):
+        if not entries:
+            place = (section,) if section in root else ()
+            raise document.error(place, f"a pipeline needs {section}, at least one")
+    _Checker(document, head, sources, steps).check(sinks)
+    uses, origins = _relations(document, sources, steps)
+    pipeline = Pipeline(
+        document, head, sources, steps, sinks, _trigger(document, head), uses, origins
+    )
+    _check_followed(pipeline)
+    return pipeline
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint at the name that was meant, or the list of all there are."""
+    names = sorted(known)
+    folded = {one.lower(): one for one in names}
+    close = difflib.get_close_matches(name.lower(), folded, 1, 0.6)
+    if close:
+        return f"; did you mean {folded[close[0]]!r}?"
+    return f"; there are {', '.join(names[:20])}" if names else "; there are none"
+
+
+# -------------------------------------------------------------------------- types
+
+
+def _section(document: Document, section: str, kind: type[Kind]) -> dict[str, Kind]:
+    values = document.value.get(section) or {}
+    if not isinstance(values, dict):
+        raise document.error((section,), f"{section} is a mapping of names to what they are")
+    if len(values) > TABLES_MAX:
+        raise document.error((section,), f"more than {TABLES_MAX} {section}")
+    result = {}
+    for name, value in values.items():
+        if not _NAME.fullmatch(name):
+            text = f"{name!r} is no name for SQL: letters, digits and _, not a digit first"
+            raise document.error((section, name), text)
+        if not isinstance(value, dict):
+            text = f"{name} must be a mapping, not {value!r}"
+            raise document.error((section, name), text)
+        result[name] = _convert(document, (section, name), value, kind)
+    return result
+
+
+def _convert(
+    document: Document,
+    place: tuple[Key, ...],
+    value: Mapping[str, Any],
+    kind: type[Kind],
+    extra: Sequence[str] = (),
+) -> Kind:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _located(document, place, str(error), kind, extra) from None
+
+
+def _located(
+    document: Document,
+    place: tuple[Key, ...],
+    text: str,
+    kind: type[msgspec.Struct],
+    extra: Sequence[str],
+) -> PipelineFileError:
+    """An error of msgspec with the line that it is about, and what would be right."""
+    if found := _UNKNOWN.match(text):
+        name, inner = found[1], _keys(found[2] or "$")
+        hint = near(name, [*_fields_at(kind, inner), *extra])
+        return document.error((*place, *inner, name), f"there is no key {name!r}{hint}")
+    problem, _, at = text.partition(" - at `")
+    keys = _keys(at.rstrip("`") or "$")
+    where = ".".join(str(key) for key in keys)
+    if problem.startswith("Invalid enum value"):
+        choices = _members(_fields_at(kind, keys[:-1]).get(str(keys[-1])))
+        problem = f"{problem.removeprefix('Invalid enum value ')} is none of {', '.join(choices)}"
+    problem = problem[0].lower() + problem[1:]
+    return document.error((*place, *keys), f"{where}: {problem}" if where else problem)
+
+
+def _keys(path: str) -> tuple[Key, ...]:
+    """The keys of a path as msgspec writes it, `$.payload.schema`; stops where it does not say."""
+    return tuple(
+        part[1] if part[1] is not None else int(part[2]) for part in _PATH_PART.finditer(path)
+    )
+
+
+def _fields_at(kind: type[msgspec.Struct], keys: tuple[Key, ...]) -> dict[str, Any]:
+    """The keys that the mapping at a path may have, with their types."""
+    found: type[msgspec.Struct] = kind
+    for key in keys:
+        options = [one for one in _members(_types(found).get(str(key))) if _is_struct(one)]
+        if not options:
+            return {}
+        found = options[0]
+    return _types(found)
+
+
+def _types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return getattr(kind, "__args__", (kind,))
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+# -------------------------------------------------------------------------- what goes together
+
+
+class _Checker:
+    """Checks each entry by itself."""
+
+    def __init__(
+        self,
+        document: Document,
+        head: Head,
+        sources: Mapping[str, Source],
+        steps: Mapping[str, Step],
+    ) -> None:
+        self._document = document
+        self._head = head
+        self._sources = sources
+        self._steps = steps
+
+    def check(self, sinks: Mapping[str, Sink]) -> None:
+        taken: dict[str, str] = {}
+        for section, names in (("sources", self._sources), ("steps", self._steps)):
+            for name in names:
+                if name.lower() in taken:
+                    text = f"{name!r} is a name twice, in {taken[name.lower()]} too"
+                    raise self._document.error((section, name), text)
+                taken[name.lower()] = section
+        for name, source in self._sources.items():
+            self._source(("sources", name), source)
+        for name, step in self._steps.items():
+            self._step(("steps", name), step)
+        for name, sink in sinks.items():
+            self._sink(("sinks", name), sink)
+
+    def _only(
+        self, place: tuple[str, str], kinds: Sequence[str], keys: Mapping[str, set[str]]
+    ) -> str:
+        """The one kind of an entry, whose keys are all of that kind."""
+        values: dict[str, Any] = self._document.value[place[0]][place[1]]
+        given = set(values)
+        chosen = [key for key in values if key in kinds]
+        if len(chosen) != 1:
+            text = f"give exactly one of {', '.join(kinds)}"
+            raise self._document.error((*place, chosen[1]) if chosen else place, text)
+        special = set().union(*keys.values())
+        for key in sorted(given & special - keys[chosen[0]]):
+            text = f"{key!r} is not for a {chosen[0]} {place[0].removesuffix('s')}"
+            raise self._document.error((*place, key), text)
+        return chosen[0]
+
+    def _interval(self, keys: Sequence[Key], text: str) -> None:
+        try:
+            parse_interval_ms(text)
+        except ValueError as error:
+            raise self._document.error(keys, str(error)) from None
+
+    def _template(self, keys: Sequence[Key], text: str) -> None:
+        try:
+            parse_template(text)
+        except ValueError as error:
+            raise self._document.error(keys, str(error)) from None
+
+    def _source(self, place: tuple[str, str], source: Source) -> None:
+        kind = self._only(place, SOURCE_KINDS, _SOURCE_KEYS)
+        fail = self._document.error
+        if not getattr(source, kind):
+            raise fail((*place, kind), f"{kind} is empty")
+        if source.start_seq and source.start != "earliest":
+            raise fail((*place, "start_seq"), "give start or start_seq, not both")
+        for key in ("start_seq", "batch"):
+            if getattr(source, key) < 0:
+                raise fail((*place, key), f"{key} must not be negative")
+        if kind in ("json", "csv") and source.is_followed and not source.schema:
+            raise fail(place, f"a {kind} folder that is followed needs a schema")
+        if source.watermark is not None:
+            self._interval((*place, "watermark", "delay"), source.watermark.delay)
+        payload = source.payload
+        if payload is not None and payload.dead_letter is not None:
+            if payload.bad != "fail":
+                raise fail((*place, "payload", "bad"), "give bad or dead_letter, not both")
+            if not source.is_followed:
+                raise fail((*place, "payload", "dead_letter"), "only of a source that is followed")
+            self._template(
+                (*place, "payload", "dead_letter", "subject"), payload.dead_letter.subject
+            )
+
+    def _step(self, place: tuple[str, str], step: Step) -> None:
+        kind = self._only(place, STEP_KINDS, _STEP_KEYS)
+        fail = self._document.error
+        if not getattr(step, kind).strip():
+            raise fail((*place, kind), f"{kind} is empty")
+        if kind != "sql" and not texts(step.inputs):
+            raise fail(place, f"a {kind} step needs `from`: the tables that it takes")
+        if kind == "python":
+            self._python((*place, "python"), step.python)
+        if kind == "window":
+            self._interval((*place, "window"), step.window)
+            if step.slide:
+                self._interval((*place, "slide"), step.slide)
+            if len(texts(step.inputs)) != 1:
+                raise fail((*place, "from"), "a window is over one table")
+            if not step.keep:
+                text = "a window needs `keep`: names and what they are, as in revenue: sum(amount)"
+                raise fail(place, text)
+        if step.watermark is not None:
+            self._interval((*place, "watermark", "delay"), step.watermark.delay)
+
+    def _python(self, keys: Sequence[Key], text: str) -> None:
+        """The file must be there and define the function; it is not run."""
+        file, _, function = text.rpartition(":")
+        if not file or not function.isidentifier():
+            raise self._document.error(keys, f"{text!r} must be FILE.py:FUNCTION")
+        path = self._document.path.resolve().parent / file
+        try:
+            tree = ast.parse(path.read_text(), str(path))
+        except OSError as error:
+            raise self._document.error(keys, f"{file}: {error.strerror}") from None
+        except (SyntaxError, ValueError) as error:
+            raise self._document.error(keys, f"{file}: {error}") from None
+        names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        if function not in names:
+            raise self._document.error(
+                keys, f"{file} has no function {function!r}{near(function, names)}"
+            )
+
+    def _sink(self, place: tuple[str, str], sink: Sink) -> None:
+        kind = self._only(place, SINK_KINDS, _SINK_KEYS)
+        fail = self._document.error
+        if not getattr(sink, kind):
+            raise fail((*place, kind), f"{kind} is empty")
+        tables = [*self._sources, *self._steps]
+        if sink.input not in tables:
+            text = f"there is no table {sink.input!r}{near(sink.input, tables)}"
+            raise fail((*place, "from"), text)
+        required = {"stream": "subject", "bucket": "key"}.get(kind, "")
+        if required:
+            if not getattr(sink, required):
+                text = f"a {kind} sink needs {required!r}, such as {required}: '{{region}}.total'"
+                raise fail(place, text)
+            self._template((*place, required), getattr(sink, required))
+        if kind == "stream" and sink.create is True:
+            raise fail((*place, "create"), "give the subjects of the stream: create: [out.>]")
+        if kind == "bucket" and isinstance(sink.create, list):
+            raise fail((*place, "create"), "true or false; a bucket has no subjects")
+        if kind in ("parquet", "delta", "iceberg") and sink.mode == "update":
+            text = f"{kind} files are not changed: mode append, with a watermark for windows"
+            raise fail((*place, "mode"), text)
+        if kind == "parquet" and sink.mode != "append":
+            raise fail((*place, "mode"), "a parquet folder only grows: mode append")
+        console = sink.console
+        if console is not None and bool(console.label) != bool(console.chart):
+            raise fail((*place, "console"), "a chart needs both: label and chart, two columns")
+        if console is not None and not 1 <= console.rows <= 1000:
+            raise fail((*place, "console", "rows"), "rows must be from 1 to 1000")
+
+
+# -------------------------------------------------------------------------- relations
+
+
+def names_in(sql: str, known: Iterable[str]) -> set[str]:
+    """The known tables that an SQL text names; quoted texts and comments are passed over."""
+    bare = re.sub(r"'(?:[^'\\]|\\.)*'|--[^\n]*|/\*.*?\*/", " ", sql, flags=re.DOTALL)
+    words = {word.lower() for word in re.findall(r"[A-Za-z_][\w]*|(?<=`)[^`]+(?=`)", bare)}
+    return {name for name in known if name.lower() in words}
+
+
+def _relations(
+    document: Document, sources: Mapping[str, Source], steps: Mapping[str, Step]
+) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    origins = {name: frozenset({name}) for name in sources}
+    uses: dict[str, frozenset[str]] = {}
+    for name, step in steps.items():
+        known = list(origins)
+        if step.sql:
+            uses[name] = frozenset(names_in(step.sql, known))
+            later = names_in(step.sql, [other for other in steps if other not in origins])
+            for other in sorted(later - {name}):
+                if re.search(rf"\b(from|join)\s+`?{other}\b", step.sql, re.IGNORECASE):
+                    text = f"step {name} uses {other}, which comes after it"
+                    raise document.error(("steps", name, "sql"), text)
+        else:
+            for used in texts(step.inputs):
+                if used not in known:
+                    text = f"there is no table {used!r} before this step{near(used, known)}"
+                    raise document.error(("steps", name, "from"), text)
+            uses[name] = frozenset(texts(step.inputs))
+        origins[name] = frozenset().union(*(origins[used] for used in uses[name]))
+    return uses, origins
+
+
+def _check_followed(pipeline: Pipeline) -> None:
+    for name, sink in pipeline.sinks.items():
+        origins = pipeline.origins[sink.input]
+        if not any(pipeline.sources[origin].is_followed for origin in origins):
+            text = (
+                f"nothing that {sink.input} is made from is followed; add `follow: true` to one"
+                " of its sources"
+            )
+            raise pipeline.document.error(("sinks", name, "from"), text)
+
+
+def _trigger(document: Document, head: Head) -> float | None:
+    if head.trigger in ("fast", "now"):
+        return 0 if head.trigger == "fast" else None
+    try:
+        return parse_interval_ms(head.trigger) / 1000
+    except ValueError:
+        text = f"{head.trigger!r} is none of fast, now, or a length of time such as 2 seconds"
+        raise PipelineFileError(document.path, document.place(("trigger",)).line, text) from None

@@ -1,0 +1,208 @@
+"""What a pipeline consists of, typed as its file says it.
+
+Owns the names of all keys and their defaults. What is right only together with something else is
+checked by `loading`; nothing here reads a file or a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tradewind.pipelines.document import Document
+
+INFER: Final = "infer"
+Texts = str | list[str]
+BadRows = Literal["fail", "skip"]
+OutputMode = Literal["append", "update", "complete"]
+
+
+class DeadLetter(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Where rows go that do not fit; `subject` may name columns, as in `dead.{subject}`."""
+
+    stream: str
+    subject: str
+    create: list[str] = []
+
+
+class Payload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How the bytes of a message become columns."""
+
+    format: Literal["json", "text"] = "json"
+    schema: str | dict[str, str] = INFER
+    into: str = ""
+    bad: BadRows = "fail"
+    dead_letter: DeadLetter | None = None
+
+
+class Watermark(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How late a row may be, by a column of times."""
+
+    delay: str
+    column: str = "time"
+
+
+class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One table that steps can use; exactly one of the first five says where it is."""
+
+    stream: Texts = ""
+    bucket: str = ""
+    parquet: str = ""
+    json: str = ""
+    csv: str = ""
+    server: str = ""
+    context: str = ""
+    credentials: str = ""
+    store: str = ""
+    subjects: Texts = ""
+    start: str = "earliest"
+    start_seq: int = 0
+    batch: int = 0
+    data_loss: Literal["fail", "continue"] = "fail"
+    follow: bool | None = None
+    schema: str | dict[str, str] = ""
+    payload: Payload | None = None
+    watermark: Watermark | None = None
+
+    @property
+    def kind(self) -> str:
+        """What is read: the name of the key that says where it is."""
+        return next(name for name in SOURCE_KINDS if getattr(self, name))
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether new rows keep coming; streams are followed unless the file says otherwise."""
+        return self.kind == "stream" if self.follow is None else self.follow
+
+    @property
+    def streams(self) -> list[str]:
+        """The names or patterns of the streams."""
+        return texts(self.stream)
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"inputs": "from"}):
+    """One table made from others: by SQL, by a Python function, or by a window."""
+
+    sql: str = ""
+    python: str = ""
+    window: str = ""
+    inputs: Texts = ""
+    slide: str = ""
+    on: str = "time"
+    by: Texts = ""
+    keep: dict[str, str] = {}
+    watermark: Watermark | None = None
+
+    @property
+    def kind(self) -> str:
+        """How it is made."""
+        return next(name for name in STEP_KINDS if getattr(self, name))
+
+
+class Console(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Rows on the terminal, as a table, or as bars of one column by another."""
+
+    rows: int = 20
+    label: str = ""
+    chart: str = ""
+
+
+class Iceberg(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of a catalog; without `catalog` one of SQLite in the warehouse folder is used."""
+
+    table: str
+    warehouse: str
+    catalog: dict[str, str] = {}
+
+
+class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"input": "from"}):
+    """Where the rows of one table go; exactly one of stream ... console says what it is."""
+
+    input: str
+    stream: str = ""
+    bucket: str = ""
+    parquet: str = ""
+    delta: str = ""
+    iceberg: Iceberg | None = None
+    console: Console | None = None
+    server: str = ""
+    context: str = ""
+    credentials: str = ""
+    subject: str = ""
+    data: str = ""
+    headers: str = ""
+    key: str = ""
+    value: str = ""
+    create: bool | list[str] = False
+    partition_by: Texts = ""
+    mode: OutputMode = "append"
+
+    @property
+    def kind(self) -> str:
+        """Where the rows go."""
+        return next(name for name in SINK_KINDS if getattr(self, name))
+
+
+SOURCE_KINDS: Final = ("stream", "bucket", "parquet", "json", "csv")
+STEP_KINDS: Final = ("sql", "python", "window")
+SINK_KINDS: Final = ("stream", "bucket", "parquet", "delta", "iceberg", "console")
+
+
+class Head(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Everything but the tables."""
+
+    pipeline: str
+    checkpoint: str
+    server: str = ""
+    context: str = ""
+    credentials: str = ""
+    trigger: str = "fast"
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline that is right as far as its file can tell.
+
+    `trigger_seconds` is 0 for as fast as possible, and None for one run over what is there. `uses`
+    has the tables that each step names, `origins` the sources that each table is made from.
+    """
+
+    document: Document
+    head: Head
+    sources: Mapping[str, Source]
+    steps: Mapping[str, Step]
+    sinks: Mapping[str, Sink]
+    trigger_seconds: float | None
+    uses: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    origins: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.head.pipeline
+
+    @property
+    def folder(self) -> Path:
+        """What paths in the file are relative to."""
+        return self.document.path.resolve().parent
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where it remembers how far it came."""
+        return self.folder / self.head.checkpoint
+
+    def place(self, path: str) -> str:
+        """A path of the file as Spark is given it: as it is if it names a file system."""
+        return path if "://" in path else str(self.folder / path)
+
+
+def texts(value: Texts) -> list[str]:
+    """One text or several as a list."""
+    if isinstance(value, str):
+        return [value] if value else []
+    return value

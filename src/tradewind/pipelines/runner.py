@@ -1,0 +1,328 @@
+"""Runs a pipeline: one streaming query for each sink and each dead letter.
+
+Owns the life of the queries and what is known about them. The state that matters is Spark's
+checkpoint; a runner may be killed at any moment, and the next one goes on. Only one at a time may
+use a checkpoint, which a lock file makes sure.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.frames import Frames, build_frames, source_options
+from tradewind.pipelines.lag import ServerLag, StoreLag, offsets_of
+from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.sinks import (
+    BatchPrinter,
+    check_columns,
+    dead_letter_writer,
+    prepare_targets,
+    sink_writer,
+)
+from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.status import (
+    PipelineStatus,
+    QueryStatus,
+    State,
+    read_status,
+    write_status,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_SECONDS: Final = 0.5
+LAG_SECONDS: Final = 2.0
+RATE_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 5.0
+LOCK_FILE: Final = "lock"
+QUERIES_FOLDER: Final = "queries"
+DEAD_SUFFIX: Final = "_dead"
+
+
+@dataclass
+class _Running:
+    """A query with what was seen of it."""
+
+    query: StreamingQuery
+    status: QueryStatus
+    sources: list[str]
+    seen: str = ""
+    rows_before: int = 0
+    recent: deque[tuple[float, int]] = field(default_factory=deque)
+    offsets: list[dict[str, int]] = field(default_factory=list)
+
+
+class Runner:
+    """One run of a pipeline. Use `running`, which also holds the lock."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        address: Address,
+        show: BatchPrinter,
+        *,
+        is_once: bool = False,
+    ) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._address = address
+        self._show = show
+        self._is_once = is_once or pipeline.trigger_seconds is None
+        self._queries: list[_Running] = []
+        self._lags: dict[str, ServerLag | StoreLag] = {}
+        self._lag_due = 0.0
+        old = read_status(pipeline.checkpoint)
+        self._before = {query.name: query.rows_total for query in old.queries} if old else {}
+        now = time.time_ns()
+        self.status = PipelineStatus(
+            pipeline=pipeline.name,
+            file=str(pipeline.document.path.resolve()),
+            state="starting",
+            pid=os.getpid(),
+            host=os.uname().nodename,
+            master=spark.sparkContext.master,
+            started_ns=now,
+            updated_ns=now,
+        )
+
+    def start(self) -> None:
+        """Start all queries; an error names the line."""
+        self._write("starting")
+        pipeline, address = self._pipeline, self._address
+        prepare_targets(pipeline, address)
+        frames = build_frames(pipeline, self._spark, address, may_freeze=True)
+        self._lags = self._meters()
+        for name, sink in pipeline.sinks.items():
+            check_columns(pipeline, name, frames.tables[sink.input])
+        self._start_dead_letters(frames)
+        for name, sink in pipeline.sinks.items():
+            writer = sink_writer(pipeline, name, frames.tables[sink.input], address, self._show)
+            target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
+            shown = sink.kind if sink.console else f"{sink.kind} {target}"
+            self._start(name, writer, shown, sorted(pipeline.origins[sink.input]), ("sinks", name))
+        self._write("running")
+
+    def _start_dead_letters(self, frames: Frames) -> None:
+        pipeline = self._pipeline
+        for source, frame in frames.bad.items():
+            payload = pipeline.sources[source].payload
+            assert payload is not None
+            assert payload.dead_letter is not None
+            writer = dead_letter_writer(pipeline, source, frame, self._address)
+            shown = f"dead letters to {payload.dead_letter.stream}"
+            keys = ("sources", source, "payload", "dead_letter")
+            self._start(f"{source}{DEAD_SUFFIX}", writer, shown, [source], keys)
+
+    def _start(
+        self, name: str, writer: Any, target: str, sources: list[str], keys: tuple[str, ...]
+    ) -> None:
+        pipeline = self._pipeline
+        checkpoint = pipeline.checkpoint / QUERIES_FOLDER / name
+        writer = writer.option("checkpointLocation", str(checkpoint))
+        writer = writer.queryName(f"{pipeline.name}.{name}")
+        if self._is_once:
+            writer = writer.trigger(availableNow=True)
+        elif pipeline.trigger_seconds:
+            writer = writer.trigger(processingTime=f"{pipeline.trigger_seconds} seconds")
+        try:
+            query = writer.start()
+        except Exception as error:  # of Spark, and of Java below it
+            self.stop("failed")
+            raise pipeline.document.error(keys, f"{name}: {short_reason(error)}") from error
+        before = self._before.get(name, 0)
+        status = QueryStatus(name, target, rows_total=before)
+        self._queries.append(_Running(query, status, sources, rows_before=before))
+
+    def _meters(self) -> dict[str, ServerLag | StoreLag]:
+        found: dict[str, ServerLag | StoreLag] = {}
+        for name, source in self._pipeline.sources.items():
+            if source.kind not in ("stream", "bucket") or not source.is_followed:
+                continue
+            if source.store:
+                options = source_options(self._pipeline, source, self._address)
+                found[name] = StoreLag(options)
+            else:
+                found[name] = ServerLag(
+                    Address.first_of(source, self._pipeline.head, self._address)
+                )
+        return found
+
+    # ---------------------------------------------------------------- while it runs
+
+    def poll(self) -> bool:
+        """Look at the queries; whether any of them still runs. PipelineError if one failed."""
+        for running in self._queries:
+            self._observe(running)
+        now = time.monotonic()
+        if now >= self._lag_due:
+            self._measure()
+            self._lag_due = time.monotonic() + LAG_SECONDS
+        for running in self._queries:
+            if (error := running.query.exception()) is not None:
+                text = f"{running.status.name}: {short_reason(error)}"
+                self.status.error = text
+                self.stop("failed")
+                raise PipelineError(f"pipeline {self._pipeline.name}: {text}")
+        is_active = any(running.query.isActive for running in self._queries)
+        self._write("running")
+        return is_active
+
+    def _observe(self, running: _Running) -> None:
+        status = running.status
+        now = time.monotonic()
+        for progress in running.query.recentProgress:
+            if progress["timestamp"] <= running.seen:
+                continue
+            running.seen = progress["timestamp"]
+            rows = progress["numInputRows"]
+            status.batch_id = progress["batchId"]
+            if rows:
+                status.batches += 1
+                status.rows += rows
+                status.batch_ms = progress["durationMs"].get("triggerExecution", 0)
+                running.recent.append((now, rows))
+            status.rows_total = running.rows_before + status.rows
+            status.state_rows = sum(
+                operator["numRowsTotal"] for operator in progress["stateOperators"]
+            )
+            status.watermark = (progress.get("eventTime") or {}).get("watermark", "")
+            for name, row in (progress.get("observedMetrics") or {}).items():
+                if name.startswith("bad_"):
+                    status.bad_rows += row["rows"]
+            running.offsets = [_offset(source) for source in progress["sources"]]
+        while running.recent and running.recent[0][0] < now - RATE_SECONDS:
+            running.recent.popleft()
+        status.rows_per_second = sum(rows for _, rows in running.recent) / RATE_SECONDS
+
+    def _measure(self) -> None:
+        """Ask for the lags. Offsets are told from each other by the names of their streams."""
+        for running in self._queries:
+            known: dict[str, int] = {}
+            for offsets in running.offsets:
+                known |= offsets
+            running.status.lags = [
+                lag
+                for name in running.sources
+                if name in self._lags
+                for lag in self._lags[name].measure(self._of_source(name, known))
+            ]
+
+    def _of_source(self, name: str, known: dict[str, int]) -> dict[str, int]:
+        from fnmatch import fnmatchcase
+
+        source = self._pipeline.sources[name]
+        wanted = [f"KV_{source.bucket}"] if source.bucket else source.streams
+        return {
+            stream: seq
+            for stream, seq in known.items()
+            if any(fnmatchcase(stream, one) for one in wanted)
+        }
+
+    def wait(
+        self,
+        should_stop: Event,
+        on_update: Callable[[PipelineStatus], None],
+        seconds: float | None = None,
+    ) -> None:
+        """Run until told to stop, or everything is done, or so many seconds have passed."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while self.poll():
+            on_update(self.status)
+            if should_stop.wait(POLL_SECONDS):
+                break
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+        is_done = not any(running.query.isActive for running in self._queries)
+        self.stop("done" if is_done and self._is_once else "stopped")
+        on_update(self.status)
+
+    def stop(self, state: State) -> None:
+        """Stop all queries, between two batches if they come to that soon."""
+        deadline = time.monotonic() + (0 if state == "failed" else GRACE_SECONDS)
+        for running in self._queries:
+            while (
+                running.query.isActive
+                and running.query.status["isTriggerActive"]
+                and time.monotonic() < deadline
+            ):
+                time.sleep(0.02)
+            # What it dies of while it stops is nobody's concern: the next run does it again.
+            with suppress(Exception):
+                running.query.stop()
+            self._observe(running)
+        if state != "failed":
+            self._measure()
+        for meter in self._lags.values():
+            meter.close()
+        self._write(state)
+
+    def _write(self, state: State) -> None:
+        self.status.state = state
+        self.status.updated_ns = time.time_ns()
+        self.status.queries = [running.status for running in self._queries]
+        write_status(self._pipeline.checkpoint, self.status)
+
+
+@contextmanager
+def locked(checkpoint: Path) -> Iterator[None]:
+    """Hold the lock of a checkpoint; PipelineError if another process does."""
+    try:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        file = os.open(checkpoint / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise PipelineError(f"checkpoint {checkpoint}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            status = read_status(checkpoint)
+            who = f" by process {status.pid}" if status else ""
+            raise PipelineError(
+                f"checkpoint {checkpoint} is in use{who}: the pipeline runs already"
+            ) from None
+        yield
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def running(runner: Runner, checkpoint: Path) -> Iterator[Runner]:
+    """A runner whose queries are started, and stopped whatever happens."""
+    with locked(checkpoint):
+        try:
+            runner.start()
+            yield runner
+        except BaseException as error:
+            if runner.status.state in ("starting", "running"):
+                runner.status.error = str(error) if isinstance(error, PipelineError) else ""
+                runner.stop("failed" if isinstance(error, Exception) else "stopped")
+            raise
+        finally:
+            if runner.status.state in ("starting", "running"):
+                runner.stop("stopped")
+
+
+def _offset(source: Any) -> dict[str, int]:
+    """The sequences of a source's end."""
+    end = source["endOffset"]
+    return offsets_of(end if isinstance(end, str) else _encoded(end)) if end else {}
+
+
+def _encoded(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,106 @@
+"""The schema of a source's payloads: declared in the file, or inferred once and then frozen.
+
+Owns the folder `schemas` next to the checkpoint. A frozen schema is used by every later run, so
+that a message of another shape is a bad row and never a change of the table; deleting the file has
+the next run look again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.inference import Inferred, infer
+from tradewind.pipelines.model import INFER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SAMPLE_MESSAGES: Final = 1000
+SAMPLE_BYTES_MAX: Final = 16 << 20
+
+
+class FrozenSchema(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The file of one source."""
+
+    schema: str
+    sampled: int
+    others: int
+
+
+def declared_ddl(schema: str | dict[str, str]) -> str:
+    """The schema of the file as DDL; empty if it is to be inferred."""
+    if isinstance(schema, dict):
+        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in schema.items())
+    return "" if schema.strip() == INFER else schema
+
+
+def frozen_path(checkpoint: Path, source: str) -> Path:
+    """Where the inferred schema of a source is kept."""
+    return checkpoint / "schemas" / f"{source}.json"
+
+
+def read_frozen(checkpoint: Path, source: str) -> FrozenSchema | None:
+    """The frozen schema of a source, if there is one."""
+    path = frozen_path(checkpoint, source)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FrozenSchema)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PipelineError(
+            f"{path}: no frozen schema: {error}; delete it to infer the schema again"
+        ) from None
+
+
+def freeze(checkpoint: Path, source: str, inferred: Inferred) -> FrozenSchema:
+    """Keep a schema for all later runs."""
+    frozen = FrozenSchema(inferred.ddl, inferred.sampled, inferred.others)
+    path = frozen_path(checkpoint, source)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
+    aside.write_bytes(msgspec.json.format(msgspec.json.encode(frozen)) + b"\n")
+    aside.rename(path)
+    return frozen
+
+
+def infer_from_source(source: str, options: Mapping[str, str], column: str) -> Inferred:
+    """The schema of what a source holds now, from its first and its last messages."""
+    try:
+        return infer(_samples(options, column))
+    except ValueError as error:
+        raise PipelineError(f"source {source}: no schema: {error}; declare one") from None
+
+
+def _samples(options: Mapping[str, str], column: str) -> Iterator[bytes]:
+    from tradewind.spark.filters import filter_of
+    from tradewind.spark.options import parse_options
+    from tradewind.spark.providers import open_provider
+    from tradewind.spark.tables import table_tasks
+
+    parsed = parse_options(options)
+    provider = open_provider(parsed)
+    try:
+        for state in provider.states():
+            half = SAMPLE_MESSAGES // 2
+            rows = filter_of(parsed)
+            first = (state.first_seq, min(state.first_seq + half - 1, state.last_seq))
+            last = (max(first[1] + 1, state.last_seq - half + 1), state.last_seq)
+            size = 0
+            for low, high in (first, last):
+                if low > high or size > SAMPLE_BYTES_MAX:
+                    continue
+                for task in table_tasks(parsed, provider, state, rows.between(low, high)):
+                    for batch in task.batches([column]):
+                        for value in batch.column(0):
+                            payload = value.as_py()
+                            if payload:
+                                size += len(payload)
+                                yield payload
+    finally:
+        provider.close()

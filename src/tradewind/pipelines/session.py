@@ -1,0 +1,58 @@
+"""The Spark session of pipelines, jobs and SQL.
+
+Owns where Spark's own log goes: to a file, so that the terminal shows what the user asked for. The
+settings are those of `tradewind.spark.session`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.spark_errors import quiet_spark_loggers, short_reason
+from tradewind.spark.errors import SparkSetupError
+from tradewind.spark.session import get_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STDERR: Final = 2
+
+
+def open_session(
+    master: str, log_file: Path, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session, or a new one whose log goes to a file."""
+    quiet_spark_loggers()
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    chosen = {"spark.ui.enabled": "false", **(settings or {})}
+    try:
+        with _errors_to(log_file):
+            return get_session(master, chosen)
+    except SparkSetupError:
+        raise
+    except Exception as error:  # whatever the launcher of Java may raise
+        raise PipelineError(
+            f"Spark does not start with master {master!r}: {short_reason(error)}; see {log_file}"
+        ) from error
+
+
+@contextmanager
+def _errors_to(path: Path) -> Iterator[None]:
+    """Programs that are started meanwhile write their errors to a file, as long as they run."""
+    sys.stderr.flush()
+    kept = os.dup(STDERR)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(file, STDERR)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, STDERR)
+        os.close(kept)
+        os.close(file)

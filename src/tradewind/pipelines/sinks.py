@@ -1,0 +1,153 @@
+"""Where the rows of a pipeline go: streams, buckets, files and the terminal.
+
+Owns how a table is given to each. Every sink has its rows exactly once over a restart: streams and
+buckets by the sink of `tradewind.spark`, Parquet by Spark's list of finished files, Delta and
+Iceberg by a mark that is committed with the rows; see `lakes`. The terminal keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tradewind.client.errors import ClientError
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lakes import delta_writer, iceberg_writer
+from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
+from tradewind.pipelines.templates import column_sql, parse_template, template_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+BatchPrinter = Callable[[str, Sink, "DataFrame", int], None]
+
+
+def sink_writer(
+    pipeline: Pipeline,
+    name: str,
+    frame: DataFrame,
+    address: Address,
+    show: BatchPrinter,
+) -> DataStreamWriter:
+    """A writer that only has to be started; `show` prints the rows of a console sink."""
+    sink = pipeline.sinks[name]
+    if sink.kind in ("stream", "bucket"):
+        where = Address.first_of(sink, pipeline.head, address)
+        rows = _messages(frame, sink)
+        writer = rows.writeStream.format("jetstream").options(**where.spark_options())
+        writer = writer.option(sink.kind, sink.stream or sink.bucket)
+        return writer.outputMode(sink.mode)
+    if sink.kind == "parquet":
+        writer = frame.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
+        if columns := texts(sink.partition_by):
+            writer = writer.partitionBy(*columns)
+        return writer.outputMode(sink.mode)
+    return frame.writeStream.foreachBatch(_batch_writer(pipeline, name, show)).outputMode(sink.mode)
+
+
+def dead_letter_writer(
+    pipeline: Pipeline, source: str, frame: DataFrame, address: Address
+) -> DataStreamWriter:
+    """The writer of rows that do not fit: their payload as it is, with the reason as a header."""
+    payload = pipeline.sources[source].payload
+    assert payload is not None
+    letter = payload.dead_letter
+    assert letter is not None
+    is_bucket = pipeline.sources[source].kind == "bucket"
+    place = "`bucket`" if is_bucket else "`stream`"
+    number = "revision" if is_bucket else "seq"
+    data = "value" if is_bucket else "data"
+    rows = frame.selectExpr(
+        f"{template_sql(letter.subject)} as subject",
+        f"`{data}` as data",
+        "map('Tradewind-Reason', array(reason), "
+        f"'Tradewind-Pipeline', array('{pipeline.name}'), "
+        f"'Tradewind-Stream', array({place}), "
+        f"'Tradewind-Sequence', array(cast({number} as string))) as headers",
+    )
+    where = Address.first_of(pipeline.sources[source], pipeline.head, address)
+    writer = rows.writeStream.format("jetstream").options(**where.spark_options())
+    return writer.option("stream", letter.stream).outputMode("append")
+
+
+def prepare_targets(pipeline: Pipeline, address: Address) -> None:
+    """Make the streams and buckets that the file says to create; all others must exist."""
+    from tradewind.pipelines.targets import ensure_bucket, ensure_stream
+
+    for name, sink in pipeline.sinks.items():
+        if sink.kind not in ("stream", "bucket"):
+            continue
+        where = Address.first_of(sink, pipeline.head, address)
+        try:
+            if sink.kind == "bucket":
+                ensure_bucket(where, sink.bucket, may_create=sink.create is True)
+            else:
+                subjects = sink.create if isinstance(sink.create, list) else []
+                ensure_stream(where, sink.stream, subjects)
+        except (PipelineError, ClientError) as error:
+            raise pipeline.document.error(("sinks", name, sink.kind), str(error)) from None
+    for name, source in pipeline.sources.items():
+        letter = source.payload.dead_letter if source.payload else None
+        if letter is not None:
+            where = Address.first_of(source, pipeline.head, address)
+            keys = ("sources", name, "payload", "dead_letter")
+            try:
+                ensure_stream(where, letter.stream, letter.create)
+            except (PipelineError, ClientError) as error:
+                raise pipeline.document.error(keys, str(error)) from None
+
+
+def check_columns(pipeline: Pipeline, name: str, frame: DataFrame) -> None:
+    """The columns that a sink names must be there."""
+    from tradewind.pipelines.loading import near
+
+    sink = pipeline.sinks[name]
+    named: list[tuple[str, str]] = []
+    for key in ("subject", "key"):
+        named += [
+            (key, part) for kind, part in parse_template(getattr(sink, key)) if kind != "text"
+        ]
+    named += [(key, getattr(sink, key)) for key in ("data", "value", "headers")]
+    named += [("partition_by", column) for column in texts(sink.partition_by)]
+    if sink.console is not None:
+        named += [("console", sink.console.label), ("console", sink.console.chart)]
+    for key, column in named:
+        if column and column.split(".")[0] not in frame.columns:
+            text = f"{sink.input} has no column {column!r}{near(column, frame.columns)}"
+            raise pipeline.document.error(("sinks", name, key), text)
+
+
+def letter_columns(letter: DeadLetter) -> list[str]:
+    """The columns that the subject of a dead letter names."""
+    return [part for kind, part in parse_template(letter.subject) if kind != "text"]
+
+
+def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
+    """The columns that the sink of `tradewind.spark` takes."""
+    everything = f"to_json(struct({', '.join(column_sql(name) for name in frame.columns)}))"
+    if sink.kind == "bucket":
+        value = column_sql(sink.value) if sink.value else everything
+        return frame.selectExpr(
+            f"{template_sql(sink.key)} as key", f"cast({value} as binary) as value"
+        )
+    data = column_sql(sink.data) if sink.data else everything
+    columns = [f"{template_sql(sink.subject)} as subject", f"cast({data} as binary) as data"]
+    if sink.headers:
+        columns.append(f"{column_sql(sink.headers)} as headers")
+    return frame.selectExpr(*columns)
+
+
+def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> Callable[[Any, int], None]:
+    """What is called with each micro-batch."""
+    sink = pipeline.sinks[name]
+    if sink.console is not None:
+        return lambda batch, number: show(name, sink, batch, number)
+    columns = texts(sink.partition_by)
+    if sink.iceberg is not None:
+        warehouse = pipeline.place(sink.iceberg.warehouse)
+        return iceberg_writer(sink.iceberg, warehouse, f"{pipeline.name}.{name}", columns)
+    path = pipeline.place(sink.delta)
+    mode = "overwrite" if sink.mode == "complete" else "append"
+    return delta_writer(path, f"{pipeline.name}.{name}", columns, mode)

@@ -1,0 +1,95 @@
+"""How a running pipeline is doing, as a small file that others can read.
+
+Owns `status.json` next to the checkpoint: the runner replaces it as a whole about twice a second,
+`tradewind pipeline status` and the dashboard read it. Nothing depends on it: a pipeline goes on
+from its checkpoint whether the file is there or not.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tradewind.pipelines.errors import PipelineError
+
+STATUS_FILE: Final = "status.json"
+State = Literal["starting", "running", "stopped", "failed", "done"]
+
+
+class StreamLag(msgspec.Struct):
+    """How far behind a query is in one stream; None where that is not known."""
+
+    stream: str
+    seq: int
+    last_seq: int | None = None
+    messages: int | None = None
+    seconds: float | None = None
+
+
+class QueryStatus(msgspec.Struct):
+    """One sink: how much it was given and how fast."""
+
+    name: str
+    target: str
+    batches: int = 0
+    batch_id: int = -1
+    rows: int = 0
+    rows_total: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: int = 0
+    bad_rows: int = 0
+    state_rows: int = 0
+    watermark: str = ""
+    lags: list[StreamLag] = []
+
+
+class PipelineStatus(msgspec.Struct):
+    """A pipeline; times are nanoseconds since 1970."""
+
+    pipeline: str
+    file: str
+    state: State
+    pid: int
+    host: str
+    master: str
+    started_ns: int
+    updated_ns: int
+    queries: list[QueryStatus] = []
+    error: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that wrote this still runs, as far as this machine can tell."""
+        if self.state not in ("starting", "running"):
+            return False
+        if self.host != os.uname().nodename:
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def write_status(checkpoint: Path, status: PipelineStatus) -> None:
+    """Replace the file; readers see the old one or the new one."""
+    path = checkpoint / STATUS_FILE
+    aside = path.with_name(f"{STATUS_FILE}.{os.getpid()}")
+    aside.write_bytes(msgspec.json.format(msgspec.json.encode(status)) + b"\n")
+    aside.rename(path)
+
+
+def read_status(checkpoint: Path) -> PipelineStatus | None:
+    """What the last runner wrote; None if the pipeline never ran."""
+    path = checkpoint / STATUS_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=PipelineStatus)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise PipelineError(f"{path}: no status: {error}; the next run replaces it") from None

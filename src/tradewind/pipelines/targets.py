@@ -1,0 +1,61 @@
+"""Streams and buckets that a pipeline or a job reads or writes: are they there, may they be made.
+
+Owns the questions to the server before anything runs, with near names in the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tradewind.client.api_errors import StreamNotFoundError
+from tradewind.client.errors import BucketNotFoundError
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.loading import near
+
+
+def ensure_stream(address: Address, name: str, subjects: Sequence[str]) -> None:
+    """The stream exists, or is made with these subjects; PipelineError names what is like it."""
+    with address.connect() as connection:
+        streams = connection.jetstream_manager().streams
+        try:
+            streams.info(name)
+        except StreamNotFoundError:
+            if not subjects:
+                hint = near(name, streams.names())
+                text = f"there is no stream {name!r}{hint}; `create: [SUBJECT]` has it made"
+                raise PipelineError(text) from None
+            streams.add(name=name, subjects=list(subjects))
+
+
+def ensure_bucket(address: Address, name: str, *, may_create: bool) -> None:
+    """The bucket exists, or is made."""
+    with address.connect() as connection:
+        buckets = connection.jetstream().kv
+        try:
+            buckets.open(name)
+        except BucketNotFoundError:
+            if not may_create:
+                hint = near(name, buckets.names())
+                text = f"there is no bucket {name!r}{hint}; `create: true` has it made"
+                raise PipelineError(text) from None
+            buckets.create(name)
+
+
+def missing_stream(address: Address, wanted: Sequence[str]) -> str:
+    """What is wrong with the names of streams to read; empty if all are there."""
+    from fnmatch import fnmatchcase
+
+    with address.connect() as connection:
+        names = list(connection.jetstream_manager().streams.names())
+    for name in wanted:
+        if not any(fnmatchcase(one, name) for one in names):
+            return f"there is no stream {name!r}{near(name, names)}"
+    return ""
+
+
+def missing_bucket(address: Address, name: str) -> str:
+    """The same for a bucket."""
+    with address.connect() as connection:
+        names = list(connection.jetstream().kv.names())
+    return "" if name in names else f"there is no bucket {name!r}{near(name, names)}"

@@ -1,0 +1,210 @@
+"""Pipelines on Spark: sources, steps, sinks, bad rows, restarts and errors with lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pipeline_kit import Place, orders_place
+
+from tradewind.pipelines.checking import check_server, check_tables
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError, PipelineFileError
+from tradewind.pipelines.explaining import explain_lines, plan_lines
+from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.runner import locked
+from tradewind.pipelines.status import read_status
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HEAD = "pipeline: test\ncheckpoint: state\n"
+ORDERS = """\
+sources:
+  orders:
+    stream: ORDERS
+    payload:
+      schema: {id: bigint not null, region: string, amount: "decimal(12,2)"}
+"""
+SHOW = "sinks:\n  show: {from: %s, console: {}}\n"
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
+    with orders_place(spark, tmp_path) as place:
+        yield place
+
+
+def test_steps_of_all_kinds_and_a_restart_that_goes_on(place: Place) -> None:
+    (place.folder / "names.csv").write_text("region,name\nnorth,Nord\neast,Ost\nsouth,Sued\n")
+    (place.folder / "steps.py").write_text(
+        "def double(orders):\n    return orders.selectExpr('id', 'region', 'amount * 2 as twice')\n"
+    )
+    text = f"""{HEAD}{ORDERS}    watermark: {{delay: 1 hour}}
+  names: {{csv: names.csv}}
+steps:
+  doubled: {{python: 'steps.py:double', from: orders}}
+  named:
+    sql: |
+      select id, twice, name
+      from doubled join names using (region)
+  hours: {{from: orders, window: 365 days, by: region, keep: {{revenue: sum(amount)}}}}
+sinks:
+  show: {{from: named, console: {{}}}}
+  sums: {{from: hours, console: {{}}, mode: update}}
+  lake: {{from: named, parquet: lake, partition_by: name}}
+"""
+    place.publish_orders(0, 6)
+    status = place.run(text)
+    assert status.state == "done"
+    assert {query.name: query.rows for query in status.queries} == {
+        "show": 6,
+        "sums": 6,
+        "lake": 6,
+    }
+    assert [lag.messages for query in status.queries for lag in query.lags] == [0, 0, 0]
+    place.publish_orders(6, 3)
+    status = place.run(text)
+    assert [query.rows_total for query in status.queries] == [9, 9, 9]
+    assert sorted(row["id"] for row in place.rows("show")) == list(range(9))
+    assert {row["name"] for row in place.rows("show")} == {"Nord", "Ost", "Sued"}
+    sums = {row["region"]: row["revenue"] for row in place.rows("sums")}
+    assert sums == {"north": Decimal("9.75"), "east": Decimal("12.75"), "south": Decimal("15.75")}
+    lake = place.spark.read.parquet(str(place.folder / "lake"))
+    assert sorted(row["id"] for row in lake.collect()) == list(range(9))
+    assert read_status(place.folder / "state") == status
+
+
+def test_an_inferred_schema_is_frozen(place: Place) -> None:
+    source = "sources:\n  orders: {stream: ORDERS, payload: {bad: skip}}\n"
+    place.publish(b'{"id": 1}', b'{"id": 2, "note": "x"}', b"no json")
+    first = place.run(HEAD + source + SHOW % "orders")
+    assert first.queries[0].bad_rows == 1
+    place.publish(b'{"id": 3, "note": "y", "new": true}', b'{"id": "three"}')
+    second = place.run(HEAD + source + SHOW % "orders")
+    assert second.queries[0].bad_rows == 1
+    found = [(row["id"], row["note"]) for row in place.rows("show")]
+    assert sorted(found) == [(1, None), (2, "x"), (3, "y")]
+
+
+def test_a_bad_row_stops_a_pipeline_that_says_nothing_about_them(place: Place) -> None:
+    place.publish(b'{"id": 1}', b'{"region": "north"}')
+    with pytest.raises(PipelineError, match=r"stream ORDERS sequence 2: .*does not fit"):
+        place.run(HEAD + ORDERS + SHOW % "orders")
+    status = read_status(place.folder / "state")
+    assert status is not None
+    assert status.state == "failed"
+    assert "sequence 2" in status.error
+
+
+def test_tables_of_delta_and_iceberg_hold_each_row_once(place: Place) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyiceberg")
+    from tradewind.pipelines.lakes import delta_writer, iceberg_writer, open_catalog
+    from tradewind.pipelines.model import Iceberg
+
+    text = f"""{HEAD}{ORDERS}    batch: 4
+sinks:
+  delta: {{from: orders, delta: lake/delta, partition_by: region}}
+  iceberg: {{from: orders, iceberg: {{table: sales.orders, warehouse: lake/ice}}}}
+"""
+    place.publish_orders(0, 6)
+    place.run(text)
+    place.publish_orders(6, 3)
+    place.run(text)
+    path = str(place.folder / "lake" / "delta")
+    target = Iceberg("sales.orders", str(place.folder / "lake" / "ice"))
+    # The last batch comes again, as it does when the driver dies before it is noted as done.
+    last = place.spark.range(3).selectExpr(
+        *("'x' as stream", "id as seq", "'x' as subject", "current_timestamp() as time"),
+        "cast(null as map<string,array<string>>) as headers",
+        *("id", "'north' as region", "cast(1 as decimal(12,2)) as amount"),
+    )
+    delta_writer(path, "test.delta", ["region"], "append")(last, 2)
+    iceberg_writer(target, target.warehouse, "test.iceberg", [])(last, 2)
+    table = deltalake.DeltaTable(path)
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(9))
+    assert table.metadata().partition_columns == ["region"]
+    rows = open_catalog(target, target.warehouse).load_table("sales.orders").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == list(range(9))
+
+
+WRONG = [
+    ("  step: {sql: selec 1 from orders}", 9, "Syntax error at or near 'selec'"),
+    ("  step:\n    sql: |\n      select id,\n        regon from orders", 12, "`regon`"),
+    ("  step: {sql: select * from orders join nowhere}", 9, "`nowhere` cannot be found"),
+    ("  step: {window: 1 h, from: orders, keep: {a: smu(id)}}", 9, "`smu`"),
+    ("  step: {python: 'broken.py:f', from: orders}", 9, "broken.py:f: ValueError: on purpose"),
+    ("  step: {python: 'broken.py:g', from: orders}", 9, "must return a DataFrame, not int"),
+    ("  step: {sql: select * from orders, watermark: {delay: 1 s, column: id}}", 9, "is bigint"),
+]
+
+
+@pytest.mark.parametrize(("step", "line", "message"), WRONG)
+def test_check_finds_errors_in_steps_with_their_lines(
+    place: Place, step: str, line: int, message: str
+) -> None:
+    (place.folder / "broken.py").write_text(
+        "def f(orders):\n    raise ValueError('on purpose')\ndef g(orders):\n    return 1\n"
+    )
+    path = place.folder / "p.yaml"
+    path.write_text(f"{HEAD}{ORDERS}steps:\n{step}\n{SHOW % 'step'}")
+    with pytest.raises(PipelineFileError) as caught:
+        check_tables(load_pipeline(path), place.spark, Address(place.url))
+    assert message in caught.value.text
+    assert caught.value.line == line
+
+
+def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -> None:
+    path = place.folder / "p.yaml"
+    steps = "steps:\n  sums: {sql: 'select region, count(*) as n from orders group by region'}\n"
+
+    def error(text: str) -> str:
+        path.write_text(text)
+        pipeline = load_pipeline(path)
+
+        def check() -> None:
+            check_server(pipeline, Address(place.url))
+            check_tables(pipeline, place.spark, Address(place.url))
+
+        with pytest.raises(PipelineFileError) as caught:
+            check()
+        return f"{caught.value.line}: {caught.value.text}"
+
+    whole = HEAD + ORDERS + steps
+    assert "11: show: mode append does not suit sums" in error(whole + SHOW % "sums")
+    sink = "sinks:\n  kept: {from: sums, bucket: B, key: '{regio}', create: true, mode: update}\n"
+    assert "sums has no column 'regio'; did you mean 'region'?" in error(whole + sink)
+    text = (HEAD + ORDERS + SHOW % "orders").replace("stream: ORDERS", "stream: ODRERS")
+    assert "5: there is no stream 'ODRERS'; did you mean 'ORDERS'?" in error(text)
+    sink = "sinks:\n  kept: {from: orders, bucket: B, key: '{id}'}\n"
+    assert "there is no bucket 'B'; there are none" in error(HEAD + ORDERS + sink)
+    path.write_text(
+        text.replace("stream: ODRERS", "stream: ORDERS\n    server: nats://127.0.0.1:1")
+    )
+    notes = check_server(load_pipeline(path), Address(place.url))
+    assert len(notes) == 1
+    assert notes[0].startswith("line 4: orders is not checked: cannot connect")
+
+
+def test_explain_names_columns_and_plans(place: Place) -> None:
+    path = place.folder / "p.yaml"
+    path.write_text(HEAD + ORDERS + SHOW % "orders")
+    pipeline = load_pipeline(path)
+    frames = check_tables(pipeline, place.spark, Address(place.url))
+    text = "\n".join([*explain_lines(pipeline, frames), *plan_lines(pipeline, frames)])
+    assert "orders: stream ORDERS; followed; payload json, bad rows stop it" in text
+    assert "id bigint, region string, amount decimal(12,2)" in text
+    assert "show: append to console; from orders (of orders)" in text
+    assert "Plan of show" in text
+
+
+def test_only_one_runner_uses_a_checkpoint(place: Place) -> None:
+    with (
+        locked(place.folder / "state"),
+        pytest.raises(PipelineError, match="the pipeline runs already"),
+    ):
+        place.run(HEAD + ORDERS + SHOW % "orders")
