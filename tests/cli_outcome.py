@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,9 @@ class Outcome:
 
 
 Cli = Callable[..., Outcome]
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """What the standard input of the next command holds."""
+    file = SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False, closed=False)
+    monkeypatch.setattr("sys.stdin", file)

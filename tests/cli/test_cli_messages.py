@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import queue
@@ -12,12 +11,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_outcome import Cli
+from cli_outcome import Cli, type_in
 from harness import ServerProcess
 from tradewind.sync import connect
 
@@ -59,12 +57,6 @@ def spawn(cli: Cli) -> Iterator[Spawn]:
     for process in started:
         process.kill()
         process.communicate()
-
-
-def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """What the standard input of the next command holds."""
-    file = SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False, closed=False)
-    monkeypatch.setattr("sys.stdin", file)
 
 
 def make_stream(connection: Connection, **settings: object) -> None:

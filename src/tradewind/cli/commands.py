@@ -22,6 +22,9 @@ class CommandEntry:
 
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("account", "tradewind.cli.account:app", "Account information", ("a",)),
+    CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
+    CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
+    CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
     CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tradewind.cli.failures import EXIT_USAGE, CommandError
@@ -26,7 +26,7 @@ class HeaderTemplates:
 
     def __init__(self, texts: Sequence[str], *, functions: bool = True) -> None:
         self._fields = [
-            (name, Template(value, functions=functions)) for name, value in map(_split, texts)
+            (name, Template(value, functions=functions)) for name, value in _fields(texts)
         ]
 
     def fill(self, moment: Moment) -> Headers | None:
@@ -39,11 +39,21 @@ class HeaderTemplates:
         return headers
 
 
-def _split(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise CommandError(f"-H {text!r}: write NAME:VALUE", exit_code=EXIT_USAGE)
-    return name.strip(), value.strip()
+def header_fields(texts: Sequence[str]) -> dict[str, str | list[str]]:
+    """Headers of `-H name:value` as they are, by name."""
+    made: dict[str, str | list[str]] = {}
+    for name, value in _fields(texts):
+        had = made.get(name, [])
+        made[name] = [*had, value] if isinstance(had, list) else [had, value]
+    return made
+
+
+def _fields(texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise CommandError(f"-H {text!r}: write NAME:VALUE", exit_code=EXIT_USAGE)
+        yield name.strip(), value.strip()
 
 
 def read_input() -> bytes:

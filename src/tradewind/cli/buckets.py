@@ -1,0 +1,132 @@
+"""What `tradewind kv` and `tradewind object` have in common: flags of buckets, and finding one.
+
+Owns the flags that say how a bucket is kept, and what happens when there is no bucket of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from tradewind.cli.failures import EXIT_USAGE, CommandError, near
+from tradewind.cli.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame import Argument, Option
+from tradewind.cli.prompts import choose
+from tradewind.client.errors import BucketNotFoundError
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamInfo
+    from tradewind.cli.output import Columns
+
+Bucket = TypeVar("Bucket")
+
+BucketArgument = Annotated[str, Argument(help="Name of the bucket", show_default=False)]
+TtlFlag = Annotated[
+    str | None, Option("--ttl", help="How long values are kept", metavar="DURATION")
+]
+ReplicasFlag = Annotated[int | None, Option("--replicas", help="How many servers keep a copy")]
+MaxBucketSizeFlag = Annotated[
+    str | None, Option("--max-bucket-size", help="Largest size of the bucket", metavar="BYTES")
+]
+DescriptionFlag = Annotated[str | None, Option("--description", help="What the bucket is for")]
+StorageFlag = Annotated[
+    str | None, Option("--storage", help="Where it is kept", metavar="file|memory")
+]
+CompressFlag = Annotated[
+    bool | None, Option("--compress/--no-compress", help="Compress it on disk")
+]
+TagsFlag = Annotated[
+    list[str] | None, Option("--tags", help="Keep it on servers with this tag", show_default=False)
+]
+ClusterFlag = Annotated[str | None, Option("--cluster", help="Keep it in this cluster")]
+MetadataFlag = Annotated[
+    list[str] | None,
+    Option("--metadata", help="More about it, for programs", metavar="KEY=VALUE"),
+]
+
+
+def common_settings(
+    *,
+    ttl: str | None,
+    replicas: int | None,
+    max_bucket_size: str | None,
+    description: str | None,
+    storage: str | None,
+    compress: bool | None,
+    tags: list[str] | None,
+    cluster: str | None,
+    metadata: list[str] | None,
+) -> dict[str, Any]:
+    """The settings of the client library that these flags ask for; what is not given is absent."""
+    settings: dict[str, Any] = {
+        "ttl": None if ttl is None else seconds(ttl, "--ttl"),
+        "replicas": replicas,
+        "max_bytes": None
+        if max_bucket_size is None
+        else parse_size(max_bucket_size, "--max-bucket-size"),
+        "description": description,
+        "storage": None if storage is None else _storage(storage),
+        "compression": compress,
+        "metadata": _pairs(metadata) if metadata else None,
+    }
+    if tags or cluster:
+        from tradewind.api.stream_types import Placement
+
+        settings["placement"] = Placement(cluster=cluster or "", tags=tags or [])
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def seconds(text: str, flag: str) -> float:
+    """Seconds of a duration."""
+    return parse_duration_ns(text, flag) / 1e9
+
+
+def _storage(text: str) -> str:
+    for name in ("file", "memory"):
+        if text and name.startswith(text.lower()):
+            return name
+    raise CommandError(f"--storage: file or memory, not {text!r}", exit_code=EXIT_USAGE)
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise CommandError(f"--metadata {text!r}: write KEY=VALUE", exit_code=EXIT_USAGE)
+        pairs[key] = value
+    return pairs
+
+
+def find_bucket(
+    command: str, bucket: str, names: Callable[[], Iterable[str]], find: Callable[[str], Bucket]
+) -> Bucket:
+    """A bucket; without a name one that the user chooses, and near names if there is none."""
+    if not bucket:
+        known = sorted(names())
+        if not known:
+            raise CommandError(
+                "there are no buckets yet", f"make one:  tradewind {command} add NAME"
+            )
+        bucket = choose("Select a Bucket", known, flag="the name of a bucket")
+    try:
+        return find(bucket)
+    except BucketNotFoundError:
+        raise CommandError(
+            f"there is no bucket {bucket!r}{near(bucket, names())}",
+            f"make it:   tradewind {command} add {bucket}",
+            f"see all:   tradewind {command} ls",
+        ) from None
+
+
+def show_cluster(columns: Columns, info: StreamInfo) -> None:
+    """Who keeps the stream of a bucket, if that is a cluster."""
+    cluster = info.cluster
+    if cluster is None or not cluster.name:
+        return
+    columns.section("Cluster Information")
+    columns.row("Name", cluster.name)
+    columns.row("Leader", cluster.leader)
+    for peer in cluster.replicas or []:
+        state = "current" if peer.current else "outdated"
+        columns.row("Replica", f"{peer.name}, {'OFFLINE' if peer.offline else state}")
