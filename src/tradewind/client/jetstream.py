@@ -176,6 +176,11 @@ class JetStream:
         """How many messages wait for their acknowledgement."""
         return self._window.unacknowledged
 
+    @property
+    def window(self) -> PublishWindow:
+        """The messages on their way, for writers that make header blocks themselves."""
+        return self._window
+
     def batch(self) -> Batch:
         """Several messages that are stored together or not at all; the stream needs allow_atomic.
 

@@ -25,3 +25,15 @@ class OptionError(TradewindError):
 
 class DataLossError(TradewindError):
     """Messages that were to be read are gone, or the stream is another one."""
+
+
+class RowError(TradewindError):
+    """A row cannot be written: its subject, key, id or headers are none."""
+
+
+class UnknownOutcomeError(TradewindError):
+    """Whether rows are in the stream already cannot be told any more."""
+
+
+class SupersededError(TradewindError):
+    """Another attempt at the same rows has taken over; this one stops."""

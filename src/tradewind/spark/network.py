@@ -64,16 +64,22 @@ class Address:
     options: SourceOptions
 
     @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Connection]:
-        """A connection for one piece of work."""
+    async def connected(self, waits_seconds: float = 0) -> AsyncIterator[Connection]:
+        """A connection for one piece of work; a server that is away is waited for."""
         options = self.options
         settings: dict[str, Any] = {"name": "tradewind-spark"}
         if options.credentials:
             settings["credentials"] = options.credentials
+        if waits_seconds:
+            settings["wait_for_server"] = True
         try:
-            connection = await connect(
-                list(options.servers) or None, context=options.context or None, **settings
-            )
+            async with asyncio.timeout(waits_seconds or None):
+                connection = await connect(
+                    list(options.servers) or None, context=options.context or None, **settings
+                )
+        except TimeoutError as error:
+            text = f"no server answered in {waits_seconds:g} s"
+            raise OptionError("servers", text) from error
         except (ClientError, OSError, ssl.SSLError) as error:
             raise OptionError("servers", f"cannot connect: {error}") from error
         try:

@@ -151,42 +151,45 @@ def _field_names() -> list[str]:
 def _parse(field: str, text: str) -> object:
     name = spelling(field)
     if field in ("stream", "servers", "columns"):
-        return _list(name, text)
+        return parse_list(name, text)
     if field == "filter_subjects":
-        subjects = _list(name, text)
+        subjects = parse_list(name, text)
         for subject in subjects:
             if not is_valid_subject(subject):
                 raise OptionError(name, f"{subject!r} is no subject")
         return subjects
     if field == "read_mode":
-        return _one_of(name, text, READ_MODES)
+        return parse_one_of(name, text, READ_MODES)
     if field == "starting":
-        return _one_of(name, text, STARTS)
+        return parse_one_of(name, text, STARTS)
     if field in ("fails_on_data_loss", "history", "pushdown"):
-        return _one_of(name, text, ("true", "false")) == "true"
+        return parse_one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)
     if field in ("starting_seq", "ending_seq", "msgs_per_trigger_max", "bytes_per_trigger_max"):
-        return _positive(name, text, (1 << 62) - 1)
+        return parse_positive(name, text, (1 << 62) - 1)
     if field == "partitions_min":
-        return _positive(name, text, PARTITIONS_MAX)
+        return parse_positive(name, text, PARTITIONS_MAX)
     return text
 
 
-def _list(name: str, text: str) -> tuple[str, ...]:
+def parse_list(name: str, text: str) -> tuple[str, ...]:
+    """Names that are separated by commas."""
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
         raise OptionError(name, f"{text!r} has an empty part; separate names by commas")
     return parts
 
 
-def _one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
+def parse_one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
+    """One of some words, in any case."""
     if text.lower() not in allowed:
         raise OptionError(name, f"{text!r} is none of {', '.join(allowed)}")
     return text.lower()
 
 
-def _positive(name: str, text: str, largest: int) -> int:
+def parse_positive(name: str, text: str, largest: int) -> int:
+    """A whole number from 1 on."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
         raise OptionError(name, f"{text!r} is no whole number from 1 to {largest}")
     return int(text)

@@ -1,6 +1,6 @@
 """The data source `jetstream`, as Spark sees it.
 
-Owns its name, its schema and which reader serves a query.
+Owns its name, its schema and which reader or writer serves a query.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from pyspark.sql.datasource import DataSource
 
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options import parse_options
+from tradewind.spark.outgoing_columns import plan_columns
 from tradewind.spark.reading import BatchReader
+from tradewind.spark.sink import BatchWriter, StreamWriter
+from tradewind.spark.sink_options import parse_sink_options
 from tradewind.spark.streaming import StreamReader
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from tradewind.spark.options import SourceOptions
@@ -65,6 +73,20 @@ class JetStreamSource(DataSource):
         """For `spark.readStream`."""
         options = parse_options(self.options)
         return StreamReader(options, _columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """For `frame.write`."""
+        options = parse_sink_options(self.options)
+        return BatchWriter(options, plan_columns(schema, options), overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001
+    ) -> DataSourceStreamWriter:
+        """For `frame.writeStream`."""
+        options = parse_sink_options(self.options)
+        return StreamWriter(options, plan_columns(schema, options), overwrite=overwrite)
 
 
 def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:

@@ -1,0 +1,162 @@
+"""Marks: what a sink remembers of its partitions, in a bucket beside the target.
+
+Owns the rule by which an attempt at a partition takes over from the one before, and when each may
+write. There is one mark for each partition of a query; a change names the revision that it
+replaces, so that of two attempts only one can go on.
+
+    open, epoch 7   an attempt is at it; everything it stored is behind `after_seq` of the target
+    done, epoch 7   all rows of epoch 7 are stored
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.errors import (
+    BucketNotFoundError,
+    DisconnectedError,
+    JetStreamUnavailableError,
+    KeyExistsError,
+    NoRespondersError,
+    OperationTimeoutError,
+    WrongRevisionError,
+)
+from tradewind.spark.errors import SupersededError
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.jetstream import JetStream
+    from tradewind.client.kv import KeyValue
+
+RETRY_SECONDS: Final = 0.2
+SERVER_ERROR: Final = 500
+_Result = TypeVar("_Result")
+# Of these nothing is known but that an answer did not come. A bucket whose stream is being opened
+# looks as if it were not there.
+_PASSING: Final = (
+    BucketNotFoundError,
+    DisconnectedError,
+    OperationTimeoutError,
+    NoRespondersError,
+    JetStreamUnavailableError,
+)
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Where one partition is. `attempt` is whoever wrote it; `rows` and `digest` are of the end."""
+
+    epoch: int
+    attempt: str
+    created: str
+    after_seq: int
+    opened_ns: int
+    is_done: bool = False
+    rows: int = 0
+    digest: str = ""
+
+
+def query_token(query: str, target: str) -> str:
+    """A short name for a query and the stream that it writes to."""
+    digest = hashlib.sha256(f"{query}\0{target}".encode()).digest()
+    return base64.urlsafe_b64encode(digest[:12]).decode()
+
+
+async def patiently(work: Callable[[], Awaitable[_Result]], seconds: float) -> _Result:
+    """Do what can be done twice, again and again while the server is away."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return await work()
+        except _PASSING:
+            if time.monotonic() >= deadline:
+                raise
+        except JetStreamApiError as error:
+            # 503 and its like: JetStream is starting.
+            if error.code < SERVER_ERROR or time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+class PartitionMark:
+    """The mark of one partition, as one attempt sees it."""
+
+    def __init__(self, bucket: KeyValue, key: str, seconds: float) -> None:
+        self._bucket = bucket
+        self._key = key
+        self._seconds = seconds
+        self._revision: int | None = None
+        self.current: Mark | None = None
+
+    async def load(self) -> Mark | None:
+        """What the last attempt left; None if there was none."""
+        entry = await patiently(lambda: self._bucket.get(self._key), self._seconds)
+        if entry is None:
+            self._revision, self.current = None, None
+        else:
+            self._revision = entry.revision
+            self.current = msgspec.json.decode(entry.value, type=Mark)
+        return self.current
+
+    async def store(self, mark: Mark) -> None:
+        """Replace the mark that was loaded or stored last; SupersededError if it is another now."""
+        value = msgspec.json.encode(mark)
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                self._revision = await self._write(value)
+            except (WrongRevisionError, KeyExistsError):
+                if not await self._is_stored(mark):
+                    raise SupersededError(
+                        f"partition {self._key}: another attempt at epoch {mark.epoch} has taken"
+                        " over; this one stops"
+                    ) from None
+            except _PASSING:
+                # It may be stored or not; the next try will tell.
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self.current = mark
+            return
+
+    async def _write(self, value: bytes) -> int:
+        if self._revision is None:
+            return await self._bucket.create(self._key, value)
+        return await self._bucket.update(self._key, value, self._revision)
+
+    async def _is_stored(self, mark: Mark) -> bool:
+        """Whether the write whose answer was lost did arrive."""
+        entry = await patiently(lambda: self._bucket.get(self._key), self._seconds)
+        if entry is None or msgspec.json.decode(entry.value, type=Mark) != mark:
+            return False
+        self._revision = entry.revision
+        return True
+
+    async def forget(self) -> None:
+        """Remove the mark of a write that cannot come again."""
+        await self._bucket.purge(self._key)
+
+
+async def open_marks(js: JetStream, name: str, target: StreamInfo, seconds: float) -> KeyValue:
+    """The bucket of the marks; it is made if it is not there, as safe as the target is."""
+
+    async def find() -> KeyValue:
+        try:
+            return await js.kv.open(name)
+        except BucketNotFoundError:
+            return await js.kv.create(
+                name,
+                history=1,
+                replicas=target.config.num_replicas,
+                description="What Spark sinks have written; remove it only with their checkpoints",
+            )
+
+    return await patiently(find, seconds)

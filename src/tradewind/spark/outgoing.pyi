@@ -1,0 +1,29 @@
+from collections.abc import Callable
+from typing import Any, final
+
+@final
+class OutgoingRows:
+    @property
+    def count(self) -> int: ...
+    @property
+    def row_count(self) -> int: ...
+    @property
+    def digest(self) -> int: ...
+    def __init__(self, scope: bytes, *, by_key: bool) -> None: ...
+    def load(
+        self,
+        subjects: Any,
+        payloads: Any,
+        headers: Any = None,
+        ids: Any = None,
+        operations: Any = None,
+    ) -> None: ...
+    def ids(self) -> list[bytes]: ...
+    def send(
+        self,
+        publish: Callable[[str, bytes, bytes], object],
+        row: int,
+        bytes_max: int,
+        stored: set[bytes] | None,
+        chosen: list[bool] | None,
+    ) -> int: ...

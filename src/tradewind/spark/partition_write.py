@@ -1,0 +1,309 @@
+"""One partition of one epoch on its way into a stream or bucket.
+
+Owns the order of events that makes each row arrive once, however often Spark begins again:
+
+1. The mark of the partition says whether an earlier attempt was at this epoch.
+2. If none was, the end of the target is noted in the mark, then rows are published.
+3. If one was, the mark is taken over, and the target is searched from there on for rows that are
+   stored already; only the others are published.
+4. When the target has acknowledged every row, the mark says so.
+
+Rows carry ids that do not depend on their order (`outgoing`), so the target itself stores none
+twice that two attempts send at the same time. docs/SPARK.md has the whole argument.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import pyarrow.compute as pc
+
+from tradewind.client.entries import check_key
+from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
+from tradewind.spark.marks import Mark, PartitionMark, open_marks, patiently
+from tradewind.spark.network import Address
+from tradewind.spark.outgoing import OutgoingRows
+from tradewind.spark.spool import Spool
+from tradewind.spark.stored_ids import all_ordinals, find_stored
+from tradewind.subjects import is_subset, is_valid_literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.jetstream import JetStream
+    from tradewind.spark.outgoing_columns import ColumnPlan, Outgoing
+    from tradewind.spark.sink_options import SinkOptions
+
+logger = logging.getLogger(__name__)
+WINDOW_MESSAGES: Final = 8192
+BURST_BYTES: Final = 131_072
+# So many distinct subjects are remembered as right.
+SUBJECTS_MAX: Final = 100_000
+NS_PER_SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEpoch:
+    """Which rows these are: those of one partition in one epoch of a query."""
+
+    token: str
+    epoch: int
+    partition: int
+
+    @property
+    def mark_key(self) -> str:
+        """Where the mark is."""
+        return f"{self.token}.{self.partition}"
+
+    @property
+    def scope(self) -> str:
+        """How the ids of the rows begin."""
+        return f"spark:{self.token}:{self.epoch}:{self.partition}:"
+
+
+class PartitionWrite:
+    """One attempt. It may fail at any point, and another one then does the rest."""
+
+    def __init__(
+        self, options: SinkOptions, plan: ColumnPlan, epoch: PartitionEpoch, *, waits: bool
+    ) -> None:
+        self._options = options
+        self._plan = plan
+        self._epoch = epoch
+        self._waits = waits
+        self._attempt = uuid.uuid4().hex
+        self._scope = epoch.scope.encode()
+        self._right_subjects: set[str] = set()
+        self._js: JetStream
+        self._info: StreamInfo
+        self._mark: PartitionMark
+        self._window_ns = 0
+        self._timeout = 0.0
+        self._lease_ends = 0.0
+
+    async def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+        """Write all rows; how many there were."""
+        arriving = _arriving(batches)
+        first = await anext(arriving, None)
+        if first is None:
+            return 0
+        options = self._options
+        address = Address(options.address)
+        async with address.connected(
+            waits_seconds=options.timeout_seconds if self._waits else 0
+        ) as (connection):
+            self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
+            await self._look()
+            self._window_ns = self._info.config.duplicate_window
+            # What is sent again after a reconnect must arrive while its id is remembered.
+            self._timeout = min(options.timeout_seconds, self._window_ns / NS_PER_SECOND / 2)
+            bucket = await open_marks(
+                self._js, options.marks_bucket, self._info, options.timeout_seconds
+            )
+            self._mark = PartitionMark(bucket, self._epoch.mark_key, options.timeout_seconds)
+            return await self._write(_chained(first, arriving))
+
+    async def _look(self) -> None:
+        """What the target is like now."""
+        name = self._options.target
+        streams = self._js.manager.streams
+        info = await patiently(lambda: streams.info(name), self._options.timeout_seconds)
+        if info.config.mirror is not None:
+            raise OptionError("stream", f"{name} is a mirror: nothing can be published to it")
+        self._info = info
+
+    async def _write(self, arriving: AsyncIterator[pa.RecordBatch]) -> int:
+        epoch = self._epoch.epoch
+        mark = await self._mark.load()
+        if mark is not None and mark.epoch > epoch:
+            # Spark begins an epoch when the one before is complete.
+            logger.warning("%s: epoch %d was written before; skipped", self._scope.decode(), epoch)
+            return sum([batch.num_rows async for batch in arriving])
+        if mark is not None and mark.epoch == epoch:
+            with Spool() as spool:
+                async for batch in arriving:
+                    spool.add(batch)
+                return await self._write_again(spool, mark)
+        await self._store_mark(
+            Mark(
+                epoch,
+                self._attempt,
+                self._info.created,
+                self._info.state.last_seq,
+                time.time_ns(),
+            )
+        )
+        return await self._publish(arriving, None)
+
+    # ---------------------------------------------------------------- a further attempt
+
+    async def _write_again(self, spool: Spool, mark: Mark) -> int:
+        """What an earlier attempt has not stored."""
+        ids: set[bytes] = set()
+        rows = self._new_rows()
+        async for batch in spool.batches():
+            self._load(rows, self._plan.outgoing(batch))
+            ids.update(rows.ids())
+        if mark.is_done:
+            if (mark.rows, mark.digest) == (rows.row_count, _text(rows.digest)):
+                return rows.row_count
+            if not self._options.bucket:
+                self._unknown(
+                    f"partition {self._epoch.partition} of epoch {mark.epoch} had {mark.rows} rows"
+                    f" when it was written, and comes again with {rows.row_count} or other ones"
+                )
+                return rows.row_count
+            # To write keys again does no harm, if the target does not take it for a repetition.
+            self._scope = f"{self._epoch.scope}{self._attempt}:".encode()
+        await self._store_mark(msgspec.structs.replace(mark, attempt=self._attempt, is_done=False))
+        await self._look()
+        return await self._publish(spool.batches(), await self._stored(mark, ids))
+
+    async def _stored(self, mark: Mark, ids: set[bytes]) -> set[bytes]:
+        """The ids of rows that the target has; UnknownOutcomeError if that cannot be told."""
+        options, info = self._options, self._info
+        # A stream that was made again has none of them, or all behind its begin.
+        after_seq = mark.after_seq if mark.created == info.created else 0
+        prefix = "" if options.id_column else self._scope.decode()
+        found = await asyncio.to_thread(
+            find_stored, options.address, info, after_seq, info.state.last_seq, prefix
+        )
+        if options.bucket:
+            return all_ordinals(found.ids)
+        if not options.id_column and (strange := found.ids - ids):
+            self._unknown(
+                f"partition {self._epoch.partition} of epoch {mark.epoch} comes again without"
+                f" {len(strange)} of the rows that were written"
+            )
+        if found.missing and time.time_ns() - mark.opened_ns > self._window_ns // 2:
+            self._unknown(
+                f"stream {options.target}: {found.missing} messages behind sequence {after_seq} are"
+                f" gone, and rows of epoch {mark.epoch} may be among them; its duplicate window of"
+                f" {self._window_ns // NS_PER_SECOND} s is too short to tell"
+            )
+        return found.ids
+
+    def _unknown(self, what: str) -> None:
+        if self._options.fails_on_unknown:
+            raise UnknownOutcomeError(
+                f"{what}; failOnUnknown=false goes on, and rows may be missing or twice in the"
+                " target then"
+            )
+        logger.warning("%s", what)
+
+    # ---------------------------------------------------------------- publishing
+
+    async def _publish(
+        self, batches: AsyncIterator[pa.RecordBatch], stored: set[bytes] | None
+    ) -> int:
+        rows = self._new_rows()
+        window, timeout = self._js.window, self._timeout
+
+        def publish(subject: str, payload: bytes, block: bytes) -> None:
+            window.send(subject, payload, block, timeout, has_id=True)
+
+        async for batch in batches:
+            outgoing = self._plan.outgoing(batch)
+            self._check_subjects(outgoing.subjects)
+            self._load(rows, outgoing)
+            chosen = _last_of_each(outgoing.subjects) if self._options.bucket else None
+            row = 0
+            while row < rows.count:
+                if not window.has_room:
+                    await window.wait_for_room()
+                row = rows.send(publish, row, BURST_BYTES, stored or None, chosen)
+            if self._options.bucket:
+                # A value that is sent again after a reconnect must not pass a newer one.
+                await window.wait_idle()
+            if (error := window.take_failures()) is not None:
+                raise error
+            await self._keep_lease()
+        await self._js.publish_async_completed()
+        mark = self._mark.current
+        assert mark is not None
+        await self._mark.store(
+            msgspec.structs.replace(
+                mark, is_done=True, rows=rows.row_count, digest=_text(rows.digest)
+            )
+        )
+        return rows.row_count
+
+    async def _store_mark(self, mark: Mark) -> None:
+        await self._mark.store(mark)
+        self._lease_ends = time.monotonic() + self._window_ns / NS_PER_SECOND / 4
+
+    async def _keep_lease(self) -> None:
+        """Stop if another attempt has taken over, well before the target forgets our ids."""
+        if time.monotonic() >= self._lease_ends:
+            mark = self._mark.current
+            assert mark is not None
+            await self._store_mark(mark)
+
+    def _new_rows(self) -> OutgoingRows:
+        return OutgoingRows(self._scope, by_key=bool(self._options.bucket))
+
+    def _load(self, rows: OutgoingRows, outgoing: Outgoing) -> None:
+        rows.load(
+            outgoing.subjects,
+            outgoing.payloads,
+            outgoing.headers,
+            outgoing.ids,
+            outgoing.operations,
+        )
+
+    def _check_subjects(self, subjects: pa.Array) -> None:
+        """A subject of another stream would be stored there, where nobody would look for it."""
+        right = self._right_subjects
+        if len(right) > SUBJECTS_MAX:
+            right.clear()
+        config = self._info.config
+        patterns = config.subjects or [config.name]
+        for subject in pc.unique(subjects).to_pylist():
+            if subject in right or subject is None:
+                continue
+            if self._options.bucket:
+                check_key(subject.removeprefix(self._plan.prefix))
+            elif not is_valid_literal(subject):
+                raise RowError(f"subject {subject!r}: tokens joined by single dots, no wildcards")
+            elif not any(is_subset(subject, pattern) for pattern in patterns):
+                raise RowError(
+                    f"subject {subject!r} is not one of stream {config.name}, which has"
+                    f" {', '.join(patterns)}"
+                )
+            right.add(subject)
+
+
+def _text(digest: int) -> str:
+    return f"{digest:016x}"
+
+
+def _last_of_each(subjects: pa.Array) -> list[bool]:
+    """For each row whether no later one has the same key."""
+    last = {subject: row for row, subject in enumerate(subjects.to_pylist())}
+    chosen = [False] * len(subjects)
+    for row in last.values():
+        chosen[row] = True
+    return chosen
+
+
+async def _arriving(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    """The batches of Spark that have rows; the connection lives while we wait for one."""
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if batch.num_rows:
+            yield batch
+
+
+async def _chained(
+    first: pa.RecordBatch, others: AsyncIterator[pa.RecordBatch]
+) -> AsyncIterator[pa.RecordBatch]:
+    yield first
+    async for batch in others:
+        yield batch
