@@ -13,7 +13,9 @@ import textwrap
 import tomllib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.routing import Route
@@ -21,6 +23,8 @@ from starlette.routing import Route
 import tradewind
 from certificates import Authority
 from tradewind.api import consumer_rules, stream_rules
+from tradewind.cli.commands import COMMANDS
+from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import ServerOptions
@@ -184,13 +188,26 @@ def test_commands_name_programs_flags_and_files_that_exist() -> None:
     assert seen >= 5
 
 
+def flags_of(command: Any) -> set[str]:
+    """The flags of a command of `tradewind` and of those below it."""
+    names = {name for parameter in command.params for name in parameter.opts}
+    return names.union(*(flags_of(each) for each in getattr(command, "commands", {}).values()))
+
+
+@cache
+def command_flags() -> frozenset[str]:
+    """All flags of `tradewind`."""
+    made = (load_command(entry.place).make(entry.name) for entry in COMMANDS)
+    return frozenset().union(*(flags_of(command) for command in made))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_flags_exist(page: Path) -> None:
     named = [
-        span for span in SPAN.findall(prose_of(page)) if re.fullmatch(r"--?[A-Za-z][\w]*", span)
+        span for span in SPAN.findall(prose_of(page)) if re.fullmatch(r"--?[A-Za-z][\w-]*", span)
     ]
-    protocol = {"-ERR", "-NAK"}
-    assert [f for f in named if f.lstrip("-") not in ALL_FLAGS and f not in protocol] == []
+    known = {*command_flags(), "-ERR", "-NAK", "--check-store"}
+    assert [flag for flag in named if flag.lstrip("-") not in ALL_FLAGS and flag not in known] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -114,7 +114,7 @@ def check_consumer_create(
         config = msgspec.structs.replace(config, pause_until=old.pause_until)
     level = consumer_level(config)
     config = msgspec.structs.replace(config, metadata=stored_metadata(config.metadata, level))
-    config = _with_defaults(config, stream, server, account, pedantic=pedantic)
+    config = with_defaults(config, stream, server, account, pedantic=pedantic)
     check_consumer_config(config, stream, server, account)
     if old is not None:
         # Without the threshold that an ephemeral one was given, as in the official server.
@@ -192,7 +192,7 @@ def _invalid(text: str) -> ApiError:
     return STREAM_INVALID_CONFIG(err=text)
 
 
-def _with_defaults(
+def with_defaults(
     config: ConsumerConfig,
     stream: StreamConfig,
     server: ServerLimits,
@@ -200,6 +200,7 @@ def _with_defaults(
     *,
     pedantic: bool,
 ) -> ConsumerConfig:
+    """A configuration with what the server fills in."""
     config = _with_zeros(config, pedantic=pedantic)
     changes: dict[str, Any] = {}
     is_pull = not config.deliver_subject

@@ -22,7 +22,13 @@ class CommandEntry:
 
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("account", "tradewind.cli.account:app", "Account information", ("a",)),
+    CommandEntry(
+        "apply",
+        "tradewind.cli.apply:app",
+        "Bring streams, consumers and buckets to what a file declares",
+    ),
     CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
+    CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
     CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
     CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
     CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
