@@ -45,6 +45,7 @@ from tradewind.consumer.starts import (
     filters_of,
     reconcile,
 )
+from tradewind.errors import StoreError
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.messages import MessageStore
 
@@ -189,9 +190,19 @@ class Consumer(Delivery):
     # ------------------------------------------------------------------ a turn
 
     def fill(self, visible_seq: int) -> bool:
-        """Send what there is; true if another turn is wanted at once."""
+        """Send what there is; true if another turn is wanted at once.
+
+        StoreError if the store cannot be read: it is tried again later, by `next_deadline_ns`.
+        """
         if self.closed:
             return False
+        try:
+            return self._fill(visible_seq)
+        except StoreError:
+            self.wait_for_disk()
+            raise
+
+    def _fill(self, visible_seq: int) -> bool:
         self.take_removals()
         if self.requests:
             for reply, header, payload in self.take_requests():

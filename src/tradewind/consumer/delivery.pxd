@@ -25,6 +25,7 @@ cdef enum Wait:
     WAIT_PACE = 6               # rate limit or replay; until pace_due_ns
     WAIT_RECEIVER = 7           # the receiver reads too slowly; until pace_due_ns
     WAIT_PAUSE = 8              # until it is over
+    WAIT_DISK = 9               # a message could not be read; until pace_due_ns
 
 
 cdef class Delivery(Participant):

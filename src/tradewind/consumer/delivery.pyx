@@ -34,6 +34,7 @@ cdef enum:
     # The window of flow control: it starts at a sixteenth and doubles with every answer.
     WINDOW_BYTES_MAX = 33554432
     REPLAY_DELAY_MIN_NS = 1000000
+    DISK_PAUSE_NS = 1000000000
     # A changed state is saved at most so often.
     SAVE_INTERVAL_NS = 100000000
 
@@ -45,7 +46,7 @@ cdef enum Admission:
 WAITS = {
     WAIT_NOTHING: "nothing", WAIT_MESSAGES: "messages", WAIT_SYNC: "sync", WAIT_DEMAND: "demand",
     WAIT_ACKS: "acks", WAIT_FLOW: "flow", WAIT_PACE: "pace", WAIT_RECEIVER: "receiver",
-    WAIT_PAUSE: "pause"}
+    WAIT_PAUSE: "pause", WAIT_DISK: "disk"}
 
 cdef bytes HEADER_START = b"NATS/1.0\r\n"
 cdef bytes TIMEOUT = b"408 Request Timeout"
@@ -162,10 +163,7 @@ cdef class Delivery(Participant):
     # -------------------------------------------------------------- sending
 
     def deliver(self, uint64_t visible_seq):
-        """Send what there is and may be sent, up to `visible_seq`; true if there may be more.
-
-        If not, `wait` says what it waits for.
-        """
+        """Send what may be sent up to `visible_seq`; true if there may be more, else see `wait`."""
         cdef Record record
         cdef Message message
         cdef size_t size, total = 0
@@ -174,7 +172,8 @@ cdef class Delivery(Participant):
         self._send_outgoing()
         if self.closed:
             return False
-        if self.wait == WAIT_RECEIVER and self._receiver_is_full():
+        if self.wait == WAIT_DISK and self.turn.monotonic_ns < self.pace_due_ns \
+                or self.wait == WAIT_RECEIVER and self._receiver_is_full():
             if self.pulls is not None:
                 self._sweep(False, False)
             return False
@@ -202,6 +201,13 @@ cdef class Delivery(Participant):
         if self.pulls is not None and self.pulls.count and self.wait != WAIT_NOTHING:
             self._sweep(self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE), False)
         return self.wait == WAIT_NOTHING
+
+    def wait_for_disk(self):
+        """What is next could not be read: try it again later; requests end in time all the same."""
+        self.wait = WAIT_DISK
+        self.pace_due_ns = self.turn.monotonic_ns + DISK_PAUSE_NS
+        if self.pulls is not None:
+            self._sweep(False, False)
 
     cdef bint _receiver_is_full(self) noexcept:
         cdef size_t pending = 0
@@ -289,7 +295,7 @@ cdef class Delivery(Participant):
         cdef bytes payload = b""
         if with_payload:
             payload = message.body[message.header_size:message.total_size]
-        header = (header[:-2] if header else HEADER_START) + line + b"\r\n"
+        header = (header[:len(header) - 2] if header else HEADER_START) + line + b"\r\n"
         buffer_clear(&self.body)
         if buffer_append(&self.body, header, len(header)) != 0 \
                 or buffer_append(&self.body, payload, len(payload)) != 0:
@@ -790,5 +796,5 @@ cdef class Delivery(Participant):
 
     @property
     def pace_due(self):
-        """When pace or a slow receiver let it go on; 0: it does not wait for them."""
-        return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER) else 0
+        """When pace, a slow receiver or the disk let it go on; 0: it does not wait for them."""
+        return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER, WAIT_DISK) else 0

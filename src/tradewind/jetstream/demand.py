@@ -9,9 +9,11 @@ woken by that, and looks at everything that has come meanwhile.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tradewind.consumer.starts import filters_of
+from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
@@ -82,13 +84,17 @@ class Demand:
         first_seq, self._seen_seq = self._seen_seq + 1, max(self._seen_seq, visible_seq)
         if not self._waiting or first_seq > visible_seq:
             return
-        if len(self._waiting) <= FEW_CONSUMERS or visible_seq - first_seq >= MESSAGES_MAX:
+        subjects: set[bytes] | None = None
+        if len(self._waiting) > FEW_CONSUMERS and visible_seq - first_seq < MESSAGES_MAX:
+            with suppress(StoreError):
+                subjects = self._store.subjects_between(first_seq, visible_seq)
+        if subjects is None:
             for consumer in self._waiting:
                 turn.add_woken(consumer)
             return
         for consumer in self._unfiltered:
             self._wake_waiting(turn, consumer)
-        for subject in self._store.subjects_between(first_seq, visible_seq):
+        for subject in subjects:
             for consumer in self._by_literal.get(subject, ()):
                 self._wake_waiting(turn, consumer)
             for consumer in self._takers(subject):

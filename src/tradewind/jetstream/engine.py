@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
@@ -37,13 +37,17 @@ from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
-from tradewind.jetstream.timers import Timers
+from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.turns import EngineTurns
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 
 if TYPE_CHECKING:
     from tradewind.store.stream_folder import StoreRoot
     from tradewind.store.syncer import Syncer
+
+
+# Whoever was hindered by the disk tries again after this time.
+PUT_OFF_NS: Final = 1_000_000_000
 
 
 def run_each(calls: list[Callable[[], None]]) -> None:
@@ -189,8 +193,19 @@ class JetStream(EngineTurns):
         """Do what is due; a turn follows."""
         self.set_time()
         for owner in self.timers.take_due(self.turn.monotonic_ns):
-            owner.tick()
-            self.timers.set(owner, owner.next_deadline_ns)
+            try:
+                owner.tick()
+                self.timers.set(owner, owner.next_deadline_ns)
+            except StoreError as error:
+                # The others are due too, and nobody would call them again.
+                self.put_off(owner, error)
+
+    def put_off(self, owner: Timed, error: StoreError) -> None:
+        """A stream or consumer cannot read or write what it needs now: it tries again later."""
+        hosted = self.consumer_hosts.get(owner) if isinstance(owner, Consumer) else owner
+        if isinstance(hosted, HostedStream):
+            hosted.hindered(error)
+        self.timers.set(owner, self.turn.monotonic_ns + PUT_OFF_NS)
 
     def purge_account(self, home: JetStreamAccount) -> Steps[None]:
         """Remove all streams of an account."""

@@ -62,6 +62,7 @@ class HostedStream(StreamTurns):
         if self.config.retention is not RetentionPolicy.LIMITS:
             self.retention = self._new_retention(self.config)
         stream.interest = self
+        self._hindrance = ""  # what the log was told last
         self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
         # (round of the syncer, whom to tell when it is kept)
         self._waiting: deque[tuple[int, Callable[[StoreError | None], None]]] = deque()
@@ -226,6 +227,14 @@ class HostedStream(StreamTurns):
             f"JetStream stream '{self.home.name} > {self.name}' takes messages again"
         )
         self.stream.synced()
+        if self.retention is not None:
+            self.retention.remove_refused()
+
+    def hindered(self, error: StoreError) -> None:
+        """It, or one of its consumers, could not read or write and tries again; said once."""
+        if (text := str(error)) != self._hindrance:
+            self._hindrance = text
+            self.engine.log.error(f"JetStream stream '{self.home.name} > {self.name}': {text}")
 
     def _states_failed(self, _files: SyncTarget, error: StoreError) -> None:
         self.engine.log.error(
@@ -348,7 +357,10 @@ class HostedStream(StreamTurns):
 
     def set_timer(self) -> None:
         """The next deadline may have moved."""
-        self.engine.timers.set(self, self.next_deadline_ns)
+        try:
+            self.engine.timers.set(self, self.next_deadline_ns)
+        except StoreError as error:
+            self.engine.put_off(self, error)
 
     def tick(self) -> None:
         """The stream forgets what is too old."""

@@ -4,6 +4,7 @@ from libc.stdint cimport uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.settled cimport Settled
 from tradewind.store.message_core cimport MessageCore
+from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.stream.ingest cimport Ingest
 
 
@@ -13,7 +14,8 @@ cdef class Retention(Settled):
     cdef Turn turn
     cdef list consumers             # all of the stream; each a Delivery
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
+    cdef SequenceSet refused        # nobody needs them, but the store could not remove them
 
+    cdef bint _take_out(self, uint64_t seq, Participant without) except -1
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
-    cdef bint _remove(self, uint64_t seq) except -1
     cdef bint _has_consumer(self, bytes subject) except -1

@@ -3,12 +3,18 @@
 Owns the decision. In a work queue any acknowledgement removes a message; by interest it stays until
 every consumer that wants its subject has acknowledged it. It runs in the middle of a delivery, so
 it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
+
+An acknowledgement counts whatever becomes of the removal: what a store that takes no changes could
+not remove is remembered, and goes when it takes them again.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.consumer.delivery cimport Delivery
 from tradewind.store.records cimport Record
+from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.subject_index cimport SubjectEntry
+
+from tradewind.errors import StoreError
 
 
 cdef class Retention(Settled):
@@ -21,6 +27,7 @@ cdef class Retention(Settled):
         self.turn = turn
         self.any_ack = any_ack
         self.consumers = []
+        self.refused = SequenceSet()
 
     def set_consumers(self, list consumers not None):
         """These are the consumers of the stream from now on."""
@@ -28,11 +35,26 @@ cdef class Retention(Settled):
 
     cdef int settle(self, Participant consumer, uint64_t seq) except -1:
         """A consumer does not need this message any more."""
-        if not self.any_ack and self._is_needed(seq, consumer):
-            return 0
-        if self._remove(seq):
+        if self._take_out(seq, consumer):
             self.turn.mark_dirty(self.ingest)
         return 0
+
+    cdef bint _take_out(self, uint64_t seq, Participant without) except -1:
+        """Remove a message that `without` does not need, unless another one does."""
+        try:
+            if not self.any_ack and self._is_needed(seq, without):
+                return False
+            return (<object>self.store).remove(seq)
+        except StoreError:
+            self.refused.insert(seq)
+            return False
+
+    def remove_refused(self):
+        """The store takes changes again: remove what it has refused to."""
+        cdef SequenceSet refused = self.refused
+        self.refused = SequenceSet()
+        for seq in refused:
+            self.settle(None, seq)
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1:
         """Whether another consumer still wants it; a message that is gone is not needed."""
@@ -52,9 +74,6 @@ cdef class Retention(Settled):
                 return True
         return False
 
-    cdef bint _remove(self, uint64_t seq) except -1:
-        return (<object>self.store).remove(seq)
-
     cdef bint _has_consumer(self, bytes subject) except -1:
         for consumer in self.consumers:
             if consumer.cursor.accepts(subject):
@@ -71,9 +90,10 @@ cdef class Retention(Settled):
             seq = message.seq
             if seq > last_seq:
                 break
-            if self.any_ack and not self._has_consumer(message.subject):
+            if self.any_ack and (not self._has_consumer(message.subject)
+                                 or self._is_needed(seq, None)):
                 continue
-            if not self._is_needed(seq, None) and self._remove(seq):
+            if self._take_out(seq, None):
                 removed += 1
         if removed:
             self.turn.mark_dirty(self.ingest)

@@ -14,6 +14,8 @@ from tradewind.store.message_core cimport MessageCore
 from tradewind.store.syncer_core cimport SyncerCore
 from tradewind.stream.ingest cimport Ingest
 
+from tradewind.errors import StoreError
+
 cdef enum:
     CREDIT_BYTES = 67108864
     # Where more publishers wait for a sync than this, it is better done beside the next turn.
@@ -21,7 +23,7 @@ cdef enum:
 
 
 cdef class StreamTurns:
-    """The subclass has `room_share`, `set_timer`, `wake_consumers` and `demand`."""
+    """The subclass has `room_share`, `set_timer`, `wake_consumers`, `hindered` and `demand`."""
 
     def __init__(self, EngineTurns engine not None, stream not None, Usage account_usage not None):
         self.engine = engine
@@ -167,8 +169,12 @@ cdef class EngineTurns:
             if hosted is None:
                 continue
             ingest = (<StreamTurns?>hosted).ingest
-            if participant.fill(ingest.visible()):
-                self.turn.wake(participant)
+            try:
+                if participant.fill(ingest.visible()):
+                    self.turn.wake(participant)
+            except StoreError as error:
+                # What one cannot read must not keep the others waiting.
+                hosted.hindered(error)
             hosted.demand.filled(participant)
             self.timers.set(participant, participant.next_deadline_ns)
         return 0

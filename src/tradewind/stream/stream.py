@@ -527,5 +527,9 @@ class Stream:
         self.ids.forget_expired(now_ns)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
-        if self.store.expire(now_ns, limit=EXPIRED_PER_STEP):
-            self.turn.add_dirty(self.ingest)
+        before = self.store.msgs
+        try:
+            self.store.expire(now_ns, limit=EXPIRED_PER_STEP)
+        finally:
+            if self.store.msgs != before:
+                self.turn.add_dirty(self.ingest)
