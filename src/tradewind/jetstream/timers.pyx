@@ -2,13 +2,20 @@
 
 Owns one deadline per owner. It calls nobody. A deadline that moves away is not followed: the owner
 is called at the old one, finds nothing to do and says its new one. So a deadline that moves with
-every message costs nothing, and the heap stays small. The earliest is asked for in every turn.
+every message costs nothing. The earliest is asked for in every turn. Where a near deadline has come
+before a far one, the entry of the far one is left in the heap; before those are too many they are
+thrown out, so the heap is at most a little larger than twice the number of owners.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from libc.stdint cimport int64_t
+
+
+cdef enum:
+    # So many entries that are of no use any more are not worth a look.
+    USELESS_MIN = 64
 
 
 class Timed(Protocol):
@@ -33,6 +40,22 @@ cdef class Timers:
             self.due[key] = due_ns
             self.added += 1
             heappush(self.heap, (due_ns, self.added, owner))
+            if len(self.heap) > 2 * len(self.due) + USELESS_MIN:
+                self._throw_out()
+
+    def _throw_out(self):
+        """Keep one entry for each owner that has a deadline."""
+        kept = {}
+        for entry in self.heap:
+            key = id(entry[2])
+            if self.due.get(key) == entry[0]:
+                kept[key] = entry
+        self.heap = list(kept.values())
+        heapify(self.heap)
+
+    def __len__(self):
+        """The entries that are held."""
+        return len(self.heap)
 
     def forget(self, owner not None):
         """It is gone."""

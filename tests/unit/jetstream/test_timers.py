@@ -52,3 +52,19 @@ def test_deadline_that_moves_away_does_not_fill_the_heap() -> None:
         timers.set(owner, due_ns)
     assert timers.take_due(1) == [owner]
     assert timers.next_ns() is None
+
+
+def test_near_deadlines_in_front_of_far_ones_do_not_fill_the_heap() -> None:
+    """As of a consumer whose requests end every now and then, and that itself ends in a year."""
+    timers: Timers[list[str]] = Timers()
+    owners = [["one"], ["two"], ["three"]]
+    for now_ns in range(1, 5_000):
+        for owner in owners:
+            timers.set(owner, 10**12 + now_ns % 7)
+            timers.set(owner, now_ns)
+        assert timers.take_due(now_ns) == owners
+        assert len(timers) < 200
+    for owner in owners:
+        timers.set(owner, 10**12)
+    assert timers.next_ns() == 10**12
+    assert timers.take_due(10**13) == owners
