@@ -12,6 +12,7 @@ cdef class RewriteQueues:
     cdef public int _pause                  # commits to wait, after a full disk
 
     cdef bint is_waiting(self) except -1
+    cdef bint note_commit(self) noexcept
 
 
 cdef class FileCore(MessageStore):

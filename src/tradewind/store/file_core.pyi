@@ -12,6 +12,7 @@ class RewriteQueues:
     _to_erase: dict[int, tuple[Block, set[int]]]
     _sparse: dict[int, Block]
     _pause: int
+    def commit_passes(self) -> bool: ...
     @property
     def has_work(self) -> bool: ...
 

@@ -30,6 +30,17 @@ cdef class RewriteQueues:
             return False
         return self.can_begin()
 
+    cdef bint note_commit(self) noexcept:
+        """A commit passes; true if it is one of those that nothing is rewritten in."""
+        if self._pause == 0:
+            return False
+        self._pause -= 1
+        return True
+
+    def commit_passes(self):
+        """The same for the subclass."""
+        return self.note_commit()
+
     @property
     def has_work(self):
         """Whether the next commits have something to rewrite."""
@@ -101,6 +112,7 @@ cdef class FileCore(MessageStore):
         self.say_floor()
         if block is not self.last:
             return False        # the mark of the floor began a new block
+        self.rewriter.note_commit()
         marked = self._marked_position
         self.write_block(block)
         self._unsynced.clear()

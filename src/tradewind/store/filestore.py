@@ -303,6 +303,7 @@ class FileStore(FileCore):
         """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
         self.forget_index_file()
         self.disk.rename(copy_path, block.path)
+        self._settlement.file_replaced(block)
         self._names_changed = True
         self._unsynced.pop(block.path, None)
         if copy is None:
@@ -344,8 +345,9 @@ class FileStore(FileCore):
                 # A removal by a limit may be what was refused; nothing is too old at time 0.
                 self.apply_limits(0)
         except StoreError:
-            self.failure = failure
+            self.failure, self.read_only = failure, True
             return False
+        self.rewriter.resumed()
         return True
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ the descriptor of a real file without an object in between.
 import errno
 import weakref
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from posix.unistd cimport pwrite
 
@@ -129,7 +129,7 @@ cdef class BlockFile:
     def rest(self):
         """Nothing more will be written soon: close it, unless somebody needs it open."""
         if not self._pins and not self._unsynced:
-            self._files.let_go(self)
+            self._files.let_synced_go(self)
 
     def adopt(self, file):
         """`file` has got our name by a rename, with bytes that may not be synced."""
@@ -218,6 +218,14 @@ cdef class OpenFiles:
             del self._held[file]
             held.close()
 
+    def let_synced_go(self, BlockFile file not None):
+        """The same for one whose bytes are safe, or whose owner will hear that they are not.
+
+        A late failure of the system says nothing new, and may come to somebody else than the owner.
+        """
+        with suppress(StoreError):
+            self.let_go(file)
+
     @property
     def count(self):
         """How many are open."""
@@ -232,13 +240,13 @@ cdef class OpenFiles:
             if file.is_pinned or file is kept:
                 continue
             if not file.is_unsynced:
-                self.let_go(file)
+                self.let_synced_go(file)
                 return
             if oldest is None:
                 oldest = file
         if oldest is not None:
             oldest.sync_before_closing()
-            self.let_go(oldest)
+            self.let_synced_go(oldest)
 
 
 _pools = weakref.WeakKeyDictionary()

@@ -223,8 +223,7 @@ class Rewriter(RewriteQueues):
         """
         self._removing, self._removed = self._removed, []
         self._copying, self._copied = self._copied, []
-        if self._pause:
-            self._pause -= 1
+        if self.commit_passes():
             return []
         left = REWRITE_BYTES_MAX
         chosen = self._next_sparse(marked_block)

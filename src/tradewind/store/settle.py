@@ -90,6 +90,10 @@ class Settlement:
         self._store.unsettled = True
         self._is_read = False
 
+    def file_replaced(self, block: Block) -> None:
+        """Another file has its name: what is damaged in that is news."""
+        self._reported = {place for place in self._reported if place[0] != block.number}
+
     def interrupted(self, error: StoreError) -> None:
         """The disk has failed: whatever is known is told now, and repaired another time."""
         untold = [salvage for salvage in self._found if not salvage.is_told]

@@ -201,6 +201,48 @@ def test_repair_that_fails_is_told_and_done_at_the_next_start(operation: str, er
         check_all_but(again, {7})
 
 
+def test_damage_at_a_place_where_another_one_was_repaired_is_told_too() -> None:
+    """A compaction has put another message there meanwhile."""
+    disk = SimulatedDisk()
+    disk.make_directory(FOLDER, sync=True)
+    settings: dict[str, int] = {"block_bytes_max": 3000, "compact_bytes_min": 60}
+    store, _ = open_store(disk, FOLDER, "S", now_ns=1, **settings)
+    told: list[RecoveryReport] = []
+    store.on_damage = told.append
+    for number in range(1, 121):
+        store.store(b"s", b"", b"%029d" % number, number)
+    store.commit()
+    path = store.blocks[0].path
+    place = disk.content_of(path).index(b"%029d" % 6)
+    rot(disk, store, place)
+    with pytest.raises(NotFoundError, match="lost by damage"):
+        store.get(6)
+    store.commit()
+    for seq in range(10, 44):
+        store.remove(seq)
+    store.commit()
+    moved = disk.content_of(path)
+    seq = next(seq for seq in range(1, 50) if moved.find(b"%029d" % seq) == place)
+    rot(disk, store, place)
+    with pytest.raises(NotFoundError, match="lost by damage"):
+        store.get(seq)
+    store.commit()
+    assert [found.lost for found in told] == [[6], [seq]]
+    assert [found["lost"] for found in reports(disk).values()] == [[6], [seq]]
+    again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1, **settings)
+    assert report.is_clean
+    assert again.state.lost is not None
+    assert set(again.state.lost.sequences) == {6, seq}
+    again.verify()
+
+
+def rot(disk: SimulatedDisk, store: FileStore, place: int) -> None:
+    """Flip a bit of the first block, which has to be read again from the disk."""
+    Damage(disk).flip_bits(store.blocks[0].path, [8 * place])
+    for block in store.blocks:
+        block.release()
+
+
 def test_report_that_cannot_be_read_is_named_and_kept() -> None:
     disk = closed_disk()
     disk.make_directory(f"{FOLDER}/damage", sync=True)

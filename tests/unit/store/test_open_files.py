@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store.disk import OsDisk
+from tradewind.store.disk import OsDisk, disk_error
 from tradewind.store.filestore import FileStore
 from tradewind.store.mapping import mappings_alive
 from tradewind.store.open_files import open_files
 from tradewind.store.recover import open_store
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.disk import SimulatedDisk, SimulatedFile
 
 
 def opened(disk: SimulatedDisk | OsDisk, name: str, block_bytes_max: int = 8 << 20) -> FileStore:
@@ -113,6 +113,46 @@ def test_a_sync_that_fails_when_a_file_has_to_be_closed_is_told_to_its_owner() -
         first.commit()
     assert first.failure is not None
     assert first.synced_seq == 0
+
+
+class LateFile(SimulatedFile):
+    """Closing it reports a failure, as on a network file system."""
+
+    def close(self) -> None:
+        was_open = self._is_open
+        super().close()
+        if was_open:
+            raise disk_error(self.path, "close", errno.EIO)
+
+
+class LateDisk(SimulatedDisk):
+    def open(self, path: str) -> SimulatedFile:
+        return self._late(super().open(path))
+
+    def create(self, path: str, *, replace: bool = False) -> SimulatedFile:
+        return self._late(super().create(path, replace=replace))
+
+    def _late(self, file: SimulatedFile) -> SimulatedFile:
+        if self.is_late and file.path.endswith(".blk"):
+            file.__class__ = LateFile
+        return file
+
+    is_late = False
+
+
+def test_failure_to_close_what_is_synced_is_nobodys_business() -> None:
+    disk = LateDisk()
+    disk.block_files_max = 1
+    first, second = opened(disk, "A", 300), opened(disk, "B")
+    disk.is_late = True
+    for number in range(1, 10):
+        first.store(b"a", b"", bytes(100), number)
+        first.commit()
+        assert first.synced_seq == number
+        second.store(b"a", b"", b"x", number)
+        second.flush()
+    assert len(first.blocks) > 2
+    assert first.failure is second.failure is None
 
 
 CROWD = """

@@ -12,6 +12,7 @@ from tradewind.errors import StoreError
 from tradewind.store import s2
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
+from tradewind.store.rewrite import PAUSE_COMMITS
 from tradewind.testing.disk import SimulatedDisk
 
 FOLDER = "/disk/S"
@@ -316,6 +317,39 @@ def test_a_full_disk_puts_rewriting_off() -> None:
     for _ in range(70):
         store.store(b"a", b"", b"x", 1)
         store.commit()
+    assert secret(3) not in b"".join(files(disk).values())
+    check_everywhere(disk, store)
+
+
+def test_commits_of_one_message_each_count_in_the_pause_after_a_full_disk() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk, 60, block_bytes_max=8000)
+    store.remove(3, erase=True)
+    disk.fail("write", "*.blk.tmp", error=errno.ENOSPC, after_bytes=50)
+    store.commit()
+    alone = 0
+    while not store.wants_commit:
+        store.store(b"a", b"", b"x", 1)
+        assert store.commit_alone()
+        alone += 1
+        assert alone <= PAUSE_COMMITS
+    store.commit()
+    assert secret(3) not in b"".join(files(disk).values())
+    check_everywhere(disk, store)
+
+
+def test_rewriting_goes_on_as_soon_as_a_full_disk_has_room() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk, 60)
+    store.remove(3, erase=True)
+    disk.fail("write", "*.blk.tmp", error=errno.ENOSPC, after_bytes=50)
+    store.commit()
+    disk.fail("write", "*.blk", error=errno.ENOSPC)
+    store.store(b"a", b"", b"x", 1)
+    with pytest.raises(StoreError, match="ENOSPC"):
+        store.commit()
+    assert store.resume()
+    store.commit()
     assert secret(3) not in b"".join(files(disk).values())
     check_everywhere(disk, store)
 
