@@ -15,7 +15,7 @@ from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.layout import SEQUENCE_MAX
 from tradewind.store.varint import U64_MASK
 
-_TIME_NS_MAX: Final = (1 << 63) - 1
+TIME_NS_MAX: Final = (1 << 63) - 1
 _SEQUENCE_DIGITS_MAX: Final = 19
 
 
@@ -54,7 +54,7 @@ def consumer_state_from(document: dict[str, Any], what: str) -> ConsumerState:
     for text, entry in _table(document.get("pending"), f"{what}, pending"):
         number = Numbers(entry if isinstance(entry, dict) else {"Sequence": entry}, what)
         time_ns = entry.get("Timestamp", 0) if isinstance(entry, dict) else -1
-        if type(time_ns) is not int or not 0 <= time_ns <= _TIME_NS_MAX:
+        if type(time_ns) is not int or not 0 <= time_ns <= TIME_NS_MAX:
             raise ArchiveError(f"{what}: the time of a pending message must be a whole number")
         state.pending[text] = Pending(number("Sequence"), time_ns)
     for text, count in _table(document.get("redelivered"), f"{what}, redelivered"):

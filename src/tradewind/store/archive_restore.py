@@ -18,7 +18,12 @@ from tradewind.store.archive import (
     ArchiveReader,
     Entry,
 )
-from tradewind.store.archive_documents import Numbers, consumer_state_from, decode_document
+from tradewind.store.archive_documents import (
+    TIME_NS_MAX,
+    Numbers,
+    consumer_state_from,
+    decode_document,
+)
 from tradewind.store.archive_messages import store_messages
 from tradewind.store.contract import StoreLimits
 from tradewind.store.filestore import FileStore
@@ -120,15 +125,17 @@ class ArchiveRestore:
         number = Numbers(state, "state.json")
         first_seq, last_seq = number("first_seq"), number("last_seq")
         messages, consumers = number("messages"), number("consumer_count")
-        self.claimed_bytes = number("bytes")
+        claimed_bytes = number("bytes")
         if last_seq > SEQUENCE_MAX or first_seq > last_seq + 1:
             raise ArchiveError(f"state.json: messages {first_seq} to {last_seq} cannot be")
         if messages > last_seq - max(first_seq, 1) + 1:
             raise ArchiveError(f"state.json: {messages} messages are more than there are sequences")
         if consumers > CONSUMERS_MAX:
             raise ArchiveError(f"state.json: more than {CONSUMERS_MAX} consumers")
-        if self.claimed_bytes > bytes_allowed:
-            raise NoRoomError(f"the backup needs {self.claimed_bytes} bytes")
+        if claimed_bytes > bytes_allowed:
+            raise NoRoomError(f"the backup needs {claimed_bytes} bytes")
+        # Only now: it counts as used, and the room of others is what is left.
+        self.claimed_bytes = claimed_bytes
         self._consumers_left = consumers
         self._last_seq = last_seq
         self._store = self._new_store()
@@ -223,6 +230,9 @@ def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:
 def _time_ns(text: object) -> int:
     """When the last message was stored; 0 if the backup does not say."""
     try:
-        return max(parse_time(text), 0) if isinstance(text, str) else 0
+        time_ns = max(parse_time(text), 0) if isinstance(text, str) else 0
     except ValueError:
         raise ArchiveError("state.json: last_ts is no time") from None
+    if time_ns > TIME_NS_MAX:
+        raise ArchiveError("state.json: no message is stored in last_ts, it is too late")
+    return time_ns

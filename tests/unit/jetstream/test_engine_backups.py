@@ -294,6 +294,7 @@ def test_chunks_that_nobody_waits_for_are_limited(
         (lambda: archive(END, first_seq=9), "messages 9 to 1 cannot be"),
         (lambda: archive(END, first_seq=-1), "first_seq must be a whole number from 0"),
         (lambda: archive(END, last_ts="noon"), "last_ts is no time"),
+        (lambda: archive(END, last_ts="2262-04-12T00:00:00Z"), "last_ts, it is too late"),
         (lambda: archive(END, consumer_count=10**6), "more than 100000 consumers"),
         (lambda: archive(END, consumer_count=1), "it has no end marker"),
         (lambda: archive(message(1)), "it has no end marker"),
@@ -377,6 +378,22 @@ def test_storage_limit_of_the_account_holds_for_restores(claimed: int) -> None:
     assert answer["error"]["err_code"] == 10047
     assert state(peer) == {}
     assert home.usage.storage == 0
+
+
+@pytest.mark.parametrize("claimed", [1 << 62, 1 << 63, (1 << 64) - 1])
+def test_backup_that_claims_too_much_takes_no_room_from_others(
+    server: InProcessServer, peer: BackupPeer, claimed: int
+) -> None:
+    assert server.engine is not None
+    peer.create("O")
+    subject = peer.begin_restore("S")
+    assert peer.ask_plain(subject, archive(END, bytes=claimed, messages=0)) == [b""]
+    assert server.engine.usage.storage == 0
+    assert peer.ask_plain("O.a", b"x") == [b'{"stream":"O","seq":1}']
+    (answer,) = peer.ask_plain(subject)
+    assert json.loads(answer)["error"]["err_code"] == 10047
+    used = server.engine.usage.storage
+    assert used == json.loads(peer.ask_plain("$JS.API.INFO")[0])["storage"] > 0
 
 
 def test_small_archive_of_large_messages_is_restored(peer: BackupPeer) -> None:
