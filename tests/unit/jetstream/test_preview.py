@@ -43,6 +43,9 @@ LOGS_TAIL = """{
   }
 }
 """
+BAD = "bad request"
+DEEP = 50_000 * "[" + 50_000 * "]"
+START_AT = ('"deliver_all": true', f'"stream_seq": {1 << 64}')
 NOT_ENABLED = "jetstream not enabled for account"
 
 
@@ -356,11 +359,19 @@ def test_ephemeral_consumer_of_the_second_preview_is_told_its_name(peer: OldPeer
     [
         ("STREAM.OTHER.CREATE", LOGS, "stream name in subject does not match request"),
         ("STREAM.LOGS.CREATE", "[]", "bad request"),
+        ("STREAM.LOGS.CREATE", LOGS.replace('"max_msgs": -1', f'"max_msgs": {1 << 63}'), BAD),
+        ("STREAM.LOGS.CREATE", LOGS.replace("86400000000000", str(10**30)), BAD),
+        ("STREAM.LOGS.CREATE", LOGS.replace('"max_msg_size": -1', '"max_msg_size": 3e9'), BAD),
+        ("STREAM.LOGS.CREATE", LOGS.replace('"max_consumers": -1', f'"x": {DEEP}'), BAD),
+        ("STREAM.LOGS.CONSUMER.TAIL.CREATE", LOGS_TAIL.replace('er": -1', f'er": {1 << 63}'), BAD),
+        ("STREAM.LOGS.CONSUMER.TAIL.CREATE", LOGS_TAIL.replace(*START_AT, 1), BAD),
         ("STREAM.LOGS.INFO", "x", "bad request"),
         ("STREAM.LOGS.MSG.DELETE", "7", "sequence [7] not found"),
         ("STREAM.LOGS.MSG.DELETE", "x", "bad sequence argument"),
         ("STREAM.LOGS.MSG.BYSEQ", "7", "could not load message from storage"),
         ("STREAM.LOGS.MSG.BYSEQ", "x", "bad sequence argument"),
+        ("STREAM.LOGS.MSG.BYSEQ", str(1 << 64), "bad sequence argument"),
+        ("STREAM.LOGS.MSG.BYSEQ", 5000 * "0" + "7", "could not load message from storage"),
         (
             "STREAM.LOGS.CONSUMER.X.CREATE",
             LOGS_TAIL,

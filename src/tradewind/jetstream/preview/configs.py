@@ -6,9 +6,10 @@ for any other; only rules that today's engine does not have any more are checked
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, DeliverPolicy, ReplayPolicy
 from tradewind.api.preview import PREVIEW_KEY, PREVIEW_SETS
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from tradewind.jetstream.preview.dialects import Dialect
 
 BAD_REQUEST: Final = "bad request"
+# Go's types: a number that they do not hold is no number to it.
+_Int32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+_Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Uint64 = Annotated[int, Meta(ge=0)]
+_UINT64_MAX: Final = (1 << 64) - 1
 _RETENTIONS: Final = {
     "stream_limits": RetentionPolicy.LIMITS,
     "interest_based": RetentionPolicy.INTEREST,
@@ -42,14 +48,14 @@ class OldStreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     subjects: list[str] | None = None
     retention: str = "limits"
-    max_observables: int = 0
-    max_consumers: int = 0
-    max_msgs: int = 0
-    max_bytes: int = 0
-    max_age: int = 0
-    max_msg_size: int = 0
+    max_observables: _Int64 = 0
+    max_consumers: _Int64 = 0
+    max_msgs: _Int64 = 0
+    max_bytes: _Int64 = 0
+    max_age: _Int64 = 0
+    max_msg_size: _Int32 = 0
     storage: str = "file"
-    num_replicas: int = 0
+    num_replicas: _Int64 = 0
     no_ack: bool = False
 
 
@@ -58,14 +64,14 @@ class OldConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     delivery_subject: str = ""
     durable_name: str = ""
-    msg_set_seq: int = 0
-    stream_seq: int = 0
+    msg_set_seq: _Uint64 = 0
+    stream_seq: _Uint64 = 0
     start_time: str = ZERO_TIME
     deliver_all: bool = False
     deliver_last: bool = False
     ack_policy: str = "none"
-    ack_wait: int = 0
-    max_deliver: int = 0
+    ack_wait: _Int64 = 0
+    max_deliver: _Int64 = 0
     subject: str = ""
     filter_subject: str = ""
     replay_policy: str = "instant"
@@ -80,19 +86,23 @@ class OldConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: OldConsumerConfig = msgspec.field(default_factory=OldConsumerConfig)
 
 
+_Document = TypeVar("_Document")
+
+
 def decode_stream(body: bytes) -> OldStreamConfig:
     """Refusal if it is no such document."""
-    try:
-        return msgspec.json.decode(body, type=OldStreamConfig)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise Refusal(BAD_REQUEST) from None
+    return _decode(body, OldStreamConfig)
 
 
 def decode_consumer(body: bytes) -> OldConsumerRequest:
     """Refusal if it is no such document."""
+    return _decode(body, OldConsumerRequest)
+
+
+def _decode(body: bytes, kind: type[_Document]) -> _Document:
     try:
-        return msgspec.json.decode(body, type=OldConsumerRequest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Refusal(BAD_REQUEST) from None
 
 
@@ -180,6 +190,8 @@ def consumer_config(
 def _start(old: OldConsumerConfig, one: str) -> tuple[DeliverPolicy, int, str | None]:
     """Where it begins: at most one place may be named, none means what comes from now on."""
     seq = old.msg_set_seq or old.stream_seq
+    if seq > _UINT64_MAX:
+        raise Refusal(BAD_REQUEST)
     try:
         has_time = parse_time(old.start_time) != ZERO_TIME_NS
     except ValueError:

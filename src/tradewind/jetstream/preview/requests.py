@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.preview.dialects import Dialect
 
 _SEQUENCE_MAX: Final = (1 << 64) - 1
+_SEQUENCE_DIGITS_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +237,11 @@ def _two_names(request: OldRequest) -> tuple[str, str]:
 
 
 def _sequence(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text[:21]) > _SEQUENCE_MAX:
+    digits = text.lstrip("0") or text[:1]
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _SEQUENCE_DIGITS_MAX
+    if not is_number or int(digits) > _SEQUENCE_MAX:
         raise Refusal("bad sequence argument")
-    return int(text)
+    return int(digits)
 
 
 def delete_message(request: OldRequest) -> WhenDurable:
