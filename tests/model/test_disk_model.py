@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tradewind.errors import StoreError
 from tradewind.store.disk import Disk, DiskError, OsDisk
 from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.disk_state import SECTOR_BYTES
 
 CASES = 100 * (20 if os.environ.get("TRADEWIND_THOROUGH") else 1)
 pytestmark = pytest.mark.timeout(900)
@@ -166,6 +167,27 @@ def test_synced_bytes_survive_and_no_byte_is_invented(
                 assert model.allows(content)
     lost = disk.crash_losing_unsynced().snapshot_tree()
     assert [lost[str(number)] for number in range(3)] == [model.past[0] for model in naive]
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(st.lists(st.integers(1, 700), min_size=1, max_size=12), st.integers(0, 1 << 32))
+def test_each_sector_of_an_appended_file_is_as_it_was_at_some_moment(
+    sizes: list[int], seed: int
+) -> None:
+    disk = SimulatedDisk()
+    file = disk.create(f"{ROOT}/0")
+    disk.sync_directory(ROOT)
+    written = b""
+    for number, size in enumerate(sizes, 1):
+        file.write(bytes([number]) * size, len(written))
+        written += bytes([number]) * size
+    for chance in SEEDS:
+        content = disk.crash(seed + chance).snapshot_tree()["0"]
+        assert content is not None
+        for start in range(0, len(content), SECTOR_BYTES):
+            sector = content[start : start + SECTOR_BYTES]
+            arrived = sector.rstrip(b"\0")
+            assert written[start : start + len(arrived)] == arrived
 
 
 # --- names after a power failure -----------------------------------------------------------------

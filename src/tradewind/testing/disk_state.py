@@ -241,7 +241,9 @@ def up_to_step(node: FileNode, step: int, random: Random | None = None) -> bytes
 def scattered(node: FileNode, share: float, random: Random) -> bytes:
     """What is left if any selection of the written sectors arrived, in any order.
 
-    `share` is the part of the writes that arrive.
+    A sector is as it was at some moment: what was written to it arrives in order, since the system
+    keeps one copy of it, and the last of it may be cut off at a byte. `share` is the part of the
+    sectors that arrive with all that was written to them.
     """
     pending = node.pending
     moment = random.choice((0, len(pending), random.randint(0, len(pending))))
@@ -254,22 +256,18 @@ def scattered(node: FileNode, share: float, random: Random) -> bytes:
     ]
     content = bytearray(durable[: min([size, *(cut for _, cut in cuts)])])
     content.extend(bytes(size - len(content)))
-    arrived = [
-        (place, effect)
-        for place, effect in enumerate(pending)
-        if effect.data is not None and random.random() < share
-    ]
-    if random.random() < 0.3:
-        random.shuffle(arrived)
+    sectors: dict[int, list[tuple[int, int, bytes]]] = {}
+    for place, effect in enumerate(pending):
+        for start, piece in _pieces(effect.offset, effect.data or b""):
+            sectors.setdefault(start // SECTOR_BYTES, []).append((place, start, piece))
     tears = random.random() < 0.6
-    for count, (place, effect) in enumerate(arrived, 1):
-        end = min([size, *(cut for when, cut in cuts if when > place)])
-        assert effect.data is not None
-        for start, piece in _pieces(effect.offset, effect.data):
-            if tears and random.random() < 0.3:
-                continue
-            if tears and count == len(arrived):
-                piece = piece[: random.choice((len(piece), random.randint(0, len(piece))))]
+    for written in sectors.values():
+        is_whole = random.random() < share
+        arrived = written if is_whole else written[: random.randrange(len(written))]
+        for count, (place, start, piece) in enumerate(arrived, 1):
+            if tears and count == len(arrived) and random.random() < 0.3:
+                piece = piece[: random.randint(0, len(piece))]
+            end = min([size, *(cut for when, cut in cuts if when > place)])
             piece = piece[: max(0, end - start)]
             content[start : start + len(piece)] = piece
     assert len(content) == size
