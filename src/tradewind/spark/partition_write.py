@@ -31,7 +31,7 @@ from tradewind.spark.marks import Mark, PartitionMark, open_marks, patiently
 from tradewind.spark.network import Address
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.spool import Spool
-from tradewind.spark.stored_ids import all_ordinals, find_stored
+from tradewind.spark.stored_ids import all_ordinals, find_stored, wait_settled
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
@@ -113,11 +113,12 @@ class PartitionWrite:
 
     async def _look(self) -> None:
         """What the target is like now."""
-        name = self._options.target
+        name, seconds = self._options.target, self._options.timeout_seconds
         streams = self._js.manager.streams
-        info = await patiently(lambda: streams.info(name), self._options.timeout_seconds)
+        info = await patiently(lambda: streams.info(name), seconds)
         if info.config.mirror is not None:
             raise OptionError("stream", f"{name} is a mirror: nothing can be published to it")
+        await patiently(lambda: wait_settled(streams, info), seconds)
         self._info = info
 
     async def _write(self, arriving: AsyncIterator[pa.RecordBatch]) -> int:

@@ -6,19 +6,26 @@ and says how many messages are not there any more: of those nothing is known.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.compute as pc
 
+from tradewind.client.api_errors import NoMessageFoundError
+from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import Address, RangeTask
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.manager import Streams
     from tradewind.spark.options import SourceOptions
 
 ID_HEADER: Final = "Nats-Msg-Id"
+SETTLE_SECONDS: Final = 10.0
+SETTLE_WAIT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,28 @@ class Stored:
 
     ids: set[bytes]
     missing: int
+
+
+async def wait_settled(streams: Streams, info: StreamInfo) -> None:
+    """Wait until the last message of a stream can be read, which it can when it is synced.
+
+    Before that a reader would not see the last ones, and a power failure could take them back, so
+    that others get their sequences.
+    """
+    name, last_seq = info.config.name, info.state.last_seq
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while last_seq:
+        try:
+            await streams.get_message(name, seq=last_seq)
+        except NoMessageFoundError:
+            state = (await streams.info(name, deleted_details=True)).state
+            if last_seq < state.first_seq or last_seq in state.deleted:
+                return
+        else:
+            return
+        if time.monotonic() >= deadline:
+            raise OperationTimeoutError(f"stream {name}: message {last_seq} cannot be read yet")
+        await asyncio.sleep(SETTLE_WAIT_SECONDS)
 
 
 def find_stored(

@@ -1,0 +1,44 @@
+"""A process that makes one attempt at a partition of a sink, to be killed at any point.
+
+It takes a batch only when it is told to, so that a test decides how far it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tradewind.spark.outgoing_columns import plan_columns
+from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite
+from tradewind.spark.sink_options import parse_sink_options
+
+
+def attempt(
+    pipe: Connection,
+    options: dict[str, str],
+    names: tuple[str, ...],
+    epoch: tuple[str, int, int],
+    columns: list[dict[str, list[Any]]],
+) -> None:
+    """Write these batches. It sends "ask" before each batch, and at the end the outcome."""
+    parsed = parse_sink_options(options)
+    schema = StructType([StructField(name, StringType()) for name in names])
+    plan = plan_columns(schema, parsed)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in columns:
+            pipe.send("ask")
+            pipe.recv()
+            yield pa.RecordBatch.from_pydict(batch)
+
+    write = PartitionWrite(parsed, plan, PartitionEpoch(*epoch), waits=True)
+    try:
+        outcome: object = asyncio.run(write.run(batches()))
+    except Exception as error:
+        outcome = f"{type(error).__name__}: {error}"
+    pipe.send(outcome)
