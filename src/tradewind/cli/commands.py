@@ -31,10 +31,18 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
     CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
     CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
+    CommandEntry(
+        "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
+    ),
+    CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
+    CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
     CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
     CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
     CommandEntry("stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s")),
     CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
+    CommandEntry(
+        "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
+    ),
 )

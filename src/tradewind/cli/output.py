@@ -22,13 +22,6 @@ def line(text: str = "") -> None:
     sys.stdout.write(text + "\n")
 
 
-def write_bytes(data: bytes) -> None:
-    """Bytes as they are on the standard output, in order with the lines around them."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
-
-
 def note(text: str) -> None:
     """One line on the error output: what is going on, not a result."""
     sys.stderr.write(text + "\n")

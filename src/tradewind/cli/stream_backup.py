@@ -8,9 +8,6 @@ and `stream.tar.s2` (what the server sent, as it is). A backup that was not fini
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -24,7 +21,8 @@ from tradewind.cli.config_files import config_of, read_config, read_document
 from tradewind.cli.failures import CommandError
 from tradewind.cli.formats import count_text, parse_size, size_text
 from tradewind.cli.frame import Argument, CommandApp, Option
-from tradewind.cli.output import is_terminal, json_text, line
+from tradewind.cli.output import json_text, line
+from tradewind.cli.progress import ProgressBar
 from tradewind.cli.stream_view import show_stream
 from tradewind.client.errors import OperationTimeoutError
 
@@ -40,7 +38,6 @@ NO_CONTENT = 204
 # The server gives up after 5 s without an answer; a large memory stream may take a while.
 CHUNK_SECONDS = 60.0
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
-Advance = Callable[[int], None]
 
 
 @app.command("backup", aliases=("snapshot",))
@@ -68,15 +65,17 @@ def backup_stream(
             f"({size_text(state.bytes)})"
         )
         target.mkdir(parents=True, exist_ok=True)
-        with shown_progress(f"Backup of {stream}", state.bytes, wanted=progress) as advance:
-            answer, received = _receive(catalog, stream, request, target / DATA_NAME, advance)
+        with ProgressBar(
+            f"Backup of {stream}", state.bytes, unit="bytes", shown=progress
+        ) as progress_bar:
+            answer, received = _receive(catalog, stream, request, target / DATA_NAME, progress_bar)
     document = {"config": answer.config, "state": answer.state}
     (target / INFO_NAME).write_text(json_text(document) + "\n")
     line(f"Received {size_text(received)} compressed data for Stream {stream!r} in {target}")
 
 
 def _receive(
-    catalog: Catalog, stream: str, request: dict[str, Any], path: Path, advance: Advance
+    catalog: Catalog, stream: str, request: dict[str, Any], path: Path, progress_bar: ProgressBar
 ) -> tuple[StreamSnapshotResponse, int]:
     connection = catalog.connection
     inbox = connection.new_inbox()
@@ -101,7 +100,7 @@ def _receive(
                 break
             file.write(message.data)
             received += len(message.data)
-            advance(len(message.data))
+            progress_bar.set(received)
             if message.reply:
                 connection.publish(message.reply)
         file.flush()
@@ -148,42 +147,26 @@ def restore_stream(
         )
         with (
             data.open("rb") as file,
-            shown_progress(f"Restore of {wanted.name}", size, wanted=progress) as advance,
+            ProgressBar(
+                f"Restore of {wanted.name}", size, unit="bytes", shown=progress
+            ) as progress_bar,
         ):
-            info = _send(catalog.connection, answer.deliver_subject, file, advance)
+            info = _send(catalog.connection, answer.deliver_subject, file, progress_bar)
     line()
     line(f"Restored Stream {wanted.name!r}")
     line()
     show_stream(info)
 
 
-def _send(connection: Connection, subject: str, file: BinaryIO, advance: Advance) -> StreamInfo:
+def _send(
+    connection: Connection, subject: str, file: BinaryIO, progress_bar: ProgressBar
+) -> StreamInfo:
     from tradewind.client.api_requests import check_answer, decode_answer
 
     while chunk := file.read(RESTORE_CHUNK_BYTES):
         answer = connection.request(subject, chunk, timeout=CHUNK_SECONDS)
         if answer.data:
             check_answer(answer.data)
-        advance(len(chunk))
+        progress_bar.set(file.tell())
     answer = connection.request(subject, timeout=CHUNK_SECONDS)
     return decode_answer(answer.data, StreamInfo)
-
-
-@contextmanager
-def shown_progress(title: str, total: int, *, wanted: bool) -> Iterator[Advance]:
-    """A progress bar on the error output if that is a terminal; it is told what is done."""
-    if not wanted or not is_terminal(sys.stderr):
-        yield lambda _count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)

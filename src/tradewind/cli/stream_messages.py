@@ -15,10 +15,10 @@ from tradewind.cli.completion import complete_stream
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_duration_ns
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
-from tradewind.cli.output import is_terminal, line, print_json, write_bytes
+from tradewind.cli.messages import write_body
+from tradewind.cli.output import is_terminal, line, print_json
 from tradewind.cli.prompts import can_ask, confirm, confirm_or_stop
 from tradewind.cli.settings import jetstream
-from tradewind.cli.translate import translated
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
 from tradewind.durations import MICROSECOND_NS, SECOND_NS
 
@@ -68,7 +68,8 @@ def get_message(
     line(f"Item: {found.stream}#{found.seq} received {received} on Subject {found.subject}")
     line()
     show_headers(found.headers)
-    show_body(found.data, translate, found.subject)
+    write_body(found.data, translate)
+    line()
 
 
 def _get(catalog: Catalog, stream: str, sequence: int, last_for: str) -> StoredMsg:
@@ -150,13 +151,14 @@ def _show_page(messages: OrderedMessages, count: int, *, raw: bool, translate: s
         metadata = message.metadata
         left = metadata.pending_count
         if raw:
-            write_bytes(translated(message.data, translate, message.subject) + b"\n")
+            write_body(message.data, translate)
             continue
         received = moment_text(metadata.timestamp_ns)
         line(f"[{metadata.stream_sequence}] Subject: {message.subject} Received: {received}")
         line()
         show_headers(message.headers)
-        show_body(message.data, translate, message.subject)
+        write_body(message.data, translate)
+        line()
     return left
 
 
@@ -166,12 +168,6 @@ def show_headers(headers: Headers) -> None:
         line(f"  {name}: {value}")
     if headers:
         line()
-
-
-def show_body(data: bytes, translate: str, subject: str) -> None:
-    """The body of a message and an empty line."""
-    write_bytes(translated(data, translate, subject) + b"\n")
-    line()
 
 
 def moment_text(time_ns: int) -> str:
