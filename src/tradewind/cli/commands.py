@@ -27,22 +27,21 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "tradewind.cli.apply:app",
         "Bring streams, consumers and buckets to what a file declares",
     ),
-    CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
-    CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
-    CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
-    CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
     CommandEntry(
         "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
     ),
+    CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
     CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
-    CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
+    CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
+    CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
+    CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
+    CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
     CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
-    CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
-    CommandEntry("stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s")),
-    CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
+    CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
     CommandEntry(
         "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
     ),
+    CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
 )
