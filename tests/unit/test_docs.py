@@ -38,7 +38,7 @@ from tradewind.server.config.tree import Node
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 SOURCE = ROOT / "src/tradewind"
 ALL_FLAGS = {*flags._BOOLEAN, *flags._INTEGER, *flags._STRING}
