@@ -40,6 +40,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
     CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
+    CommandEntry("server", "tradewind.cli.server:app", "Servers", ("srv", "sys", "system")),
     CommandEntry(
         "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
     ),
