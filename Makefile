@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd')
 PORT ?= 4222
 MONITOR_PORT ?= 8222
+DATA ?= data
+SECONDS ?=
 WORKERS ?= 2
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
@@ -25,14 +27,10 @@ $(VENV)/.built: $(VENV)/.created setup.py $(CYTHON_SOURCES)
 
 build: $(VENV)/.built
 
+# A server, live orders and a pipeline on Spark, shown in the terminal until Ctrl-C or for SECONDS.
 run: build
-	@echo "Tradewind listens on nats://127.0.0.1:$(PORT), monitoring is on http://127.0.0.1:$(MONITOR_PORT). Ctrl-C stops it."
-	@echo "Try in another terminal:"
-	@echo "  $(BIN)/python examples/hello.py nats://127.0.0.1:$(PORT)     publish, subscribe, request"
-	@echo "  $(BIN)/python examples/streams.py nats://127.0.0.1:$(PORT)   streams, if this is: make run ARGS='-js -sd data'"
-	@echo "  curl http://127.0.0.1:$(MONITOR_PORT)/varz              what the server says of itself"
-	@echo "  any NATS client or the nats CLI with the same address"
-	@$(BIN)/tradewind-server --addr 127.0.0.1 --port $(PORT) --http_port $(MONITOR_PORT) $(ARGS)
+	@$(BIN)/tradewind demo --folder $(DATA) --port $(PORT) --http-port $(MONITOR_PORT) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 lint: build
 	$(BIN)/ruff check .

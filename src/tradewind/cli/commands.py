@@ -31,6 +31,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
     ),
     CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
+    CommandEntry("demo", "tradewind.cli.demo:app", "A server, live orders and a Spark pipeline"),
     CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
     CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
     CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
@@ -41,6 +42,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
     CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
     CommandEntry("server", "tradewind.cli.server:app", "Servers", ("srv", "sys", "system")),
+    CommandEntry("sql", "tradewind.cli.sql:app", "SQL on streams, buckets and lakes"),
     CommandEntry(
         "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
     ),

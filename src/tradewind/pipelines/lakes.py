@@ -85,6 +85,13 @@ def open_catalog(target: Iceberg, warehouse: str) -> Any:
     )
 
 
+def delta_files(path: str) -> list[str]:
+    """The files of the latest version of a Delta table."""
+    delta = _library("deltalake", "delta")
+    found: list[str] = delta.DeltaTable(path).file_uris()
+    return found
+
+
 def check_libraries(kind: str) -> None:
     """PipelineError if what a sink of this kind needs is not installed."""
     if kind == "delta":

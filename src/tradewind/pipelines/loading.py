@@ -327,6 +327,9 @@ class _Checker:
             self._template((*place, required), getattr(sink, required))
         if kind == "stream" and sink.create is True:
             raise fail((*place, "create"), "give the subjects of the stream: create: [out.>]")
+        if kind == "stream" and sink.mode == "complete":
+            text = "complete would append all rows again with each batch: append or update"
+            raise fail((*place, "mode"), text)
         if kind == "bucket" and isinstance(sink.create, list):
             raise fail((*place, "create"), "true or false; a bucket has no subjects")
         if kind in ("parquet", "delta", "iceberg") and sink.mode == "update":

@@ -196,6 +196,10 @@ class Pipeline:
         """Where it remembers how far it came."""
         return self.folder / self.head.checkpoint
 
+    def query_checkpoint(self, name: str) -> Path:
+        """Where Spark remembers how far the query of a sink or dead letter came."""
+        return self.checkpoint / "queries" / name
+
     def place(self, path: str) -> str:
         """A path of the file as Spark is given it: as it is if it names a file system."""
         return path if "://" in path else str(self.folder / path)

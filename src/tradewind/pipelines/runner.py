@@ -48,7 +48,6 @@ LAG_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 5.0
 LOCK_FILE: Final = "lock"
-QUERIES_FOLDER: Final = "queries"
 DEAD_SUFFIX: Final = "_dead"
 
 
@@ -131,8 +130,7 @@ class Runner:
         self, name: str, writer: Any, target: str, sources: list[str], keys: tuple[str, ...]
     ) -> None:
         pipeline = self._pipeline
-        checkpoint = pipeline.checkpoint / QUERIES_FOLDER / name
-        writer = writer.option("checkpointLocation", str(checkpoint))
+        writer = writer.option("checkpointLocation", str(pipeline.query_checkpoint(name)))
         writer = writer.queryName(f"{pipeline.name}.{name}")
         if self._is_once:
             writer = writer.trigger(availableNow=True)

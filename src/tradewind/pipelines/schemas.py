@@ -72,12 +72,13 @@ def freeze(checkpoint: Path, source: str, inferred: Inferred) -> FrozenSchema:
 def infer_from_source(source: str, options: Mapping[str, str], column: str) -> Inferred:
     """The schema of what a source holds now, from its first and its last messages."""
     try:
-        return infer(_samples(options, column))
+        return infer(sample_payloads(options, column))
     except ValueError as error:
         raise PipelineError(f"source {source}: no schema: {error}; declare one") from None
 
 
-def _samples(options: Mapping[str, str], column: str) -> Iterator[bytes]:
+def sample_payloads(options: Mapping[str, str], column: str) -> Iterator[bytes]:
+    """The first and the last payloads of each stream, read without Spark."""
     from tradewind.spark.filters import filter_of
     from tradewind.spark.options import parse_options
     from tradewind.spark.providers import open_provider

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,23 @@ def open_session(
         raise PipelineError(
             f"Spark does not start with master {master!r}: {short_reason(error)}; see {log_file}"
         ) from error
+
+
+@contextmanager
+def using_session(
+    master: str, log_file: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A session for one piece of work; one that ran before is used, and goes on."""
+    from pyspark.sql import SparkSession
+
+    was_running = SparkSession.getActiveSession() is not None
+    session = open_session(master, log_file, settings)
+    try:
+        yield session
+    finally:
+        if not was_running:
+            with suppress(Exception):  # Java may be gone already
+                session.stop()
 
 
 @contextmanager

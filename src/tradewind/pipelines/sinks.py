@@ -7,8 +7,11 @@ Iceberg by a mark that is committed with the rows; see `lakes`. The terminal kee
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tradewind.client.errors import ClientError
 from tradewind.pipelines.connections import Address
@@ -36,9 +39,14 @@ def sink_writer(
     if sink.kind in ("stream", "bucket"):
         where = Address.first_of(sink, pipeline.head, address)
         rows = _messages(frame, sink)
-        writer = rows.writeStream.format("jetstream").options(**where.spark_options())
-        writer = writer.option(sink.kind, sink.stream or sink.bucket)
-        return writer.outputMode(sink.mode)
+        options = where.spark_options() | {sink.kind: sink.stream or sink.bucket}
+        if sink.mode == "append":
+            return rows.writeStream.format("jetstream").options(**options).outputMode("append")
+        # Spark lets no sink of Python have rows that change, but it calls a function with them.
+        checkpoint = pipeline.query_checkpoint(name)
+        return rows.writeStream.foreachBatch(_changes_writer(options, checkpoint)).outputMode(
+            sink.mode
+        )
     if sink.kind == "parquet":
         writer = frame.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
         if columns := texts(sink.partition_by):
@@ -137,6 +145,18 @@ def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
     if sink.headers:
         columns.append(f"{column_sql(sink.headers)} as headers")
     return frame.selectExpr(*columns)
+
+
+def _changes_writer(options: Mapping[str, str], checkpoint: Path) -> Callable[[Any, int], None]:
+    """Writes batches under the id that Spark gave to the query, so that none is written twice."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        query_id = msgspec.json.decode((checkpoint / "metadata").read_bytes())["id"]
+        batch.write.format("jetstream").mode("append").options(
+            **options, txnAppId=query_id, txnVersion=str(number)
+        ).save()
+
+    return write
 
 
 def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> Callable[[Any, int], None]:

@@ -48,15 +48,15 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[s
     widths = [
         max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(columns)
     ]
-    is_number = [
-        bool(rows) and all(_is_number(row[index]) or row[index] is None for row in rows)
+    to_right = [
+        bool(rows) and all(is_number(row[index]) or row[index] is None for row in rows)
         for index in range(len(columns))
     ]
 
     def joined(cells: Sequence[str]) -> str:
         padded = [
             cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, is_number, strict=True)
+            for cell, width, right in zip(cells, widths, to_right, strict=True)
         ]
         return "  ".join(padded).rstrip()
 
@@ -113,8 +113,9 @@ def plain(value: Any) -> Any:
 
 def number_of(value: Any) -> float:
     """A value as a number; 0 if it is none."""
-    return float(value) if _is_number(value) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; true and false are not."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
