@@ -25,6 +25,7 @@ from certificates import Authority
 from tradewind.api import consumer_rules, stream_rules
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.main import load as load_command
+from tradewind.cli.settings import FLAGS as SHARED_FLAGS
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import ServerOptions
@@ -190,7 +191,11 @@ def test_commands_name_programs_flags_and_files_that_exist() -> None:
 
 def flags_of(command: Any) -> set[str]:
     """The flags of a command of `tradewind` and of those below it."""
-    names = {name for parameter in command.params for name in parameter.opts}
+    names = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     return names.union(*(flags_of(each) for each in getattr(command, "commands", {}).values()))
 
 
@@ -210,10 +215,20 @@ def test_named_flags_exist(page: Path) -> None:
     assert [flag for flag in named if flag.lstrip("-") not in ALL_FLAGS and flag not in known] == []
 
 
+def test_the_page_of_the_command_line_has_every_command_and_shared_flag() -> None:
+    commands = [tuple(row.names) for row in rows(section("docs/CLI.md", "First steps"))][1:]
+    wanted = [(entry.name, *entry.aliases) for entry in COMMANDS]
+    assert commands == wanted, "tools/cli_screens.py makes the tables anew"
+    flags_there = [row.names for row in rows(section("docs/CLI.md", "Flags of all commands"))][1:]
+    shared = [[*([flag.short] if flag.short else []), f"--{flag.name}"] for flag in SHARED_FLAGS]
+    assert flags_there == shared
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_pages_are_plain_and_name_no_machine(page: Path) -> None:
     text = page.read_text()
-    assert text.isascii()
+    # Screens are as they are; the letter mu and the lines of tables stand in them.
+    assert re.sub(r"^```console\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).isascii()
     assert not re.search(r"/(home|root|work|tmp)/", text)
 
 
@@ -281,7 +296,7 @@ def test_config_blocks_load(
 
 def test_every_block_has_a_language_that_is_checked_or_is_text() -> None:
     languages = {language for page in PAGES for language, _ in FENCE.findall(page.read_text())}
-    assert languages <= {"", "python", "conf", "yaml"}
+    assert languages <= {"", "python", "conf", "yaml", "console"}
 
 
 # ---------------------------------------------------------------------- configuration

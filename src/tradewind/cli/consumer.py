@@ -16,7 +16,7 @@ from tradewind.cli.consumer_flags import parse_moment_ns
 from tradewind.cli.consumer_messages import app as messages_app
 from tradewind.cli.consumer_view import ack_text, show_consumer, show_state
 from tradewind.cli.failures import EXIT_USAGE, CommandError
-from tradewind.cli.formats import count_text, duration_text, since_text, time_text
+from tradewind.cli.formats import count_text, counted, duration_text, since_text, time_text
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.output import Table, line, print_json
 from tradewind.cli.prompts import confirm_or_stop
@@ -142,7 +142,7 @@ def report(
         return
     last = info.state.last_seq
     table = Table(
-        f"Consumer report for {info.config.name} with {count_text(len(infos))} consumers",
+        f"Consumer report for {info.config.name} with {counted(len(infos), 'consumer')}",
         *("Consumer", "Mode", "Ack Policy", "Ack Wait", "Ack Pending"),
         *("Redelivered", "Unprocessed", "Ack Floor"),
     )

@@ -89,6 +89,11 @@ def count_text(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 message`, `1,000 messages`."""
+    return f"{count_text(count)} {noun}" if count == 1 else f"{count_text(count)} {noun}s"
+
+
 def duration_text(duration_ns: int) -> str:
     """`1y2d3h4m5s`, `2h0m0s`, `1m30s`, `2.50s`."""
     seconds = duration_ns // SECOND_NS

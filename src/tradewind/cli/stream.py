@@ -16,7 +16,7 @@ from tradewind.cli.catalog import is_system_stream, open_catalog
 from tradewind.cli.completion import complete_stream
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import (
-    count_text,
+    counted,
     duration_text,
     parse_duration_ns,
     size_text,
@@ -213,7 +213,7 @@ def show_subjects(
         for each, _ in counts:
             line(each)
     else:
-        table = Table(f"{count_text(len(counts))} Subjects in stream {name}", "Subject", "Count")
+        table = Table(f"{counted(len(counts), 'Subject')} in stream {name}", "Subject", "Count")
         for each, count in counts:
             table.row(each, count)
         table.print()
@@ -315,7 +315,8 @@ def purge_stream(
     if json:
         print_json(info.state)
         return
-    line(f"{count_text(purged)} messages were removed from Stream {name}")
+    was = "was" if purged == 1 else "were"
+    line(f"{counted(purged, 'message')} {was} removed from Stream {name}")
     line()
     show_state(info)
 

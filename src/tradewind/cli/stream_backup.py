@@ -19,7 +19,7 @@ from tradewind.cli.catalog import Catalog, open_catalog
 from tradewind.cli.completion import complete_stream
 from tradewind.cli.config_files import config_of, read_config, read_document
 from tradewind.cli.failures import CommandError
-from tradewind.cli.formats import count_text, parse_size, size_text
+from tradewind.cli.formats import counted, parse_size, size_text
 from tradewind.cli.frame import Argument, CommandApp, Option
 from tradewind.cli.output import json_text, line
 from tradewind.cli.progress import ProgressBar
@@ -61,7 +61,7 @@ def backup_stream(
     with open_catalog() as catalog:
         state = catalog.stream(stream).state
         line(
-            f"Starting backup of Stream {stream!r} with {count_text(state.messages)} messages "
+            f"Starting backup of Stream {stream!r} with {counted(state.messages, 'message')} "
             f"({size_text(state.bytes)})"
         )
         target.mkdir(parents=True, exist_ok=True)

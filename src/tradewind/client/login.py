@@ -7,6 +7,7 @@ next. An attempt that fails or is cancelled leaves no socket behind.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from typing import Any, cast
@@ -215,4 +216,7 @@ class Login:
 
 def _reason(error: OSError) -> str:
     """What the operating system says, without numbers where there is a text."""
+    if error.errno and (error.strerror or "").startswith("Connect call failed"):
+        # The text of asyncio leaves out what was wrong.
+        return os.strerror(error.errno)
     return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,142 @@
+"""Runs the commands of docs/CLI.md on a fresh server and writes what they print into the page.
+
+    .venv/bin/python tools/cli_screens.py
+
+The tables of commands and flags are made of the source. A block of the language `console` has
+commands behind `$ ` and what each printed below it. All of them run in one folder, in order.
+`tests/cli/test_cli_page.py` runs them too and compares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs/CLI.md"
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND_SECONDS = 60
+# What differs from run to run.
+MASKS = (
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "<time>"),
+    (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<clock>"),
+    (re.compile(r"\b(\d+[ydhm])*\d+(\.\d\d)?s\b"), "<duration>"),
+    (re.compile(r"\b\d+(\.\d+)?(ms|\u00b5s)\b"), "<rtt>"),
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(r"Client ID: \d+"), "Client ID: <number>"),
+    (re.compile(r"\bN[A-Z2-7]{55}\b"), "<server id>"),
+    (re.compile(r"[ \u2500]+"), " "),
+)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A command and what it printed."""
+
+    command: str
+    output: str
+
+    def masked(self) -> str:
+        """The output without what differs from run to run."""
+        text = self.output
+        for pattern, stand_in in MASKS:
+            text = pattern.sub(stand_in, text)
+        return text
+
+
+def read_block(code: str) -> list[Screen]:
+    """The screens of a block."""
+    parts = re.split(r"^\$ (.*)\n", code, flags=re.MULTILINE)
+    return [Screen(parts[at], parts[at + 1]) for at in range(1, len(parts), 2)]
+
+
+def read_page() -> list[Screen]:
+    """All screens of the page."""
+    return [screen for code in BLOCK.findall(PAGE.read_text()) for screen in read_block(code)]
+
+
+@contextmanager
+def surroundings() -> Iterator[dict[str, str]]:
+    """A server, a folder to work in, and the environment of the commands."""
+    import tradewind
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        work = Path(folder) / "work"
+        programs = Path(folder) / "bin"
+        for each in (work, programs):
+            each.mkdir()
+        program = programs / "tradewind"
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tradewind.cli "$@"\n')
+        program.chmod(0o755)
+        with tradewind.serve(port=0, jetstream=str(store)) as server:
+            yield {
+                **{name: value for name, value in os.environ.items() if name[:5] != "NATS_"},
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT / "src"),
+                "NATS_URL": server.url,
+                "XDG_CONFIG_HOME": str(Path(folder) / "config"),
+                "PWD": str(work),
+                "TZ": "UTC",
+                "COLUMNS": "80",
+            }
+
+
+def run(command: str, environment: dict[str, str]) -> Screen:
+    """Runs a command in the shell."""
+    done = subprocess.run(  # noqa: S602 - the commands of our own page
+        command,
+        shell=True,
+        cwd=environment["PWD"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+    return Screen(command, done.stdout)
+
+
+def with_tables(text: str) -> str:
+    """The page with the tables of commands and of shared flags as the source has them."""
+    from tradewind.cli.commands import COMMANDS
+    from tradewind.cli.settings import FLAGS
+
+    def names(*each: str) -> str:
+        return ", ".join(f"`{name}`" for name in each)
+
+    commands = [f"| {names(each.name, *each.aliases)} | {each.help} |" for each in COMMANDS]
+    flags = [
+        f"| {names(*([each.short] if each.short else []), f'--{each.name}')} "
+        f"| {names(each.env) if each.env else ''} | {each.help} |"
+        for each in FLAGS
+    ]
+    for head, lines in (("| command | for |", commands), ("| flag | environment |", flags)):
+        pattern = re.compile(rf"^({re.escape(head)}.*\n\|[-|]+\n)(?:\|.*\n)*", re.MULTILINE)
+        table = "\n".join(lines) + "\n"
+        text = pattern.sub(lambda match, table=table: match[1] + table, text)  # type: ignore[misc]
+    return text
+
+
+def main() -> None:
+    """Writes the page anew."""
+    with surroundings() as environment:
+
+        def captured(match: re.Match[str]) -> str:
+            screens = [run(each.command, environment) for each in read_block(match[1])]
+            shown = "".join(f"$ {each.command}\n{each.output}" for each in screens)
+            return f"```console\n{shown}```"
+
+        PAGE.write_text(BLOCK.sub(captured, with_tables(PAGE.read_text())))
+
+
+if __name__ == "__main__":
+    main()
