@@ -30,6 +30,14 @@ class Outcome:
 
 
 Cli = Callable[..., Outcome]
+Types = Callable[..., None]
+
+
+class Keyboard(io.StringIO):
+    """A terminal on which these lines are typed."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:

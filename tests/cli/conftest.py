@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_outcome import Cli, Outcome
+from cli_outcome import Cli, Keyboard, Outcome, Types
 from harness import ServerProcess
 from tradewind.cli.main import run
 
@@ -74,6 +74,16 @@ def cli(js_server: ServerProcess, offline: Cli, monkeypatch: pytest.MonkeyPatch)
         streams = connection.jetstream_manager().streams
         for name in streams.names().all():
             streams.delete(name)
+
+
+@pytest.fixture
+def types(monkeypatch: pytest.MonkeyPatch) -> Types:
+    """types("yes", "ORDERS") gives the answers to the next questions."""
+
+    def _types(*lines: str) -> None:
+        monkeypatch.setattr("sys.stdin", Keyboard("".join(f"{line}\n" for line in lines)))
+
+    return _types
 
 
 @pytest.fixture

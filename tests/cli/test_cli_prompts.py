@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
-
 import pytest
 
+from cli_outcome import Types
 from tradewind.cli import prompts
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_size
-
-Types = Callable[..., None]
-
-
-class Keyboard(io.StringIO):
-    """A terminal on which these lines are typed."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def types(monkeypatch: pytest.MonkeyPatch) -> Types:
-    """types("yes", "ORDERS") gives the answers to the next questions."""
-
-    def _types(*lines: str) -> None:
-        monkeypatch.setattr("sys.stdin", Keyboard("".join(f"{line}\n" for line in lines)))
-
-    return _types
 
 
 def test_enter_takes_the_default(types: Types) -> None:

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
-from unicodedata import combining, east_asian_width
 
 import msgspec
 
@@ -63,10 +62,9 @@ def width(text: str) -> int:
     """How many columns of a terminal a text takes."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1
-        for character in text
-    )
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 class Columns:

@@ -9,10 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tradewind.api.errors import ApiError
-from tradewind.api.limits import ServerLimits
-from tradewind.api.responses import AccountLimits
-from tradewind.api.stream_rules import check_stream_create
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.catalog import open_catalog
@@ -89,6 +85,11 @@ def add_stream(
 
 
 def _validate(config: StreamConfig) -> None:
+    from tradewind.api.errors import ApiError
+    from tradewind.api.limits import ServerLimits
+    from tradewind.api.responses import AccountLimits
+    from tradewind.api.stream_rules import check_stream_create
+
     try:
         check_stream_create(config, streams={}, server=ServerLimits(), account=AccountLimits())
     except ApiError as error:
