@@ -27,6 +27,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "tradewind.cli.apply:app",
         "Bring streams, consumers and buckets to what a file declares",
     ),
+    CommandEntry("bench", "tradewind.cli.bench:app", "Benchmarks"),
     CommandEntry(
         "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
     ),
