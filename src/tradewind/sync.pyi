@@ -30,6 +30,7 @@ from tradewind.client.options import ConnectOptions, ConnectSettings
 from tradewind.client.ordered import ORDERED_HEARTBEAT
 from tradewind.client.pipeline import PendingAck
 from tradewind.client.publisher import _HeaderInput, _Payload
+from tradewind.client.publishing import PublishWindow
 from tradewind.client.pulled import EXPIRES, MESSAGES_MAX
 from tradewind.client.service_types import ServiceInfo, ServicePing, ServiceStats
 from tradewind.client.services import DEFAULT_QUEUE_GROUP, Endpoint, RequestHandler, StatsHandler
@@ -391,6 +392,8 @@ class JetStream:
     def publish_async_completed(self, timeout: float | None = None) -> None: ...
     @property
     def publish_async_pending(self) -> int: ...
+    @property
+    def window(self) -> PublishWindow: ...
     def batch(self) -> Batch: ...
     def subscribe_push(
         self,

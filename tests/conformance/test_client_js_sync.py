@@ -140,6 +140,24 @@ def test_messages_are_read_in_every_way(js_server: ServerProcess) -> None:
             assert [next(pushed).data for _ in range(30)] == seen
 
 
+def test_next_needs_no_timeout_and_takes_the_options_of_groups(js_server: ServerProcess) -> None:
+    with jetstream(js_server) as js:
+        fill(js, 2)
+        first = js.consumers.get("S", "c").next()
+        assert first is not None
+        assert first.data == b"0"
+        js.manager.consumers.add(
+            "S",
+            durable_name="g",
+            ack_policy="explicit",
+            priority_groups=["jobs"],
+            priority_policy="overflow",
+        )
+        grouped = js.consumers.get("S", "g").next(SECONDS, group="jobs")
+        assert grouped is not None
+        assert grouped.data == b"0"
+
+
 def test_callbacks_run_in_threads_and_may_block(js_server: ServerProcess) -> None:
     with jetstream(js_server) as js:
         fill(js, 5)

@@ -254,6 +254,7 @@ RUNNABLE = [
     for page, code in blocks("python")
     if not re.search(r"\b(nats|pytest|pytest_asyncio|harness)\b", code)
     and page != "docs/SPARK.md"  # tests/spark/test_spark_guide.py
+    and not page.startswith("docs/walkthroughs/")  # tests/walkthroughs
 ]
 
 

@@ -8,7 +8,8 @@ Comments of HTML, which readers do not see, tell the rest:
     <!-- terminal NAME -->        the next block's command goes on running, in a terminal of its own
     <!-- more of NAME -->         the next block is what that terminal has shown since then
     <!-- stop NAME -->            Ctrl-C in that terminal; it has to end by itself
-    <!-- types A | B | C -->      what is typed into the next block's command
+    <!-- types A | B | C -->      what the next block's command gets from a pipe
+    <!-- answers A | B -->        what is typed at a terminal when the next command asks with `? `
     <!-- until -->                the next block's command is repeated until it prints this
     <!-- here A is B -->          from here on the test writes B where the page says A
     <!-- not run -->              the next block is only shown
@@ -20,7 +21,9 @@ of the test's own, with the executables of pyproject.toml; the server listens on
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -36,9 +39,11 @@ PAGES = ROOT / "docs" / "walkthroughs"
 WAIT_SECONDS = 60
 # A whole page on a machine that is busy with other things.
 SLOWEST_SECONDS = 600
+DEFAULT_URL = "nats://127.0.0.1:4222"
 LISTENING = re.compile(r"Listening for client connections on \S+:(\d+)")
 FENCE = re.compile(r"^```(\w*)$")
 COMMENT = re.compile(r"^<!-- (.+) -->$")
+PROMPT = re.compile(r"^\? .* \Z", re.MULTILINE)
 ANY = re.compile(r"<[a-z ]+>")
 
 
@@ -182,6 +187,7 @@ class Walk:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "XDG_CONFIG_HOME": str(self.folder / ".config"),
             "COLUMNS": "100",
+            "NATS_TIMEOUT": f"{WAIT_SECONDS}s",
         }
 
     def _add_program(self, path: Path, place: str) -> None:
@@ -225,6 +231,9 @@ class Walk:
             self._find_server(terminal)
         elif step.command == "python":
             self._run([sys.executable, "-c", "\n".join(output)], "", ("...",))
+        elif "answers" in pending:
+            answers = [each.strip() for each in pending["answers"].split("|")]
+            self._check(*_at_terminal(command, answers, self.folder, self.env), output)
         else:
             typed = "".join(f"{self._here(each.strip())}\n" for each in _typed(pending))
             self._run_until(command, typed, output, is_patient="until" in pending)
@@ -237,7 +246,7 @@ class Walk:
         else:
             name = next(
                 name
-                for name in ("terminal", "more of", "types", "until", "not run")
+                for name in ("terminal", "more of", "types", "answers", "until", "not run")
                 if text.startswith(name)
             )
             self.pending[name] = text.removeprefix(name).strip(" ")
@@ -249,7 +258,7 @@ class Walk:
 
     def _find_server(self, terminal: Terminal) -> None:
         if found := LISTENING.search("\n".join(terminal.lines)):
-            self.env["NATS_URL"] = f"nats://127.0.0.1:{found[1]}"
+            self.env["NATS_URL"] = self.replaced[DEFAULT_URL] = f"nats://127.0.0.1:{found[1]}"
 
     def _run_until(
         self, command: str, typed: str, output: tuple[str, ...], *, is_patient: bool
@@ -275,11 +284,47 @@ class Walk:
             text=True,
             timeout=WAIT_SECONDS,
         )
-        printed = done.stdout.splitlines()
+        self._check(done.stdout, done.returncode, output)
+
+    def _check(self, text: str, code: int, output: tuple[str, ...]) -> None:
+        printed = text.splitlines()
         shown = "\n".join(["it should print:", *output, "", "it prints:", *printed])
         assert matches(output, printed), shown
         is_error = any(": error: " in line for line in output)
-        assert is_error == bool(done.returncode), f"exit code {done.returncode}\n{shown}"
+        assert is_error == bool(code), f"exit code {code}\n{shown}"
+
+
+def _at_terminal(
+    command: str, answers: list[str], folder: Path, env: dict[str, str]
+) -> tuple[str, int]:
+    """Run a command at a terminal: what the screen shows at the end, and the exit code."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**env, "NO_COLOR": "1"},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        start_new_session=True,
+    )
+    os.close(its)
+    screen, answered = "", 0
+    while True:
+        ready, _, _ = select.select([ours], [], [], WAIT_SECONDS)
+        try:
+            data = os.read(ours, 65536) if ready else b""
+        except OSError:  # the last one has closed the terminal
+            data = b""
+        if not data:
+            break
+        screen += data.decode().replace("\r\n", "\n")
+        if answers and PROMPT.search(screen, answered):
+            os.write(ours, f"{answers.pop(0)}\n".encode())
+            answered = len(screen)
+    os.close(ours)
+    assert not answers, f"it did not ask:\n{screen}"
+    return screen, process.wait(WAIT_SECONDS)
 
 
 def _typed(pending: dict[str, str]) -> list[str]:

@@ -143,11 +143,11 @@ class Blocking:
             raise StopIteration
         return self._batch.popleft()
 
-    def next(self, timeout: float | None = None) -> Any:
+    def next(self, *args: Any, **kwargs: Any) -> Any:
         """The next message; see the asynchronous class."""
         if self._batch:
             return self._batch.popleft()
-        return self._call(self._inner.next, (timeout,), {})
+        return self._call(self._inner.next, args, kwargs)
 
     def __enter__(self) -> Self:
         self._thread.run(_enter(self._inner))

@@ -21,6 +21,7 @@ from tradewind.documents import Document, Key
 
 SIZES: Final = frozenset(("max_bytes", "max_msg_size", "max_value_size"))
 _UNITS_NS: Final = (
+    ("y", 31_536_000_000_000_000),
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),
