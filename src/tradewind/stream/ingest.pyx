@@ -107,7 +107,9 @@ cdef class Ingest(Participant):
         cdef uint32_t total_size = <uint32_t>message.total_size
         id.size = 0
         if self.waits and is_crowded(self):
-            if not message.reply_size and message.origin != NULL:
+            # A disk that has failed will not catch up; there is nothing to wait for then.
+            if not message.reply_size and message.origin != NULL \
+                    and self.stream.store.failure is None:
                 (<object>message.origin.session).hold_back()
             if self._is_full():
                 return self._refuse(message)

@@ -213,6 +213,22 @@ def test_publisher_that_wants_no_replies_waits_for_the_disk_and_loses_nothing() 
     assert kit.peer.take() == b"PONG\r\n"
 
 
+def test_nobody_is_held_back_for_a_disk_that_has_failed() -> None:
+    kit = StreamKit(waiting_msgs_max=8)
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    kit.peer.send(frame("s.1", b"x", reply="") * 7)
+    kit.disk.fail("sync")
+    kit.syncer.run_all()
+    kit.server.settle()
+    assert stream.store.failure is not None
+    kit.server.advance(0.005)
+    stalls = kit.peer.session.stalls
+    kit.peer.send(frame("s.1", b"x", reply="") * 50 + b"PING\r\n")
+    assert kit.peer.take().endswith(b"PONG\r\n")
+    assert kit.peer.session.stalls == stalls
+
+
 def test_publisher_that_wants_replies_is_not_held_back() -> None:
     kit = StreamKit(waiting_msgs_max=8)
     kit.create(storage="file")
