@@ -93,6 +93,21 @@ def test_consumers_can_be_left_out_and_settings_changed(
     assert info["state"]["consumer_count"] == 0
 
 
+def test_settings_of_a_newer_server_are_not_lost_on_the_way(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    folder = tmp_path / "backup"
+    cli("stream", "backup", "ORDERS", str(folder)).ok()
+    cli("stream", "rm", "ORDERS", "-f").ok()
+    document = json.loads((folder / "backup.json").read_text())
+    document["config"]["from_the_future"] = True
+    (folder / "backup.json").write_text(json.dumps(document))
+    refused = cli("stream", "restore", str(folder))
+    assert refused.code == EXIT_FAILED
+    assert "from_the_future" in refused.err
+
+
 def test_a_stream_that_exists_is_not_replaced(
     cli: Cli, js_server: ServerProcess, tmp_path: Path
 ) -> None:

@@ -83,6 +83,39 @@ def test_info_can_be_given_back_as_configuration(orders: Cli, tmp_path: Path) ->
     assert config_of(orders, "A") == before
 
 
+def test_a_file_keeps_a_consumer_ephemeral(orders: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(
+        '{"name": "passing", "ack_policy": "explicit", "inactive_threshold": 60000000000}'
+    )
+    orders("con", "add", "ORDERS", "--config", str(path)).ok()
+    assert "durable_name" not in config_of(orders, "passing")
+    orders("con", "add", "ORDERS", "other", "--config", str(path)).ok()
+    assert "durable_name" not in config_of(orders, "other")
+
+
+def test_a_file_that_leaves_out_the_wait_does_not_change_it(orders: Cli, tmp_path: Path) -> None:
+    orders("con", "add", "ORDERS", "A", "--wait", "5s").ok()
+    path = tmp_path / "short.json"
+    path.write_text('{"durable_name": "A", "ack_policy": "explicit", "description": "new"}')
+    orders("con", "edit", "ORDERS", "A", "--config", str(path), "-f").ok()
+    config = config_of(orders, "A")
+    assert (config["description"], config["ack_wait"]) == ("new", 5 * SECOND_NS)
+
+
+def test_names_can_be_completed(orders: Cli, process: Cli) -> None:
+    orders("consumer", "add", "ORDERS", "packer").ok()
+    orders("consumer", "add", "ORDERS", "sender").ok()
+    outcome = process(
+        env={
+            "_TRADEWIND_COMPLETE": "complete_bash",
+            "COMP_WORDS": "tradewind consumer info ORDERS pa",
+            "COMP_CWORD": "4",
+        }
+    )
+    assert outcome.out.split() == ["packer"]
+
+
 def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
     path = tmp_path / "consumer.json"
     offline(
@@ -206,6 +239,16 @@ def test_next_shows_and_acknowledges(orders: Cli) -> None:
     empty = orders("con", "next", "ORDERS", "packer", "--wait", "100ms")
     assert empty.code == EXIT_FAILED
     assert "no message came within 0.1 s" in empty.err
+
+
+def test_messages_can_be_read_as_json(orders: Cli) -> None:
+    orders("consumer", "add", "ORDERS", "packer").ok()
+    lines = orders("con", "next", "ORDERS", "packer", "--json", "--count", "2").ok().out
+    first, second = map(json.loads, lines.splitlines())
+    assert (first["subject"], first["seq"], first["tries"]) == ("orders.us", 1, 1)
+    assert (second["consumer_seq"], second["pending"]) == (2, 3)
+    rest = orders("con", "sub", "ORDERS", "packer", "--json", "--count", "3").ok().out
+    assert [json.loads(line)["seq"] for line in rest.splitlines()] == [3, 4, 5]
 
 
 def test_next_without_ack_leaves_the_message_pending(orders: Cli) -> None:

@@ -98,6 +98,37 @@ def test_environment_wins_over_the_selected_context(
     assert "there are: bad, good" in unknown.err
 
 
+def test_logins_by_flag_environment_and_context(
+    offline: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "server.conf"
+    config.write_text("authorization { users = [ { user: ann, password: secret1 } ] }")
+    server = ServerProcess("tradewind", ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)])
+    try:
+        url = f"nats://127.0.0.1:{server.wait_ready().port}"
+        monkeypatch.setenv("NATS_URL", url)
+        refused = offline("account", "info", "--user", "ann", "--password", "wrong1")
+        assert refused.code == EXIT_FAILED
+        assert "--creds" in refused.err
+        assert "wrong1" not in refused.err
+        assert (
+            "User: ann" in offline("a", "info", "--user", "ann", "--password", "secret1").ok().out
+        )
+        assert "--user" in offline("account", "info", "--password", "secret1").err
+        folder = tmp_path / "config" / "nats" / "context"
+        folder.mkdir(parents=True)
+        (folder / "ann.json").write_text(json.dumps({"user": "ann", "password": "secret1"}))
+        offline("account", "info", "--context", "ann").ok()
+        monkeypatch.setenv("NATS_CONTEXT", "ann")
+        offline("account", "info").ok()
+        assert offline("account", "info", "--no-context").code == EXIT_FAILED
+        monkeypatch.setenv("NATS_USER", "ann")
+        monkeypatch.setenv("NATS_PASSWORD", "secret1")
+        offline("account", "info", "--no-context").ok()
+    finally:
+        server.stop()
+
+
 def test_trace_shows_requests_and_leaves_the_output_clean(cli: Cli) -> None:
     outcome = cli("account", "info", "--json", "--trace").ok()
     assert outcome.json["server"]["version"]

@@ -227,6 +227,18 @@ def test_edit_by_flags_changes_only_what_is_given(cli: Cli) -> None:
     assert after == {**before, "subjects": ["a", "b"], "max_msgs": 7}
 
 
+def test_a_file_that_leaves_out_the_duplicate_window_does_not_change_it(
+    cli: Cli, tmp_path: Path
+) -> None:
+    cli("stream", "add", "A", "--subjects", "a", "--dupe-window", "30s").ok()
+    path = tmp_path / "short.json"
+    path.write_text('{"name": "A", "subjects": ["a", "b"], "allow_direct": true}')
+    assert (
+        "duplicate_window" not in cli("stream", "edit", "A", "--config", str(path), "-f").ok().out
+    )
+    assert config_of(cli, "A")["duplicate_window"] == 30_000_000_000
+
+
 def test_a_file_that_leaves_out_defaults_makes_no_difference(cli: Cli, tmp_path: Path) -> None:
     cli("stream", "add", "A", "--subjects", "a").ok()
     path = tmp_path / "short.json"
@@ -318,6 +330,9 @@ def test_messages_can_be_viewed_gotten_and_removed(cli: Cli, js_server: ServerPr
     assert rest.startswith("[3]")
     assert rest.endswith("Reached apparent end of data\n")
     assert "  Trace: a.1" in rest
+    lines = cli("stream", "view", "A", "--json").ok().out.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3]
+    assert json.loads(lines[0])["hdrs"] == {"Trace": ["a.1"]}
     assert cli("stream", "view", "A", "--since", "1h", "--raw").ok().out == "hello\n" * 3
     shown = cli("stream", "get", "A", "2").ok().out
     assert shown.startswith("Item: A#2 received ")
@@ -354,6 +369,33 @@ def test_purge_says_how_many_were_removed(cli: Cli, js_server: ServerProcess) ->
     assert cli("stream", "purge", "A", "-f").ok().out.startswith("4 messages")
     both = cli("stream", "purge", "A", "--seq", "7", "--keep", "1", "-f")
     assert both.code == EXIT_USAGE
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--keep", "2"],
+        ["--keep", "20"],
+        ["--seq", "5"],
+        ["--seq", "100"],
+        ["--subject", "a.1"],
+        ["--subject", "a.*", "--keep", "3"],
+        ["--subject", "a.1", "--seq", "3"],
+    ],
+)
+def test_a_dry_purge_says_what_a_purge_would_remove(
+    cli: Cli, js_server: ServerProcess, flags: list[str]
+) -> None:
+    cli("stream", "add", "A", "--subjects", "a.*").ok()
+    publish(js_server, *["a.1"] * 4, *["a.2"] * 6)
+    cli("stream", "rmm", "A", "2", "-f").ok()
+    before = cli("stream", "info", "A", "-j").ok().json["state"]
+    said = cli("stream", "purge", "A", "--dry-run", *flags).ok().out
+    state = cli("stream", "info", "A", "-j").ok().json["state"]
+    assert (state["messages"], state["consumer_count"]) == (before["messages"], 0)
+    done = cli("stream", "purge", "A", "-f", *flags).ok().out
+    assert said.split()[0] == done.split()[0]
 
 
 def test_report_and_find_compare_streams(cli: Cli, js_server: ServerProcess) -> None:

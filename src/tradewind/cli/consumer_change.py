@@ -58,7 +58,9 @@ def add_consumer(
     if not config:
         ask_all = can_ask() and not defaults
         wanted, consumer = _complete(wanted, consumer, flags, ask_all=ask_all)
-    wanted = _named(wanted, consumer, ephemeral=flags.ephemeral)
+    if consumer or not config:
+        is_ephemeral = flags.ephemeral or bool(wanted.name and not wanted.durable_name)
+        wanted = _named(wanted, consumer, ephemeral=is_ephemeral)
     if output:
         write_config(output, wanted)
         return
@@ -190,7 +192,8 @@ def edit_consumer(
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
         wanted = _edited(info, config, flags, interactive=interactive)
-        lines = diff_lines(info.config, filled(wanted, info.config))
+        wanted = filled(wanted, info.config)
+        lines = diff_lines(info.config, wanted)
         if not lines:
             line("No difference in configuration")
             return
@@ -227,7 +230,7 @@ def _edited(
 
 
 def filled(wanted: ConsumerConfig, current: ConsumerConfig) -> ConsumerConfig:
-    """A configuration as the server will have it: a file may leave out what it fills in."""
+    """A file may leave out members for which 0 means the default; these stay as they are."""
     changes: dict[str, Any] = {}
     for name in ("ack_wait", "max_waiting", "max_ack_pending", "max_deliver"):
         if not getattr(wanted, name):

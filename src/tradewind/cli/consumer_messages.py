@@ -14,10 +14,10 @@ from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_duration_ns
 from tradewind.cli.frame import Argument, CommandApp, Option
 from tradewind.cli.messages import write_body
-from tradewind.cli.output import flush, line
+from tradewind.cli.output import flush, line, print_json_line
 from tradewind.cli.running import connect_async, run_until_stopped, stamp
 from tradewind.cli.settings import current, jetstream
-from tradewind.cli.stream_messages import show_headers
+from tradewind.cli.stream_messages import message_document, show_headers
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ app = CommandApp("Messages of consumers")
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
 AckFlag = Annotated[bool, Option("--ack/--no-ack", help="Acknowledge what is shown")]
+JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")]
 RawFlag = Annotated[bool, Option("--raw", "-r", help="Show only bodies")]
 COUNT_MAX: Final = 100_000
 
@@ -42,6 +43,7 @@ def next_messages(
     nak: Annotated[bool, Option("--nak", help="Have them delivered again")] = False,
     term: Annotated[bool, Option("--term", help="Have them never delivered again")] = False,
     raw: RawFlag = False,
+    json: JsonLinesFlag = False,
     wait: Annotated[str, Option("--wait", metavar="DURATION", help="How long to wait")] = "",
     count: Annotated[int, Option("--count", min=1, max=COUNT_MAX, help="How many")] = 1,
 ) -> None:
@@ -62,9 +64,9 @@ def next_messages(
             settle = ""
         reader = jetstream(catalog.connection).consumers.get(stream, consumer)
         for message in reader.fetch(count, expires=seconds):
-            show_message(message, raw=raw)
+            show_message(message, raw=raw, json=json)
             shown += 1
-            _settle(message, settle, raw=raw)
+            _settle(message, settle, quiet=raw or json)
         catalog.connection.flush()
     if not shown:
         raise CommandError(f"no message came within {seconds:g} s")
@@ -77,22 +79,34 @@ _SETTLED: Final = {
 }
 
 
-def _settle(message: Msg, how: str, *, raw: bool) -> None:
+def _settle(message: Msg, how: str, *, quiet: bool) -> None:
     if how == "ack":
         message.ack_sync()
     elif how == "nak":
         message.nak()
     elif how == "term":
         message.term()
-    if how and not raw:
+    if how and not quiet:
         line(_SETTLED[how])
         line()
 
 
-def show_message(message: Msg, *, raw: bool) -> None:
+def show_message(message: Msg, *, raw: bool, json: bool) -> None:
     """A delivered message with its numbers, or only its body."""
+    info = message.metadata
+    if json:
+        document = message_document(
+            message.subject, info.stream_sequence, message, info.timestamp_ns
+        )
+        document |= {
+            "consumer_seq": info.consumer_sequence,
+            "tries": info.delivered_count,
+            "pending": info.pending_count,
+        }
+        print_json_line(document)
+        flush()
+        return
     if not raw:
-        info = message.metadata
         now = time.strftime("%H:%M:%S")
         line(
             f"[{now}] subj: {message.subject} / tries: {info.delivered_count} / cons seq: "
@@ -113,6 +127,7 @@ def follow(
     consumer: ConsumerName = "",
     ack: AckFlag = True,
     raw: RawFlag = False,
+    json: JsonLinesFlag = False,
     count: Annotated[int, Option("--count", min=0, help="End after so many messages")] = 0,
     deliver_group: Annotated[
         str, Option("--deliver-group", help="The group of the consumer, for scripts", hidden=True)
@@ -136,12 +151,12 @@ def follow(
                 reader = await js.consumers.get(info.stream_name, info.name)
                 # No more than are wanted are taken from other readers.
                 messages = await reader.consume(min(count, 100) if count else 100)
-            if not raw:
+            if not raw and not json:
                 stamp(f"Subscribed to Consumer {info.stream_name} > {info.name}")
             shown = 0
             async with messages:
                 async for message in messages:
-                    show_message(message, raw=raw)
+                    show_message(message, raw=raw, json=json)
                     if acknowledges:
                         await message.ack_sync()
                     shown += 1

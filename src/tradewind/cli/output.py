@@ -53,6 +53,11 @@ def print_json(value: Any) -> None:
     line(json_text(value))
 
 
+def print_json_line(value: Any) -> None:
+    """The same on one line, for values that come one by one."""
+    line(msgspec.json.encode(value).decode())
+
+
 def json_text(value: Any) -> str:
     """Indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tradewind.api.times import parse_time
-from tradewind.cli.catalog import is_system_stream, open_catalog
+from tradewind.cli.catalog import Catalog, is_system_stream, open_catalog
 from tradewind.cli.completion import complete_stream
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import (
@@ -303,12 +303,17 @@ def purge_stream(
     subject: Annotated[str, Option("--subject", help="Only messages of a subject")] = "",
     seq: Annotated[int, Option("--seq", min=0, help="Only those below this sequence")] = 0,
     keep: Annotated[int, Option("--keep", min=0, help="Keep so many of the newest")] = 0,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say how many it would be")] = False,
 ) -> None:
     """Remove messages of a stream, and say how many."""
     if seq and keep:
         raise CommandError("--seq and --keep: give only one of them", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         name = catalog.stream(stream).config.name
+        if dry_run:
+            count = _would_purge(catalog, name, subject, seq, keep)
+            line(f"{counted(count, 'message')} would be removed from Stream {name}")
+            return
         confirm_or_stop(f"Really purge Stream {name}", force=force)
         purged = catalog.manager.streams.purge(name, filter=subject, seq=seq, keep=keep)
         info = catalog.stream(name)
@@ -319,6 +324,25 @@ def purge_stream(
     line(f"{counted(purged, 'message')} {was} removed from Stream {name}")
     line()
     show_state(info)
+
+
+def _would_purge(catalog: Catalog, stream: str, subject: str, seq: int, keep: int) -> int:
+    """How many messages a purge would remove."""
+    state = catalog.manager.streams.info(stream, subjects_filter=subject).state
+    total = sum(state.subjects.values()) if subject else state.messages
+    if not seq:
+        return max(total - keep, 0)
+    # A consumer that nobody reads counts what stays.
+    counting = catalog.manager.consumers.add(
+        stream,
+        deliver_policy="by_start_sequence",
+        opt_start_seq=seq,
+        filter_subject=subject,
+        ack_policy="explicit",
+        mem_storage=True,
+    )
+    catalog.manager.consumers.delete(stream, counting.name)
+    return total - counting.num_pending
 
 
 @app.command("seal")

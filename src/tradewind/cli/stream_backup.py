@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 
 from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
-from tradewind.api.stream_types import Placement, StreamConfig, StreamInfo, StreamState
+from tradewind.api.stream_types import Placement, StreamConfig, StreamInfo
 from tradewind.cli.catalog import Catalog, open_catalog
 from tradewind.cli.completion import complete_stream
-from tradewind.cli.config_files import config_of, read_config, read_document
+from tradewind.cli.config_files import read_config, read_document
 from tradewind.cli.failures import CommandError
 from tradewind.cli.formats import counted, parse_size, size_text
 from tradewind.cli.frame import Argument, CommandApp, Option
@@ -127,33 +127,30 @@ def restore_stream(
                 "a backup that was not finished has no " + INFO_NAME,
             )
     document = read_document(str(source / INFO_NAME))
-    wanted = config_of(document.get("config") or {}, StreamConfig, str(source / INFO_NAME))
+    # As it is, so that settings of a newer server are not lost.
+    wanted = document.get("config")
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("name"), str):
+        raise CommandError(f"{source / INFO_NAME}: has no config with a name")
+    name = wanted["name"]
     if config:
-        name = wanted.name
-        wanted = read_config(config, StreamConfig)
-        if not wanted.name:
-            wanted = msgspec.structs.replace(wanted, name=name)
+        wanted = msgspec.to_builtins(read_config(config, StreamConfig))
+        name = wanted["name"] = wanted.get("name") or name
     if cluster or tags:
-        placement = Placement(cluster=cluster, tags=tags or [])
-        wanted = msgspec.structs.replace(wanted, placement=placement)
+        wanted["placement"] = Placement(cluster=cluster, tags=tags or [])
     if replicas:
-        wanted = msgspec.structs.replace(wanted, num_replicas=replicas)
-    state = msgspec.convert(document.get("state") or {}, StreamState)
+        wanted["num_replicas"] = replicas
+    body = {"config": wanted, "state": document.get("state") or {}}
     size = data.stat().st_size
     with open_catalog() as catalog:
-        line(f"Starting restore of Stream {wanted.name!r} from {source}")
-        answer = catalog.call(
-            StreamRestoreResponse, "stream_restore", wanted.name, {"config": wanted, "state": state}
-        )
+        line(f"Starting restore of Stream {name!r} from {source}")
+        answer = catalog.call(StreamRestoreResponse, "stream_restore", name, body)
         with (
             data.open("rb") as file,
-            ProgressBar(
-                f"Restore of {wanted.name}", size, unit="bytes", shown=progress
-            ) as progress_bar,
+            ProgressBar(f"Restore of {name}", size, unit="bytes", shown=progress) as progress_bar,
         ):
             info = _send(catalog.connection, answer.deliver_subject, file, progress_bar)
     line()
-    line(f"Restored Stream {wanted.name!r}")
+    line(f"Restored Stream {name!r}")
     line()
     show_stream(info)
 

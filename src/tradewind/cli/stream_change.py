@@ -212,8 +212,8 @@ def edit_stream(
             wanted = msgspec.structs.replace(wanted, name=current.name)
         if interactive:
             wanted = edit_config(wanted, StreamConfig)
-        wanted = apply_flags(wanted, flags)
-        lines = diff_lines(current, filled(wanted, current))
+        wanted = filled(apply_flags(wanted, flags), current)
+        lines = diff_lines(current, wanted)
         if not lines:
             line("No difference in configuration")
             return
@@ -232,10 +232,7 @@ def edit_stream(
 
 
 def filled(wanted: StreamConfig, current: StreamConfig) -> StreamConfig:
-    """A configuration as the server will have it: a file may leave out what it fills in.
-
-    Only members for which 0 or nothing means the default are taken from the current one.
-    """
+    """A file may leave out members for which 0 means the default; these stay as they are."""
     changes: dict[str, Any] = {}
     for name in ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"):
         if getattr(wanted, name) == 0 and getattr(current, name) == -1:

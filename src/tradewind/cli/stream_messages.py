@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
+from tradewind.api.times import format_time
 from tradewind.cli.catalog import Catalog, open_catalog
 from tradewind.cli.completion import complete_stream
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_duration_ns
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.messages import write_body
-from tradewind.cli.output import is_terminal, line, print_json
+from tradewind.cli.output import is_terminal, line, print_json, print_json_line
 from tradewind.cli.prompts import can_ask, confirm, confirm_or_stop
 from tradewind.cli.settings import jetstream
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
@@ -25,6 +28,7 @@ from tradewind.durations import MICROSECOND_NS, SECOND_NS
 if TYPE_CHECKING:
     from tradewind.client.headers import Headers
     from tradewind.client.manager import StoredMsg
+    from tradewind.client.message import Msg
     from tradewind.sync import OrderedMessages
 
 app = CommandApp("Messages of streams")
@@ -54,15 +58,7 @@ def get_message(
     with open_catalog() as catalog:
         found = _get(catalog, catalog.pick_stream(stream), sequence, last_for)
     if json:
-        print_json(
-            {
-                "subject": found.subject,
-                "seq": found.seq,
-                "data": found.data,
-                "hdrs": {name: found.headers.get_all(name) for name in found.headers},
-                "time": found.time.isoformat().replace("+00:00", "Z"),
-            }
-        )
+        print_json(message_document(found.subject, found.seq, found, found.time_ns))
         return
     received = moment_text(found.time_ns)
     line(f"Item: {found.stream}#{found.seq} received {received} on Subject {found.subject}")
@@ -70,6 +66,20 @@ def get_message(
     show_headers(found.headers)
     write_body(found.data, translate)
     line()
+
+
+def message_document(
+    subject: str, sequence: int, message: StoredMsg | Msg, time_ns: int
+) -> dict[str, Any]:
+    """A message for machines, as the API shows it: the body is Base64."""
+    headers = message.headers
+    return {
+        "subject": subject,
+        "seq": sequence,
+        "hdrs": {name: headers.get_all(name) for name in headers},
+        "data": message.data,
+        "time": format_time(time_ns),
+    }
 
 
 def _get(catalog: Catalog, stream: str, sequence: int, last_for: str) -> StoredMsg:
@@ -110,6 +120,7 @@ def view_messages(
     start: Annotated[int, Option("--id", min=0, help="Start at a sequence")] = 0,
     since: Annotated[str, Option("--since", metavar="DURATION", help="Start so long ago")] = "",
     raw: Annotated[bool, Option("--raw", help="Only the bodies")] = False,
+    json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")] = False,
     subject: Annotated[str, Option("--subject", help="Only of a subject")] = "",
     translate: TranslateFlag = "",
 ) -> None:
@@ -133,33 +144,41 @@ def view_messages(
         pages = can_ask() and is_terminal(sys.stdout)
         with consumer.consume(size) as messages:
             left = messages.info.num_pending
-            if not left and not raw:
+            bare = raw or json
+            if not left and not bare:
                 line("No messages")
             while left:
-                left = _show_page(messages, min(size, left), raw=raw, translate=translate)
-                if not left and not raw:
+                show = partial(_show, raw=raw, json=json, translate=translate)
+                left = _show_page(messages, min(size, left), show)
+                if not left and not bare:
                     line("Reached apparent end of data")
                 elif left and not (pages and confirm("Next Page?", default=True)):
                     break
 
 
-def _show_page(messages: OrderedMessages, count: int, *, raw: bool, translate: str) -> int:
+def _show_page(messages: OrderedMessages, count: int, show: Callable[[Msg], None]) -> int:
     """Shows so many messages; how many are left behind them."""
     left = 0
     for _ in range(count):
         message = messages.next(PAGE_SECONDS)
-        metadata = message.metadata
-        left = metadata.pending_count
-        if raw:
-            write_body(message.data, translate)
-            continue
-        received = moment_text(metadata.timestamp_ns)
-        line(f"[{metadata.stream_sequence}] Subject: {message.subject} Received: {received}")
+        left = message.metadata.pending_count
+        show(message)
+    return left
+
+
+def _show(message: Msg, *, raw: bool, json: bool, translate: str) -> None:
+    metadata = message.metadata
+    sequence, time_ns = metadata.stream_sequence, metadata.timestamp_ns
+    if json:
+        print_json_line(message_document(message.subject, sequence, message, time_ns))
+        return
+    if not raw:
+        line(f"[{sequence}] Subject: {message.subject} Received: {moment_text(time_ns)}")
         line()
         show_headers(message.headers)
-        write_body(message.data, translate)
+    write_body(message.data, translate)
+    if not raw:
         line()
-    return left
 
 
 def show_headers(headers: Headers) -> None:
