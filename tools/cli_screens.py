@@ -30,6 +30,7 @@ MASKS = (
     (re.compile(r"\b(\d+[ydhm])*\d+(\.\d\d)?s\b"), "<duration>"),
     (re.compile(r"\b\d+(\.\d+)?(ms|\u00b5s)\b"), "<rtt>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(r"\d+ B compressed"), "<size> compressed"),
     (re.compile(r"Client ID: \d+"), "Client ID: <number>"),
     (re.compile(r"\bN[A-Z2-7]{55}\b"), "<server id>"),
     (re.compile(r"[ \u2500]+"), " "),
