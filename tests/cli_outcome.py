@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ class Outcome:
 
 
 Cli = Callable[..., Outcome]
+Spawn = Callable[..., "subprocess.Popen[str]"]
 Types = Callable[..., None]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_outcome import Cli, Keyboard, Outcome, Types
+from cli_outcome import Cli, Keyboard, Outcome, Spawn, Types
 from harness import ServerProcess
 from tradewind.cli.main import run
 
@@ -102,3 +102,30 @@ def process() -> Cli:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return call
+
+
+@pytest.fixture
+def spawn(cli: Cli) -> Iterator[Spawn]:
+    """spawn("sub", "x", until="Subscribing") starts a process and waits for a line of its notes."""
+    started: list[subprocess.Popen[str]] = []
+
+    def call(*args: str, until: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tradewind.cli", *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
+        )
+        started.append(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if until in line:
+                return process
+        raise AssertionError(f"{args} ended before {until!r}: exit code {process.wait()}")
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()

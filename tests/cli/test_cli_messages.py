@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cli_outcome import Cli, type_in
+from cli_outcome import Cli, Spawn, type_in
 from harness import ServerProcess
 from tradewind.sync import connect
 
@@ -23,40 +20,12 @@ if TYPE_CHECKING:
     from tradewind.sync import Connection
 
 WAIT_SECONDS = 60
-Spawn = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def connection(js_server: ServerProcess) -> Iterator[Connection]:
     with connect(f"nats://127.0.0.1:{js_server.port}") as made:
         yield made
-
-
-@pytest.fixture
-def spawn(cli: Cli) -> Iterator[Spawn]:
-    """spawn("sub", "x", until="Subscribing") starts a process and waits for a line of its notes."""
-    started: list[subprocess.Popen[str]] = []
-
-    def call(*args: str, until: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tradewind.cli", *args],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=dict(os.environ),
-        )
-        started.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if until in line:
-                return process
-        raise AssertionError(f"{args} ended before {until!r}: exit code {process.wait()}")
-
-    yield call
-    for process in started:
-        process.kill()
-        process.communicate()
 
 
 def make_stream(connection: Connection, **settings: object) -> None:

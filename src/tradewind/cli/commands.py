@@ -28,19 +28,23 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "Bring streams, consumers and buckets to what a file declares",
     ),
     CommandEntry("bench", "tradewind.cli.bench:app", "Benchmarks"),
+    CommandEntry("cheat", "tradewind.cli.cheat:app", "Examples to copy"),
     CommandEntry(
         "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
     ),
     CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
     CommandEntry("demo", "tradewind.cli.demo:app", "A server, live orders and a Spark pipeline"),
     CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
+    CommandEntry("events", "tradewind.cli.events:app", "What servers tell", ("event", "e")),
     CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
     CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
+    CommandEntry("latency", "tradewind.cli.rtt:latency_app", "Time of messages", ("lat",)),
     CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
     CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
     CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
     CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
     CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
+    CommandEntry("rtt", "tradewind.cli.rtt:rtt_app", "Time of round trips to servers"),
     CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
     CommandEntry("server", "tradewind.cli.server:app", "Servers", ("srv", "sys", "system")),
     CommandEntry("sql", "tradewind.cli.sql:app", "SQL on streams, buckets and lakes"),
@@ -48,4 +52,5 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
     ),
     CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
+    CommandEntry("top", "tradewind.cli.top:app", "What a server is doing right now"),
 )

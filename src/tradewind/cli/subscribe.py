@@ -108,6 +108,7 @@ class Wanted:
     match_replies: bool = False
     wait_seconds: float = 0.0
     ignored: list[str] = field(default_factory=list)
+    on_ready: Callable[[list[str]], None] | None = None  # instead of a line about it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,7 +240,7 @@ def subscribe(
             {"deliver_policy": "last_per_subject"},
             "the last message of each subject",
         ),
-        "--since": (since, _since(since), f"messages since {since}"),
+        "--since": (since, since_start(since), f"messages since {since}"),
     }
     wanted = _wanted(starts, subjects or [], queue=queue, durable=durable, stream=stream)
     wanted.count, wanted.ack, wanted.inbox = count, ack, inbox
@@ -263,7 +264,8 @@ def subscribe(
         run_until_stopped(_show(wanted, look))
 
 
-def _since(text: str) -> dict[str, Any]:
+def since_start(text: str) -> dict[str, Any]:
+    """Where an ordered consumer begins that reads what was stored since `text`."""
     if not text:
         return {}
     passed = timedelta(microseconds=parse_duration_ns(text, "--since") // 1000)
@@ -306,7 +308,7 @@ def _check(wanted: Wanted, *, dump: str) -> None:
 # ------------------------------------------------------------------ reading
 
 
-async def _messages(connection: Connection, wanted: Wanted) -> AsyncGenerator[Msg, None]:
+async def read_messages(connection: Connection, wanted: Wanted) -> AsyncGenerator[Msg, None]:
     """The wanted messages, from wherever they come."""
     if wanted.is_stream:
         source = _stream_messages(connection, wanted)
@@ -344,7 +346,10 @@ async def _core_messages(connection: Connection, wanted: Wanted) -> AsyncGenerat
     ]
     await connection.flush()
     extra = " with acknowledgement of JetStream messages" if wanted.ack else ""
-    stamp(f"Subscribing on {', '.join(subjects)}{extra}")
+    if wanted.on_ready is None:
+        stamp(f"Subscribing on {', '.join(subjects)}{extra}")
+    else:
+        wanted.on_ready(subjects)
     tasks = [asyncio.create_task(forward(subscription)) for subscription in subscriptions]
     try:
         while (message := await _next(arrived, tasks, wanted.wait_seconds)) is not None:
@@ -446,7 +451,7 @@ async def _show(wanted: Wanted, look: Look) -> None:
     async with await connect_async(on_event=troubles.on_event) as connection:
         matcher = await _matcher(connection, look) if wanted.match_replies else None
         number = 0
-        async with aclosing(_messages(connection, wanted)) as messages:
+        async with aclosing(read_messages(connection, wanted)) as messages:
             async for message in messages:
                 number += 1
                 if matcher is not None and message.reply:
@@ -510,7 +515,7 @@ async def _report(wanted: Wanted, rows: int) -> None:
 
     async with await connect_async() as connection:
         with LiveScreen() as screen:
-            async with aclosing(_messages(connection, wanted)) as messages:
+            async with aclosing(read_messages(connection, wanted)) as messages:
                 async for message in messages:
                     entry = counts.setdefault(message.subject, [0, 0])
                     entry[0] += 1
