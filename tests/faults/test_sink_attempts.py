@@ -31,6 +31,8 @@ KV_COLUMNS = ("key", "value")
 MINUTES_2 = 120 * 1_000_000_000
 SHORT = 100_000_000
 OUTCOME_SECONDS = 60
+# Each with three kills of attempts and one of the server.
+EPOCHS = int(os.environ.get("TRADEWIND_SINK_KILLS", "12")) // 4
 
 
 @pytest.fixture(scope="module")
@@ -171,17 +173,18 @@ def batches_of(epoch: int, count: int, seed: int) -> list[dict[str, Any]]:
     return cut(rows, order.randint(20, 60), COLUMNS)
 
 
+@pytest.mark.timeout(60 * max(EPOCHS, 2))
 def test_killed_attempts_store_each_row_once(processes: ForkServerContext, place: Place) -> None:
     chance = random.Random(7)
     expected: Counter[str] = Counter()
-    for epoch in range(3):
+    for epoch in range(EPOCHS):
         expected.update(data for _, data in rows_of(epoch, 300))
         for number in range(3):
             batches = batches_of(epoch, 300, chance.randrange(1000))
             killed = Attempt(processes, place, epoch, batches)
             killed.give(chance.randint(0, len(batches)))
             killed.kill()
-            if number == epoch:
+            if number == epoch % 3:
                 place.kill()
             if number == 1:
                 place.forget_ids()
@@ -265,12 +268,13 @@ def test_rows_that_were_taken_away_are_known_while_the_window_lasts(
     assert place.stored() == expected - Counter([taken])
 
 
+@pytest.mark.timeout(60 * max(EPOCHS, 2))
 def test_keys_end_with_their_last_value(processes: ForkServerContext, place: Place) -> None:
     js = place.connection.jetstream()
     bucket = js.kv.create("PRICES", history=1)
     rows = [(f"key{number % 7}", str(number)) for number in range(400)]
     chance = random.Random(3)
-    for epoch in range(3):
+    for epoch in range(EPOCHS):
         for _ in range(3):
             batches = cut(rows, chance.randint(20, 60), KV_COLUMNS)
             killed = Attempt(processes, place, epoch, batches, bucket="PRICES")

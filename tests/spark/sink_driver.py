@@ -1,0 +1,35 @@
+"""A driver of its own: copies a stream into another one with a streaming query, then ends."""
+
+from __future__ import annotations
+
+import sys
+
+from tradewind.spark.session import get_session
+
+
+def main(server: str, checkpoint: str, scratch: str) -> None:
+    spark = get_session(
+        "local[2]",
+        {
+            "spark.driver.memory": "512m",
+            "spark.ui.enabled": "false",
+            "spark.local.dir": scratch,
+            "spark.sql.warehouse.dir": scratch,
+        },
+    )
+    query = (
+        spark.readStream.format("jetstream")
+        .options(servers=server, stream="IN", maxMsgsPerTrigger=200, minPartitions=2)
+        .load()
+        .selectExpr("concat('out.', subject) as subject", "data")
+        .writeStream.format("jetstream")
+        .options(servers=server, stream="OUT", checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
