@@ -49,6 +49,7 @@ quick: build
 # Ratios to the official server, in one run; ARGS="--quick" for a smoke test.
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks.spark $(filter --quick --markdown,$(ARGS))
 
 # The compiled code under AddressSanitizer and UBSan.
 sanitize: build

@@ -87,6 +87,25 @@ def session_usage(session: int) -> Usage:
     return Usage(cpu_s, rss_kib, rss_peak_kib, anonymous_kib)
 
 
+def tree_cpu_s(pid: int) -> float:
+    """CPU seconds of a process and all below it; one that ends while it is read is left out."""
+    total = 0.0
+    try:
+        total += process_cpu_s(pid)
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            total += sum(tree_cpu_s(int(child)) for child in _children(thread))
+    except OSError:
+        pass
+    return total
+
+
+def _children(thread: Path) -> list[str]:
+    try:
+        return (thread / "children").read_text().split()
+    except OSError:
+        return []
+
+
 def own_cpu_s() -> float:
     """CPU seconds of this process, which is the load generator."""
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,8 +1,12 @@
-"""`python -m benchmarks.spark`: measures the Spark source and prints the medians.
+"""`python -m benchmarks.spark`: measures the Spark source and sink and prints the medians.
 
 One store of 128 B messages is made once; the same rows are written to Parquet. Each round then
 reads them in turn: with the compiled decoder alone (one core), with Spark from the blocks, from
-Parquet and through a server, all columns to the sink `noop`.
+Parquet and through a server, all columns to the sink `noop`, and writes them from Parquet to a
+stream. Last, a streaming query follows a stream that gets 10,000 messages a second.
+
+Each figure of a job of Spark is given in rows per second and in microseconds of CPU per row, of
+Spark, its Python processes and the server together: the latter hardly depends on what else runs.
 """
 
 from __future__ import annotations
@@ -21,7 +25,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.figures import format_value, spread
+from benchmarks.procfs import tree_cpu_s
 from benchmarks.servers import Server
+from benchmarks.spark_writes import measure_tail, write_stream
 from tradewind.spark.arrow import arrow_schema
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.filters import RowFilter
@@ -87,37 +93,46 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
     (base / "store" / "jetstream").rename(base / "served" / "jetstream")
     with Server(command, config) as server:
         spark = get_session("local[2]", {"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
+        url = f"nats://127.0.0.1:{server.port}"
         blocks = {"stream": "ORDERS", "storeDir": str(base / "served")}
-        network = {"stream": "ORDERS", "servers": f"nats://127.0.0.1:{server.port}"}
-        reads: dict[str, Callable[[], Any]] = {
-            "Spark from blocks, rows/s": lambda: _load(spark, blocks),
-            "Spark from Parquet, rows/s": lambda: spark.read.parquet(str(base / "rows.parquet")),
-            "Spark through the server, rows/s": lambda: _load(spark, network),
+        network = {"stream": "ORDERS", "servers": url}
+        parquet = str(base / "rows.parquet")
+        jobs: dict[str, Callable[[], None]] = {
+            "from blocks": lambda: drain(_load(spark, blocks)),
+            "from Parquet": lambda: drain(spark.read.parquet(parquet)),
+            "through the server": lambda: drain(_load(spark, network)),
+            "to a stream": lambda: write_stream(spark.read.parquet(parquet), url, rows),
         }
-        for read in reads.values():
-            drain(read())  # Spark's first query of a kind takes seconds
+        for job in jobs.values():
+            job()  # Spark's first query of a kind takes seconds
         for _ in range(rounds):
-            for what, read in reads.items():
-                results.setdefault(what, []).append(rows / drain(read()))
+            for what, job in jobs.items():
+                wall_s, cpu_s = timed(job)
+                results.setdefault(f"Spark {what}, rows/s", []).append(rows / wall_s)
+                results.setdefault(f"Spark {what}, CPU us/row", []).append(cpu_s / rows * 1e6)
+        results |= measure_tail(spark, url, base / "checkpoint", batches=60 if rounds > 1 else 8)
         spark.stop()
-    results["blocks / Parquet"] = [
-        ours / parquet
-        for ours, parquet in zip(
-            results["Spark from blocks, rows/s"], results["Spark from Parquet, rows/s"], strict=True
-        )
-    ]
+    for unit in ("rows/s", "CPU us/row"):
+        ours, theirs = results[f"Spark from blocks, {unit}"], results[f"Spark from Parquet, {unit}"]
+        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
+        results[f"blocks / Parquet, {unit}"] = ratios
     return results
+
+
+def timed(job: Callable[[], None]) -> tuple[float, float]:
+    """Wall and CPU seconds of a job, the latter of all our processes."""
+    cpu_start_s, start_s = tree_cpu_s(os.getpid()), time.perf_counter()
+    job()
+    return time.perf_counter() - start_s, tree_cpu_s(os.getpid()) - cpu_start_s
 
 
 def _load(spark: Any, options: dict[str, str]) -> Any:
     return spark.read.format("jetstream").options(**options).load()
 
 
-def drain(frame: Any) -> float:
-    """Seconds to read everything."""
-    start = time.perf_counter()
+def drain(frame: Any) -> None:
+    """Read everything."""
     frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - start
 
 
 def make_store(root: Path, rows: int) -> None:
