@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -130,6 +131,87 @@ sinks:
     assert table.metadata().partition_columns == ["region"]
     rows = open_catalog(target, target.warehouse).load_table("sales.orders").scan().to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(9))
+
+
+def test_streams_buckets_and_dead_letters_get_each_row_once(place: Place) -> None:
+    letter = "dead_letter: {stream: DEAD, subject: 'dead.{subject}', create: [dead.>]}"
+    text = f"""{HEAD}{ORDERS}      {letter}
+steps:
+  sums: {{sql: 'select region, count(*) as n, sum(amount) as revenue from orders group by region'}}
+sinks:
+  copy:
+    from: orders
+    stream: COPY
+    subject: "copy.{{region}}"
+    create: [copy.>]
+    ordered: true
+  totals: {{from: sums, bucket: TOTALS, key: "{{region}}", create: true, mode: update}}
+"""
+    place.publish_orders(0, 6)
+    place.publish(b'{"id": "x"}', b"no json")
+    place.run(text)
+    place.publish_orders(6, 3)
+    place.publish(b'{"region": "north"}')
+    status = place.run(text)
+    assert status.state == "done"
+    streams = place.connection.jetstream_manager().streams
+    copies = [streams.get_message("COPY", seq=seq) for seq in range(1, 10)]
+    assert streams.info("COPY").state.messages == 9
+    assert [json.loads(copy.data)["id"] for copy in copies] == list(range(9))
+    assert copies[0].subject == "copy.north"
+    totals = place.connection.jetstream().kv.open("TOTALS")
+    found = {key: totals.get(key) for key in list(totals.keys())}
+    assert {key: json.loads(entry.value)["n"] for key, entry in found.items() if entry} == {
+        "north": 3,
+        "east": 3,
+        "south": 3,
+    }
+    dead = [streams.get_message("DEAD", seq=seq) for seq in range(1, 4)]
+    assert streams.info("DEAD").state.messages == 3
+    assert {(letter.data, letter.headers["Tradewind-Reason"]) for letter in dead} == {
+        (b'{"id": "x"}', 'field id: "x" is no bigint'),
+        (b"no json", "the payload is no JSON: JSON is malformed: invalid character (byte 4)"),
+        (b'{"region": "north"}', "field id is missing"),
+    }
+    assert {letter.subject for letter in dead} == {"dead.orders.us"}
+    assert {letter.headers["Tradewind-Sequence"] for letter in dead} == {"7", "8", "12"}
+
+
+def test_buckets_and_folders_can_be_followed(place: Place) -> None:
+    prices = place.connection.jetstream().kv.create("PRICES", history=5)
+    prices.put("apple", b'{"price": 1}')
+    prices.put("apple", b'{"price": 2}')
+    (place.folder / "files").mkdir()
+    (place.folder / "files" / "a.json").write_text('{"id": 1}\n{"id": 2}\n')
+    text = f"""{HEAD}sources:
+  prices: {{bucket: PRICES, follow: true, payload: {{schema: price bigint}}}}
+  latest: {{bucket: PRICES, payload: {{format: text}}}}
+  files: {{json: files, follow: true, schema: id bigint}}
+steps:
+  joined: {{sql: "select id, key, value from files cross join latest"}}
+sinks:
+  changes: {{from: prices, console: {{}}}}
+  files: {{from: joined, console: {{}}}}
+"""
+    place.run(text)
+    prices.delete("apple")
+    prices.put("pear", b'{"price": 3}')
+    (place.folder / "files" / "b.json").write_text('{"id": 3}\n')
+    status = place.run(text)
+    assert [(row["operation"], row["price"]) for row in place.rows("changes")] == [
+        ("PUT", 1),
+        ("PUT", 2),
+        ("DEL", None),
+        ("PUT", 3),
+    ]
+    assert sorted((row["id"], row["key"]) for row in place.rows("files")) == [
+        (1, "apple"),
+        (2, "apple"),
+        (3, "pear"),
+    ]
+    lags = {query.name: query.lags for query in status.queries}
+    assert [lag.stream for lag in lags["changes"]] == ["KV_PRICES"]
+    assert lags["files"] == []
 
 
 WRONG = [

@@ -37,6 +37,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
     CommandEntry("events", "tradewind.cli.events:app", "What servers tell", ("event", "e")),
     CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
+    CommandEntry("job", "tradewind.cli.job:app", "Archive, replay, mirror, audit, compact"),
     CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
     CommandEntry("latency", "tradewind.cli.rtt:latency_app", "Time of messages", ("lat",)),
     CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),

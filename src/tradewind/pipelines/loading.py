@@ -44,7 +44,7 @@ _SOURCE_KEYS: Final = {
 }
 _SERVER_KEYS: Final = {"server", "context", "credentials"}
 _SINK_KEYS: Final = {
-    "stream": {"subject", "data", "headers", "create"} | _SERVER_KEYS,
+    "stream": {"subject", "data", "headers", "ordered", "create"} | _SERVER_KEYS,
     "bucket": {"key", "value", "create"} | _SERVER_KEYS,
     "parquet": {"partition_by"},
     "delta": {"partition_by"},

@@ -135,6 +135,7 @@ class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"inp
     subject: str = ""
     data: str = ""
     headers: str = ""
+    ordered: bool = False
     key: str = ""
     value: str = ""
     create: bool | list[str] = False

@@ -39,6 +39,9 @@ def sink_writer(
     if sink.kind in ("stream", "bucket"):
         where = Address.first_of(sink, pipeline.head, address)
         rows = _messages(frame, sink)
+        if sink.ordered:
+            # One task publishes in the order of the source; several could not keep it.
+            rows = rows.coalesce(1)
         options = where.spark_options() | {sink.kind: sink.stream or sink.bucket}
         if sink.mode == "append":
             return rows.writeStream.format("jetstream").options(**options).outputMode("append")

@@ -1,0 +1,113 @@
+"""`compact`: the latest message of each subject of a stream, as a Parquet snapshot or a stream.
+
+Owns the choice of rows and how a snapshot replaces the one before: it is written beside it first,
+so that there always is a whole one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tradewind.client.api_errors import StreamNotFoundError
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.targets import missing_stream
+from tradewind.pipelines.templates import parse_template, template_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """How many messages there were, and on how many subjects."""
+
+    messages: int
+    subjects: int
+    last_seq: int
+    target: str
+
+
+def compact_to_folder(
+    spark: SparkSession, address: Address, stream: str, folder: Path
+) -> CompactReport:
+    """Replace a Parquet snapshot by one of the stream as it is now."""
+    messages, last_seq = _state(address, stream)
+    target = folder.absolute()
+    fresh = target.with_name(f"{target.name}.new")
+    old = target.with_name(f"{target.name}.old")
+    if old.exists() and not target.exists():
+        old.rename(target)  # a run before was cut off between the two renames
+    _latest(spark, address, stream, last_seq).orderBy("subject").coalesce(1).write.mode(
+        "overwrite"
+    ).parquet(str(fresh))
+    subjects = spark.read.parquet(str(fresh)).count()
+    if target.exists():
+        target.rename(old)
+    fresh.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+    return CompactReport(messages, subjects, last_seq, str(folder))
+
+
+def compact_to_stream(
+    spark: SparkSession, address: Address, stream: str, target: str, subject: str
+) -> CompactReport:
+    """Publish the latest messages into a stream that keeps one for each subject."""
+    from pyspark.errors import PySparkException
+
+    messages, last_seq = _state(address, stream)
+    _ensure_compact(address, target, subject)
+    rows = (
+        _latest(spark, address, stream, last_seq)
+        .orderBy("seq")
+        .coalesce(1)
+        .selectExpr(f"{template_sql(subject)} as subject", "data", "headers")
+    )
+    name = f"compact.{stream}.{target}"
+    try:
+        rows.write.format("jetstream").mode("append").options(
+            **address.spark_options(), stream=target, txnAppId=name, txnVersion=str(last_seq)
+        ).save()
+    except PySparkException as error:
+        raise JobError(f"compact into {target}: {short_reason(error)}") from None
+    with address.connect() as connection:
+        subjects = connection.jetstream_manager().streams.info(target).state.messages
+    return CompactReport(messages, subjects, last_seq, target)
+
+
+def _state(address: Address, stream: str) -> tuple[int, int]:
+    with address.connect() as connection:
+        try:
+            state = connection.jetstream_manager().streams.info(stream).state
+        except StreamNotFoundError:
+            raise JobError(missing_stream(address, [stream])) from None
+    return state.messages, state.last_seq
+
+
+def _latest(spark: SparkSession, address: Address, stream: str, last_seq: int) -> DataFrame:
+    options = address.spark_options() | {"stream": stream, "endingSeq": str(max(last_seq, 1))}
+    frame = spark.read.format("jetstream").options(**options).load()
+    latest = frame.groupBy("subject").agg({"seq": "max"}).withColumnRenamed("max(seq)", "seq")
+    # Only sequences and subjects are shuffled; a payload is read when it is known to be kept.
+    return frame.join(latest.select("seq"), "seq", "left_semi")
+
+
+def _ensure_compact(address: Address, target: str, subject: str) -> None:
+    pattern = "".join(part if kind == "text" else ">" for kind, part in parse_template(subject))
+    if not pattern.endswith(">") or ">" in pattern[:-1]:
+        raise JobError(f"subject {subject!r}: a text, then {{subject}}, as in latest.{{subject}}")
+    with address.connect() as connection:
+        streams = connection.jetstream_manager().streams
+        try:
+            config = streams.info(target).config
+        except StreamNotFoundError:
+            streams.add(name=target, subjects=[pattern], max_msgs_per_subject=1)
+            return
+    if config.max_msgs_per_subject != 1:
+        raise JobError(
+            f"stream {target} keeps {config.max_msgs_per_subject} messages of a subject, not 1"
+        )
