@@ -129,6 +129,29 @@ def test_logins_by_flag_environment_and_context(
         server.stop()
 
 
+def test_what_the_permissions_forbid_is_said_once(offline: Cli, tmp_path: Path) -> None:
+    config = tmp_path / "server.conf"
+    config.write_text(
+        "authorization { users = [ { user: ann, password: pw, permissions: { publish: { deny: "
+        f'["$JS.API.STREAM.>"] }} }} }} ] }}\njetstream {{ store_dir: "{tmp_path}/store" }}'
+    )
+    server = ServerProcess("tradewind", ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)])
+    try:
+        url = f"nats://127.0.0.1:{server.wait_ready().port}"
+        refused = offline("stream", "ls", "-s", url, "--user", "ann", "--password", "pw")
+    finally:
+        server.stop()
+    assert refused.code == EXIT_FAILED
+    assert refused.err.count("Permissions Violation") == 1
+    assert "$JS.API.STREAM.LIST" in refused.err
+
+
+def test_an_output_without_these_letters_is_no_reason_to_fail(cli: Cli, process: Cli) -> None:
+    cli("stream", "add", "A", "--subjects", "a").ok()
+    shown = process("stream", "ls", env={"PYTHONIOENCODING": "ascii"}).ok()
+    assert "? A " in shown.out
+
+
 def test_trace_shows_requests_and_leaves_the_output_clean(cli: Cli) -> None:
     outcome = cli("account", "info", "--json", "--trace").ok()
     assert outcome.json["server"]["version"]

@@ -26,8 +26,7 @@ def complete_consumer(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _names(stream: str) -> list[str]:
-    settings.begin()
-    settings.current().given["timeout"] = TIMEOUT
+    settings.current().given.setdefault("timeout", TIMEOUT)
     try:
         with settings.connect() as connection:
             manager = settings.manager(connection)

@@ -30,7 +30,7 @@ def near(name: str, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     by_lower = {each.lower(): each for each in names}
-    found = get_close_matches(name.lower(), by_lower, 1, cutoff=0.5)
+    found = get_close_matches(name.lower(), by_lower, 1, cutoff=0.6)
     return f"; did you mean {by_lower[found[0]]!r}?" if found else ""
 
 

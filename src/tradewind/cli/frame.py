@@ -64,6 +64,8 @@ __all__ = ["Argument", "CommandApp", "ForceFlag", "JsonFlag", "Option", "SharedG
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+# Longer texts go on in the next line.
+HELP_CHARACTERS = 100
 EPILOG = "Shared flags such as --server and --context: tradewind --help"
 
 JsonFlag = Annotated[bool, Option("--json", "-j", help="Print JSON")]
@@ -174,6 +176,10 @@ class SharedGroup(TyperGroup):
         self.suggest_commands = False
         add_shared_flags(self, hidden=True)
 
+    def list_commands(self, ctx: Context) -> list[str]:
+        """The names of all commands, in order."""
+        return sorted(super().list_commands(ctx))
+
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """The command of a name or alias."""
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
@@ -203,7 +209,7 @@ class SharedGroup(TyperGroup):
         """Names with one line of help each."""
         made = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [
-            (name, command.get_short_help_str(60))
+            (name, command.get_short_help_str(HELP_CHARACTERS))
             for name, command in made
             if command is not None and not command.hidden
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,7 +23,7 @@ from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE
 from tradewind.cli.frame import HELP_NAMES, CommandApp, SharedGroup
 from tradewind.cli.output import line
 from tradewind.cli.reporting import complain, report
-from tradewind.cli.settings import begin
+from tradewind.cli.settings import begin, current
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -101,6 +102,8 @@ def run(args: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else EXIT_FAILED
     except BaseException as error:
         return _report(error)
+    if troubles := current().troubles:
+        return _report(troubles[0])
     return result if isinstance(result, int) else 0
 
 
@@ -126,4 +129,7 @@ def _report_usage(error: ClickException) -> int:
 
 def main() -> int:
     """The entry point of the executable."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # The lines of tables are no reason to fail where only ASCII can be shown.
+        sys.stdout.reconfigure(errors="replace")
     return run(sys.argv[1:])

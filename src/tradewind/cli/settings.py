@@ -11,6 +11,7 @@ import os
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from tradewind.cli.formats import parse_duration_ns
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
+    from tradewind.client.events import Event
     from tradewind.client.options import ConnectSettings
     from tradewind.sync import Connection, JetStream, JetStreamManager
 
@@ -107,6 +109,8 @@ class Settings:
     """What the shared flags of one call say; `given` has those of the command line."""
 
     given: dict[str, str | bool] = field(default_factory=dict, repr=False)
+    # Errors that no call has raised, such as a message that may not be published.
+    troubles: list[Exception] = field(default_factory=list)
 
     def text(self, key: str) -> str:
         """The value of a flag, else of its environment variable, else ""."""
@@ -192,9 +196,18 @@ def connect() -> Connection:
     from tradewind.sync import connect as connect_blocking
 
     settings = current()
-    return connect_blocking(
-        settings.text("server") or None, context=settings.context, **settings.connect_settings()
-    )
+    made = settings.connect_settings()
+    made["on_event"] = partial(_on_event, settings)
+    return connect_blocking(settings.text("server") or None, context=settings.context, **made)
+
+
+def _on_event(settings: Settings, event: Event) -> None:
+    from tradewind.client.events import Closed, Connected, ErrorEvent
+
+    if isinstance(event, ErrorEvent):
+        settings.troubles.append(event.error)
+    elif not isinstance(event, Connected | Closed):
+        sys.stderr.write(f"{event}\n")
 
 
 def jetstream(connection: Connection) -> JetStream:
