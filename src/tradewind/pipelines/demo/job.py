@@ -93,8 +93,8 @@ def run_demo(settings: DemoSettings, screen: Screen) -> None:
                 _show_until(settings, runner, publisher, moment, screen, stop)
             finally:
                 publisher.stop()
-            patience = INTERRUPTED_SECONDS_MAX if stop.is_set() else CATCH_UP_SECONDS_MAX
-            _catch_up(runner, publisher, moment, screen, patience)
+            moment.published = publisher.published.count
+            _catch_up(runner, moment, screen, stop)
             runner.stop("stopped")
             lines = _summary(connection, spark, settings, moment)
             figures.stop()
@@ -176,16 +176,14 @@ def _show_until(
             return
 
 
-def _catch_up(
-    runner: Runner,
-    publisher: OrderPublisher,
-    moment: Moment,
-    screen: Screen,
-    seconds_max: float,
-) -> None:
-    """Let the pipeline read what was published, so that the summary is about all of it."""
-    deadline = time.monotonic() + seconds_max
-    moment.published = publisher.published.count
+def _catch_up(runner: Runner, moment: Moment, screen: Screen, stop: Event) -> None:
+    """Let the pipeline read what was published, so that the summary is about all of it.
+
+    Whoever has pressed Ctrl-C waits for it only a little, and not at all who does so now.
+    """
+    was_stopped = stop.is_set()
+    patience = INTERRUPTED_SECONDS_MAX if was_stopped else CATCH_UP_SECONDS_MAX
+    deadline = time.monotonic() + patience
     moment.seconds_left = None
     moment.is_stopping = True
     while runner.poll():
@@ -193,7 +191,7 @@ def _catch_up(
         live = next(query for query in runner.status.queries if query.name == LIVE_SINK)
         if live.lags and all(lag.messages == 0 for lag in live.lags):
             return
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline or (stop.is_set() and not was_stopped):
             moment.notes.append("The pipeline had not read all of them yet; the next run does.")
             return
         time.sleep(POLL_SECONDS)
