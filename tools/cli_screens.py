@@ -23,8 +23,23 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs/CLI.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND_SECONDS = 60
+CONFIG = """\
+server_name: "one"
+listen: "127.0.0.1:-1"
+accounts {{
+  USER {{ jetstream: enabled, users: [{{user: local, password: pass}}] }}
+  SYSTEM {{ users: [{{user: system, password: pass}}] }}
+}}
+system_account: SYSTEM
+no_auth_user: local
+jetstream {{ store_dir: "{store}" }}
+"""
 # What differs from run to run.
 MASKS = (
+    (re.compile(r"^(NATS .* stats): .*$", re.MULTILINE), r"\1: <figures>"),
+    (re.compile(r"^Latency: .*\n\n(?: +\S+ \u2502.*\n)+", re.MULTILINE), "<histogram>\n"),
+    (re.compile(r"\d+ MiB +\u2502( \d+ )?"), "<memory> \u2502"),
+    (re.compile(r"average \S+ \S+/s"), "average <rate>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<clock>"),
     (re.compile(r"\b(\d+[ydhm])*\d+(\.\d\d)?s\b"), "<duration>"),
@@ -77,7 +92,9 @@ def surroundings() -> Iterator[dict[str, str]]:
         program = programs / "tradewind"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tradewind.cli "$@"\n')
         program.chmod(0o755)
-        with tradewind.serve(port=0, jetstream=str(store)) as server:
+        config = Path(folder) / "server.conf"
+        config.write_text(CONFIG.format(store=store))
+        with tradewind.serve(str(config)) as server:
             yield {
                 **{name: value for name, value in os.environ.items() if name[:5] != "NATS_"},
                 "PATH": f"{programs}:{os.environ['PATH']}",

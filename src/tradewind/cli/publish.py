@@ -359,7 +359,7 @@ def _bar(outgoing: Outgoing, *, quiet: bool) -> ProgressBar:
 
 def _no_stream(subject: str, error: Exception) -> CommandError:
     return CommandError(
-        f"{error}",
+        str(error).partition(": make one")[0],
         f"make one:  tradewind stream add NAME --subjects '{subject}' --defaults",
         "or publish without a stream, so without --jetstream",
     )
