@@ -146,3 +146,29 @@ def test_a_damaged_backup_is_refused_by_the_server(
     outcome = cli("stream", "restore", str(folder))
     assert outcome.code == EXIT_FAILED
     assert "restore failed" in outcome.err
+    assert "tradewind stream info ORDERS" in outcome.err
+
+
+def test_an_account_is_saved_and_restored_as_a_whole(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    fill(js_server)
+    with connect(f"nats://127.0.0.1:{js_server.port}") as connection:
+        connection.jetstream().kv.create("settings").put("colour", b"blue")
+    folder = tmp_path / "all"
+    made = cli("account", "backup", str(folder)).ok()
+    assert "Starting backup of 2 Streams" in made.out
+    assert sorted(path.name for path in folder.iterdir()) == ["KV_settings", "ORDERS"]
+    cli("stream", "rm", "ORDERS", "-f").ok()
+    half = cli("account", "restore", str(folder))
+    assert half.code == EXIT_FAILED
+    assert "not restored: KV_settings" in half.err
+    assert "ORDERS: 299 messages" in half.out
+    for name in ("ORDERS", "KV_settings"):
+        cli("stream", "rm", name, "-f").ok()
+    cli("account", "restore", str(folder)).ok()
+    with connect(f"nats://127.0.0.1:{js_server.port}") as connection:
+        entry = connection.jetstream().kv.open("settings").get("colour")
+        assert entry is not None
+        assert entry.value == b"blue"
+    assert "no backup of an account" in cli("account", "restore", str(tmp_path / "none")).err

@@ -336,6 +336,27 @@ def test_report_compares_consumers(orders: Cli) -> None:
     assert names == ["pull", "push"]
 
 
+def test_consumers_are_found(orders: Cli) -> None:
+    orders("consumer", "add", "ORDERS", "pull").ok()
+    orders("consumer", "add", "ORDERS", "push", "--target", "out").ok()
+    orders("con", "next", "ORDERS", "pull", "--count", "3", "--no-ack", "--raw").ok()
+    for flags, names in (
+        (["--pull"], "pull\n"),
+        (["--push"], "push\n"),
+        (["--pull", "--invert"], "push\n"),
+        (["--pending", "3"], "pull\n"),
+        (["--ack-pending", "3"], "push\n"),
+        (["--waiting", "1"], "pull\n"),
+        (["--created", "1h"], ""),
+        (["--idle", "1h"], ""),
+        (["--bound"], ""),
+        (["--pinned"], ""),
+        ([], "pull\npush\n"),
+    ):
+        assert orders("con", "find", "ORDERS", "-n", *flags).ok().out == names, flags
+    assert orders("con", "find", "ORDERS", "--bound").ok().out == "No Consumers match\n"
+
+
 def test_reset_starts_again(orders: Cli) -> None:
     orders("consumer", "add", "ORDERS", "packer").ok()
     orders("con", "next", "ORDERS", "packer", "--count", "5", "--raw").ok()

@@ -446,6 +446,16 @@ def test_mirrors_sources_and_clusters_are_shown(capsys: pytest.CaptureFixture[st
         assert text in shown
 
 
+def test_gaps_are_shown_as_ranges(cli: Cli, js_server: ServerProcess) -> None:
+    cli("stream", "add", "A", "--subjects", "a").ok()
+    publish(js_server, *["a"] * 9)
+    assert cli("stream", "gaps", "A").ok().out == "No deleted messages in A\n"
+    for sequence in ("3", "4", "5", "7"):
+        cli("stream", "rmm", "A", sequence, "-f").ok()
+    assert cli("stream", "gaps", "A", "-j").ok().json == [[3, 5], [7, 7]]
+    assert "2 gaps in Stream A" in cli("stream", "gaps", "A").ok().out
+
+
 def test_a_sealed_stream_takes_nothing_more(cli: Cli, js_server: ServerProcess) -> None:
     cli("stream", "add", "A", "--subjects", "a").ok()
     publish(js_server, "a")

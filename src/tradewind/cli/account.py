@@ -13,6 +13,7 @@ from tradewind.cli.formats import count_text, duration_text, limit_text, size_te
 from tradewind.cli.frame import CommandApp, JsonFlag
 from tradewind.cli.output import Columns, print_json
 from tradewind.cli.settings import connect, manager
+from tradewind.cli.stream_backup import account_app
 from tradewind.client.errors import JetStreamUnavailableError, NoRespondersError
 from tradewind.durations import format_duration
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tradewind.sync import Connection
 
 app = CommandApp("Account information")
+app.include(account_app)
 
 
 @app.command("info", aliases=("nfo",))

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from tradewind.api.base import ApiStruct
+import msgspec
+
 from tradewind.cli.failures import EXIT_USAGE, CommandError, near
 from tradewind.cli.prompts import can_ask, choose
 from tradewind.cli.settings import connect, manager
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
+from tradewind.client.api_requests import check_answer
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import StreamInfo
     from tradewind.sync import Connection, JetStreamManager
 
-Answer = TypeVar("Answer", bound=ApiStruct)
 # Streams that belong to buckets and bridges; lists show them only if asked to.
 SYSTEM_PREFIXES: Final = ("KV_", "OBJ_", "MQTT_", "$MQTT_")
 NONE_DEFINED: Final = "could not pick a Stream to operate on: no Streams are defined"
@@ -64,12 +65,13 @@ class Catalog:
         """A consumer by names or choices."""
         return self.manager.consumers.info(*self.pick_consumer(stream, name))
 
-    def call(
-        self, answer: type[Answer], endpoint: str, stream: str, body: dict[str, Any]
-    ) -> Answer:
-        """A request to the API that the manager has no method for."""
+    def ask(self, endpoint: str, stream: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request that the manager has no method for, with all its members."""
         # `api` is not among the types of the blocking client, as programs have no use for it.
-        return cast(Answer, cast(Any, self.manager).api.call(answer, endpoint, stream, body=body))
+        answer = cast(Any, self.manager).api.call_raw(endpoint, stream, body=body)
+        check_answer(answer)
+        document: dict[str, Any] = msgspec.json.decode(answer)
+        return document
 
     def no_stream(self) -> CommandError:
         """What to say if the stream is not there."""

@@ -12,18 +12,19 @@ from typing import Annotated
 from tradewind.cli.catalog import Catalog, open_catalog
 from tradewind.cli.completion import complete_consumer, complete_stream
 from tradewind.cli.consumer_change import app as change_app
+from tradewind.cli.consumer_find import app as find_app
 from tradewind.cli.consumer_flags import parse_moment_ns
 from tradewind.cli.consumer_messages import app as messages_app
-from tradewind.cli.consumer_view import ack_text, show_consumer, show_state
+from tradewind.cli.consumer_view import ack_text, show_consumer, show_list, show_state
 from tradewind.cli.failures import EXIT_USAGE, CommandError
-from tradewind.cli.formats import count_text, counted, duration_text, since_text, time_text
+from tradewind.cli.formats import count_text, counted, duration_text
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.output import Table, line, print_json
 from tradewind.cli.prompts import confirm_or_stop
 from tradewind.durations import SECOND_NS
 
 app = CommandApp("Consumers: who reads a stream, and how far")
-app.include(change_app, messages_app)
+app.include(change_app, messages_app, find_app)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
@@ -41,29 +42,7 @@ def list_consumers(
     with open_catalog() as catalog:
         stream = catalog.pick_stream(stream)
         infos = catalog.manager.consumers.list(stream).all()
-    infos.sort(key=lambda info: info.name)
-    if json:
-        print_json([info.name for info in infos] if names else infos)
-    elif names:
-        for info in infos:
-            line(info.name)
-    elif not infos:
-        line("No Consumers defined")
-    else:
-        table = Table(
-            "Consumers",
-            *("Name", "Description", "Created", "Ack Pending", "Unprocessed", "Last Delivery"),
-        )
-        for info in infos:
-            table.row(
-                info.name,
-                info.config.description,
-                time_text(info.created),
-                info.num_ack_pending,
-                info.num_pending,
-                since_text(info.delivered.last_active),
-            )
-        table.print()
+    show_list(infos, names=names, json=json, none_text="No Consumers defined")
 
 
 @app.command("info", aliases=("nfo",))

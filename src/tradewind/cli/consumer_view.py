@@ -16,7 +16,7 @@ from tradewind.cli.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.output import Columns
+from tradewind.cli.output import Columns, Table, line, print_json
 from tradewind.cli.stream_view import add_cluster
 
 if TYPE_CHECKING:
@@ -39,6 +39,33 @@ def show_consumer(info: ConsumerInfo) -> None:
         add_cluster(columns, info.cluster)
     add_state(columns, info)
     columns.print()
+
+
+def show_list(infos: list[ConsumerInfo], *, names: bool, json: bool, none_text: str) -> None:
+    """A table of consumers, or their names, or both for machines."""
+    infos.sort(key=lambda info: info.name)
+    if json:
+        print_json([info.name for info in infos] if names else infos)
+    elif names:
+        for info in infos:
+            line(info.name)
+    elif not infos:
+        line(none_text)
+    else:
+        table = Table(
+            "Consumers",
+            *("Name", "Description", "Created", "Ack Pending", "Unprocessed", "Last Delivery"),
+        )
+        for info in infos:
+            table.row(
+                info.name,
+                info.config.description,
+                time_text(info.created),
+                info.num_ack_pending,
+                info.num_pending,
+                since_text(info.delivered.last_active),
+            )
+        table.print()
 
 
 def show_state(info: ConsumerInfo) -> None:

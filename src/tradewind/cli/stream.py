@@ -219,6 +219,30 @@ def show_subjects(
         table.print()
 
 
+@app.command("gaps")
+def show_gaps(stream: StreamName = "", json: JsonFlag = False) -> None:
+    """Show the sequences that are missing in a stream because their messages were removed."""
+    with open_catalog() as catalog:
+        name = catalog.pick_stream(stream)
+        state = catalog.manager.streams.info(name, deleted_details=True).state
+    gaps: list[tuple[int, int]] = []
+    for sequence in sorted(state.deleted):
+        if gaps and gaps[-1][1] + 1 == sequence:
+            gaps[-1] = (gaps[-1][0], sequence)
+        else:
+            gaps.append((sequence, sequence))
+    if json:
+        print_json(gaps)
+    elif not gaps:
+        line(f"No deleted messages in {name}")
+    else:
+        title = f"{counted(len(gaps), 'gap')} in Stream {name}"
+        table = Table(title, "First Message", "Last Message", "Messages")
+        for first, last in gaps:
+            table.row(first, last, last - first + 1)
+        table.print()
+
+
 @dataclass(frozen=True)
 class FindFlags:
     """What streams are looked for; None means anything."""

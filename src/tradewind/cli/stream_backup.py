@@ -1,117 +1,70 @@
-"""`tradewind stream backup` and `restore`: a stream with its consumers in a folder, over the wire.
+"""`tradewind stream backup` and `restore`, and the same for all streams: `account backup`.
 
-Owns the folder, which is that of the `nats` command line: `backup.json` (configuration and state)
-and `stream.tar.s2` (what the server sent, as it is). A backup that was not finished has no
-`backup.json`, so it cannot be taken for one.
+Owns the flags and what is said; `backups` has the folder and the data.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 
-from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
-from tradewind.api.stream_types import Placement, StreamConfig, StreamInfo
-from tradewind.cli.catalog import Catalog, open_catalog
+from tradewind.api.stream_types import Placement, StreamConfig
+from tradewind.cli.backups import (
+    INFO_NAME,
+    check_new_folder,
+    load_stream,
+    read_backup,
+    save_stream,
+)
+from tradewind.cli.catalog import open_catalog
 from tradewind.cli.completion import complete_stream
-from tradewind.cli.config_files import read_config, read_document
+from tradewind.cli.config_files import read_config
 from tradewind.cli.failures import CommandError
 from tradewind.cli.formats import counted, parse_size, size_text
 from tradewind.cli.frame import Argument, CommandApp, Option
-from tradewind.cli.output import json_text, line
-from tradewind.cli.progress import ProgressBar
+from tradewind.cli.output import line, note
 from tradewind.cli.stream_view import show_stream
-from tradewind.client.errors import OperationTimeoutError
-
-if TYPE_CHECKING:
-    from tradewind.sync import Connection
+from tradewind.errors import TradewindError
 
 app = CommandApp("Backups of streams")
+account_app = CommandApp("Backups of all streams")
 
-DATA_NAME = "stream.tar.s2"
-INFO_NAME = "backup.json"
-RESTORE_CHUNK_BYTES = 64 << 10
-NO_CONTENT = 204
-# The server gives up after 5 s without an answer; a large memory stream may take a while.
-CHUNK_SECONDS = 60.0
+Folder = Annotated[Path, Argument(metavar="FOLDER")]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
+CheckFlag = Annotated[bool, Option("--check", help="Have the server check the streams")]
+ConsumersFlag = Annotated[bool, Option("--consumers/--no-consumers", help="Save consumers too")]
 
 
 @app.command("backup", aliases=("snapshot",))
 def backup_stream(
     stream: Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)],
-    target: Annotated[Path, Argument(metavar="FOLDER")],
+    target: Folder,
     progress: ProgressFlag = True,
-    check: Annotated[bool, Option("--check", help="Have the server check the stream")] = False,
-    consumers: Annotated[bool, Option("--consumers/--no-consumers")] = True,
+    check: CheckFlag = False,
+    consumers: ConsumersFlag = True,
     chunk_size: Annotated[str, Option("--chunk-size", metavar="SIZE")] = "",
     window_size: Annotated[str, Option("--window-size", metavar="SIZE")] = "",
 ) -> None:
     """Save a stream with its consumers in a folder."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{target}: exists and is no empty folder; name a new one")
+    check_new_folder(target)
     request: dict[str, Any] = {"jsck": check, "no_consumers": not consumers}
     if chunk_size:
         request["chunk_size"] = parse_size(chunk_size, "--chunk-size")
     if window_size:
         request["window_size"] = parse_size(window_size, "--window-size")
     with open_catalog() as catalog:
-        state = catalog.stream(stream).state
-        line(
-            f"Starting backup of Stream {stream!r} with {counted(state.messages, 'message')} "
-            f"({size_text(state.bytes)})"
-        )
-        target.mkdir(parents=True, exist_ok=True)
-        with ProgressBar(
-            f"Backup of {stream}", state.bytes, unit="bytes", shown=progress
-        ) as progress_bar:
-            answer, received = _receive(catalog, stream, request, target / DATA_NAME, progress_bar)
-    document = {"config": answer.config, "state": answer.state}
-    (target / INFO_NAME).write_text(json_text(document) + "\n")
+        info = catalog.stream(stream)
+        messages, size = counted(info.state.messages, "message"), size_text(info.state.bytes)
+        line(f"Starting backup of Stream {stream!r} with {messages} ({size})")
+        received = save_stream(catalog, info, target, request, progress=progress)
     line(f"Received {size_text(received)} compressed data for Stream {stream!r} in {target}")
-
-
-def _receive(
-    catalog: Catalog, stream: str, request: dict[str, Any], path: Path, progress_bar: ProgressBar
-) -> tuple[StreamSnapshotResponse, int]:
-    connection = catalog.connection
-    inbox = connection.new_inbox()
-    subscription = connection.subscribe(inbox)
-    answer = catalog.call(
-        StreamSnapshotResponse, "stream_snapshot", stream, {**request, "deliver_subject": inbox}
-    )
-    received = 0
-    with path.open("wb") as file:
-        while True:
-            try:
-                message = subscription.next(CHUNK_SECONDS)
-            except OperationTimeoutError:
-                raise CommandError(
-                    f"backup of {stream}: nothing came for {CHUNK_SECONDS:g} s; it is not complete"
-                ) from None
-            if not message.data:
-                if message.status and message.status != NO_CONTENT:
-                    raise CommandError(
-                        f"backup of {stream} failed: {message.status} {message.description}"
-                    )
-                break
-            file.write(message.data)
-            received += len(message.data)
-            progress_bar.set(received)
-            if message.reply:
-                connection.publish(message.reply)
-        file.flush()
-        os.fsync(file.fileno())
-    subscription.unsubscribe()
-    return answer, received
 
 
 @app.command("restore")
 def restore_stream(
-    source: Annotated[Path, Argument(metavar="FOLDER")],
+    source: Folder,
     progress: ProgressFlag = True,
     config: Annotated[str, Option("--config", metavar="FILE", help="Other settings")] = "",
     cluster: Annotated[str, Option("--cluster", help="Place it in a cluster")] = "",
@@ -119,51 +72,76 @@ def restore_stream(
     replicas: Annotated[int, Option("--replicas", min=0, help="Copies in a cluster")] = 0,
 ) -> None:
     """Make a stream from a backup, with its consumers."""
-    data = source / DATA_NAME
-    for path in (source / INFO_NAME, data):
-        if not path.is_file():
-            raise CommandError(
-                f"{path}: not found; a backup has {INFO_NAME} and {DATA_NAME}",
-                "a backup that was not finished has no " + INFO_NAME,
-            )
-    document = read_document(str(source / INFO_NAME))
-    # As it is, so that settings of a newer server are not lost.
-    wanted = document.get("config")
-    if not isinstance(wanted, dict) or not isinstance(wanted.get("name"), str):
-        raise CommandError(f"{source / INFO_NAME}: has no config with a name")
-    name = wanted["name"]
+    wanted, state = read_backup(source)
     if config:
+        name = wanted["name"]
         wanted = msgspec.to_builtins(read_config(config, StreamConfig))
-        name = wanted["name"] = wanted.get("name") or name
+        wanted["name"] = wanted.get("name") or name
     if cluster or tags:
         wanted["placement"] = Placement(cluster=cluster, tags=tags or [])
     if replicas:
         wanted["num_replicas"] = replicas
-    body = {"config": wanted, "state": document.get("state") or {}}
-    size = data.stat().st_size
     with open_catalog() as catalog:
-        line(f"Starting restore of Stream {name!r} from {source}")
-        answer = catalog.call(StreamRestoreResponse, "stream_restore", name, body)
-        with (
-            data.open("rb") as file,
-            ProgressBar(f"Restore of {name}", size, unit="bytes", shown=progress) as progress_bar,
-        ):
-            info = _send(catalog.connection, answer.deliver_subject, file, progress_bar)
+        line(f"Starting restore of Stream {wanted['name']!r} from {source}")
+        info = load_stream(catalog, source, wanted, state, progress=progress)
     line()
-    line(f"Restored Stream {name!r}")
+    line(f"Restored Stream {info.config.name!r}")
     line()
     show_stream(info)
 
 
-def _send(
-    connection: Connection, subject: str, file: BinaryIO, progress_bar: ProgressBar
-) -> StreamInfo:
-    from tradewind.client.api_requests import check_answer, decode_answer
+@account_app.command("backup")
+def backup_account(
+    target: Folder,
+    progress: ProgressFlag = True,
+    check: CheckFlag = False,
+    consumers: ConsumersFlag = True,
+) -> None:
+    """Save all streams of the account, each in a folder of its own, those of buckets too."""
+    check_new_folder(target)
+    request = {"jsck": check, "no_consumers": not consumers}
+    failed = []
+    with open_catalog() as catalog:
+        infos = sorted(catalog.manager.streams.list().all(), key=lambda info: info.config.name)
+        total = sum(info.state.bytes for info in infos)
+        line(f"Starting backup of {counted(len(infos), 'Stream')} ({size_text(total)})")
+        for info in infos:
+            name = info.config.name
+            try:
+                received = save_stream(catalog, info, target / name, request, progress=progress)
+            except TradewindError as error:
+                failed.append(name)
+                note(f"{name}: {error}")
+            else:
+                messages = counted(info.state.messages, "message")
+                line(f"{name}: {messages}, {size_text(received)} compressed data")
+    if failed:
+        raise CommandError(f"not saved: {', '.join(failed)}")
 
-    while chunk := file.read(RESTORE_CHUNK_BYTES):
-        answer = connection.request(subject, chunk, timeout=CHUNK_SECONDS)
-        if answer.data:
-            check_answer(answer.data)
-        progress_bar.set(file.tell())
-    answer = connection.request(subject, timeout=CHUNK_SECONDS)
-    return decode_answer(answer.data, StreamInfo)
+
+@account_app.command("restore")
+def restore_account(source: Folder, progress: ProgressFlag = True) -> None:
+    """Make all streams of a backup; those that exist are left as they are."""
+    folders = sorted(path.parent for path in source.glob(f"*/{INFO_NAME}"))
+    if not folders:
+        raise CommandError(f"{source}: holds no backup of an account")
+    # All are looked at before the first one is made.
+    backups = [(folder, *read_backup(folder)) for folder in folders]
+    failed = []
+    with open_catalog() as catalog:
+        existing = set(catalog.manager.streams.names().all())
+        for folder, config, state in backups:
+            name = config["name"]
+            if name in existing:
+                failed.append(name)
+                note(f"{name}: exists already")
+                continue
+            try:
+                info = load_stream(catalog, folder, config, state, progress=progress)
+            except TradewindError as error:
+                failed.append(name)
+                note(f"{name}: {error}")
+            else:
+                line(f"{name}: {counted(info.state.messages, 'message')}")
+    if failed:
+        raise CommandError(f"not restored: {', '.join(failed)}")

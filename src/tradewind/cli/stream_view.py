@@ -46,7 +46,7 @@ def show_stream(info: StreamInfo) -> None:
             columns.section(f"{title} Information")
         for source in sources:
             _add_source_state(columns, source)
-    add_state(columns, info.state)
+    add_state(columns, info.state, config=info.config)
     columns.print()
 
 
@@ -147,9 +147,12 @@ def add_cluster(columns: Columns, cluster: ClusterInfo) -> None:
         columns.row("Replica", f"{replica.name}, {state}{seen}{lag}")
 
 
-def add_state(columns: Columns, state: StreamState) -> None:
+def add_state(columns: Columns, state: StreamState, config: StreamConfig | None = None) -> None:
     """What it holds."""
     columns.section("State")
+    level = config.metadata.get("_nats.req.level", "0") if config is not None else "0"
+    if level != "0":
+        columns.row("Required API Level", level)
     columns.row("Messages", state.messages)
     columns.row("Bytes", size_text(state.bytes))
     columns.row("First Sequence", _position(state.first_seq, state.first_ts))
