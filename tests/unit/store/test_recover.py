@@ -241,6 +241,37 @@ def test_torn_end_is_cut_and_nothing_is_lost(disk: SimulatedDisk, cut: int) -> N
     assert third.get(31).subject == b"new"
 
 
+@pytest.mark.parametrize("limits", [StoreLimits(), StoreLimits(msgs_max=100)], ids=["no", "msgs"])
+@pytest.mark.parametrize("other", [8, 10, 12])
+def test_nothing_behind_a_write_that_was_cut_off_is_taken_for_rot(
+    disk: SimulatedDisk, limits: StoreLimits, other: int
+) -> None:
+    """Nobody was promised any of it, whatever it looks like."""
+    store, _ = opened(disk, limits=limits)
+    put(store, *[b"a"] * 6, payload=b"x" * 40)
+    store.commit()
+    put(store, *[b"a"] * 6, payload=b"y" * 40)
+    store.flush()
+    path = store.last.path
+    hole, rotten = (record_position(disk, path, seq) for seq in (7, other))
+    data = bytearray(disk.content_of(path))
+    data[hole + 20 : hole + SIZE] = bytes(SIZE - 20)
+    data[rotten + SIZE - 20] ^= 0x10
+    disk.settle_file(path, bytes(data))
+    again, report = opened(disk, limits=limits)
+    assert (report.lost, again.lost) == ([], None)
+    assert all(entry.torn for entry in report.damage)
+    assert sequences(again)[:6] == [1, 2, 3, 4, 5, 6]
+    assert set(sequences(again)) <= {*range(1, 13)} - {7, other}
+    assert len(sequences(again)) == (6 if limits.msgs_max else 10)
+    again.verify()
+    put(again, b"a")
+    again.commit()
+    last, report = opened(disk.crash_losing_unsynced(), limits=limits)
+    assert report.is_clean
+    assert sequences(last) == sequences(again)
+
+
 def test_progress_is_told_while_much_is_read(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
