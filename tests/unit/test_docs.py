@@ -253,7 +253,7 @@ RUNNABLE = [
     (page, code)
     for page, code in blocks("python")
     if not re.search(r"\b(nats|pytest|pytest_asyncio|harness)\b", code)
-    and page != "docs/SPARK.md"  # tests/spark/test_spark_guide.py
+    and page not in ("docs/SPARK.md", "docs/PIPELINES.md")  # tests/spark
     and not page.startswith("docs/walkthroughs/")  # tests/walkthroughs
 ]
 

@@ -47,6 +47,9 @@ POLL_SECONDS: Final = 0.5
 LAG_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 5.0
+BEGIN_SECONDS_MAX: Final = 60.0
+RESTARTS_MAX: Final = 10
+SLOW_SIGNS: Final = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 LOCK_FILE: Final = "lock"
 DEAD_SUFFIX: Final = "_dead"
 
@@ -55,6 +58,7 @@ DEAD_SUFFIX: Final = "_dead"
 class _Running:
     """A query with what was seen of it."""
 
+    start: Callable[[], StreamingQuery]
     query: StreamingQuery
     status: QueryStatus
     sources: list[str]
@@ -143,7 +147,9 @@ class Runner:
             raise pipeline.document.error(keys, f"{name}: {short_reason(error)}") from error
         before = self._before.get(name, 0)
         status = QueryStatus(name, target, rows_total=before)
-        self._queries.append(_Running(query, status, sources, rows_before=before))
+        running = _Running(writer.start, query, status, sources, rows_before=before)
+        self._queries.append(running)
+        _await_begun(query)
 
     def _meters(self) -> dict[str, ServerLag | StoreLag]:
         found: dict[str, ServerLag | StoreLag] = {}
@@ -170,7 +176,7 @@ class Runner:
             self._measure()
             self._lag_due = time.monotonic() + LAG_SECONDS
         for running in self._queries:
-            if (error := running.query.exception()) is not None:
+            if (error := running.query.exception()) is not None and not _revived(running, error):
                 text = f"{running.status.name}: {short_reason(error)}"
                 self.status.error = text
                 self.stop("failed")
@@ -312,6 +318,32 @@ def running(runner: Runner, checkpoint: Path) -> Iterator[Runner]:
         finally:
             if runner.status.state in ("starting", "running"):
                 runner.stop("stopped")
+
+
+def _await_begun(query: StreamingQuery) -> None:
+    """Wait until a query has started its Python process, so that they do not start all at once."""
+    deadline = time.monotonic() + BEGIN_SECONDS_MAX
+    while (
+        query.isActive
+        and query.status["message"].startswith("Initializing")
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+
+
+def _revived(running: _Running, error: BaseException) -> bool:
+    """Start a query again that failed for want of processor time, and not for what it does.
+
+    Spark gives the Python process of a source ten seconds to come up, which on a busy machine is
+    not always enough.
+    """
+    text = str(error)
+    if running.status.restarts >= RESTARTS_MAX or not any(sign in text for sign in SLOW_SIGNS):
+        return False
+    running.status.restarts += 1
+    running.query = running.start()
+    _await_begun(running.query)
+    return True
 
 
 def _offset(source: Any) -> dict[str, int]:

@@ -42,6 +42,7 @@ class QueryStatus(msgspec.Struct):
     batch_ms: int = 0
     bad_rows: int = 0
     state_rows: int = 0
+    restarts: int = 0
     watermark: str = ""
     lags: list[StreamLag] = []
 

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+WORKER_SECONDS: Final = 120
 DEFAULTS: Final = {
     "spark.app.name": "tradewind",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # How long a Python process may take to come up: 15 s are not enough on a busy machine.
+    "spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s",
     # One server's streams need no 200 shuffle partitions.
     "spark.sql.shuffle.partitions": "8",
 }
@@ -53,6 +56,7 @@ def get_session(
     # The setting alone is not enough: the first workers are started by the environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(WORKER_SECONDS))
     is_embedded = master.startswith("local")
     if is_embedded:
         # Else Spark looks for the address of the machine, and warns that it may be the wrong one.

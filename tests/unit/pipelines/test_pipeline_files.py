@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tradewind.pipelines import model
 from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.loading import load_pipeline, names_in, pipeline_of
@@ -171,3 +174,26 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_names_in_texts_and_comments_do_not_count() -> None:
     sql = "select 'orders' -- from orders\n/* join orders */ from `Regions` r"
     assert names_in(sql, ["orders", "regions"]) == {"regions"}
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "PIPELINES.md"
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind"),
+    [
+        ("The file", model.Head),
+        ("source", model.Source),
+        ("payload", model.Payload),
+        ("watermark", model.Watermark),
+        ("step", model.Step),
+        ("sink", model.Sink),
+    ],
+)
+def test_every_key_is_documented(heading: str, kind: type[msgspec.Struct]) -> None:
+    parts = re.split(r"^#+ (.+)$", PAGE.read_text(), flags=re.MULTILINE)
+    table = parts[parts.index(heading) + 1]
+    first_cells = re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+    named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    assert set(named) == known

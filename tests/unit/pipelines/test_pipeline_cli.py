@@ -1,0 +1,112 @@
+"""`tradewind pipeline`, `sql` and `job` as far as they need no Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tradewind.cli.main import run
+from tradewind.pipelines.status import PipelineStatus, QueryStatus, StreamLag, write_status
+
+GOOD = """\
+pipeline: copy
+checkpoint: state
+sources:
+  orders: {stream: ORDERS}
+sinks:
+  lake: {from: orders, parquet: lake}
+"""
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    for name in list(os.environ):
+        if name.startswith("NATS_"):
+            monkeypatch.delenv(name)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = run(words)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "p.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_check_says_what_is_right_and_what_is_not(cli: Cli, file: Path) -> None:
+    code, out, _ = cli("pipeline", "check", str(file), "--offline", "--no-spark")
+    assert code == 0
+    assert out == f"{file}: right (file): 1 sources, 0 steps, 1 sinks\n"
+    file.write_text(GOOD.replace("from: orders", "from: odrers"))
+    code, _, err = cli("pipeline", "check", str(file), "--offline", "--no-spark")
+    assert code == 1
+    assert f"{file}:6: there is no table 'odrers'; did you mean 'orders'?" in err
+
+
+def test_check_goes_on_without_a_server(cli: Cli, file: Path) -> None:
+    code, _, err = cli("-s", "nats://127.0.0.1:1", "pipeline", "check", str(file), "--no-spark")
+    assert code == 0
+    assert "line 4: orders is not checked: cannot connect" in err
+
+
+def test_explain_is_in_words(cli: Cli, file: Path) -> None:
+    code, out, _ = cli("pipeline", "explain", str(file), "--no-spark")
+    assert code == 0
+    assert "orders: stream ORDERS; followed" in out
+    assert "lake: append to parquet lake; from orders (of orders)" in out
+
+
+def test_status_shows_rows_and_lag(cli: Cli, file: Path) -> None:
+    code, _, err = cli("pipeline", "status", str(file))
+    assert code == 1
+    assert "has not run yet" in err
+    assert f"tradewind pipeline run {file}" in err
+    lag = StreamLag("ORDERS", 5, 12, 7, 1.5)
+    query = QueryStatus("lake", "parquet lake", rows=5, rows_total=1234, lags=[lag])
+    status = PipelineStatus(
+        "copy", str(file), "running", os.getpid(), os.uname().nodename, "local[2]", 1, 2, [query]
+    )
+    (file.parent / "state").mkdir()
+    write_status(file.parent / "state", status)
+    code, out, _ = cli("pipeline", "status", str(file))
+    assert code == 0
+    for shown in ("pipeline copy: running", "1,234", "ORDERS", " 7 ", "1.5 s"):
+        assert shown in out
+    # A process of that number cannot exist.
+    status.pid = 1 << 30
+    write_status(file.parent / "state", status)
+    assert (
+        "gone (process 1073741824 is not there any more)" in cli("pipeline", "status", str(file))[1]
+    )
+    code, out, _ = cli("pipeline", "status", str(file), "--json")
+    assert code == 0
+    assert '"messages": 7' in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sql", "select 1", "--csv", "--chart"], "give one of --csv, --json and --chart"),
+        (["sql", "select 1", "--table", "lake"], "NAME=FOLDER"),
+        (["job", "compact", "ORDERS"], "give --to FOLDER or --to-stream NAME"),
+        (["job", "replay", "x", "ORDERS", "--pace", "slow"], "instant or original"),
+        (["--nkey", "x", "pipeline", "check", "FILE"], "--nkey does not reach Spark's workers"),
+        (["pipeline", "chekc", "x"], "did you mean 'check'?"),
+    ],
+)
+def test_wrong_arguments_say_what_would_be_right(
+    cli: Cli, file: Path, words: list[str], message: str
+) -> None:
+    code, _, err = cli(*(str(file) if word == "FILE" else word for word in words))
+    assert code in (1, 2)
+    assert message in err
