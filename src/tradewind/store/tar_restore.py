@@ -35,6 +35,7 @@ _BLOCK: Final = re.compile(r"msgs/[1-9]\d{0,9}\.blk", re.ASCII)
 _SIDE_FILES: Final = (f"msgs/{INDEX_FILE}", f"msgs/{TIMERS_FILE}")
 _CONSUMER: Final = re.compile(r"obs/([^/]+)/(meta\.inf|meta\.sum|o\.dat)")
 _ERRORS: Final = "errors.txt"
+_END_BYTES: Final = 512
 
 
 class TarRestore:
@@ -95,7 +96,7 @@ class TarRestore:
     def _extract(self, file: DiskFile) -> int | None:
         """Write all members; gives when the stream was made."""
         created_ns, has_sum = None, False
-        raw = io.BufferedReader(_Spooled(file, self._size))
+        raw = _Bounded(_Spooled(file, self._size))
         try:
             with tarfile.open(fileobj=raw, mode="r:") as tar:
                 for number, member in enumerate(tar):
@@ -107,10 +108,13 @@ class TarRestore:
                         created_ns = meta.created_ns
                     self._write(member.name, data)
                     has_sum = has_sum or member.name == META_SUM_FILE
+                # What is no header ends a tar for Python; only zeros do for us.
+                is_whole = file.read(tar.offset, _END_BYTES) == bytes(_END_BYTES)
         except tarfile.TarError as error:
             raise ArchiveError(f"it is neither an archive nor a tar: {error}") from None
-        if not has_sum:
-            raise ArchiveError(f"the backup has no {META_SUM_FILE}: it is cut off")
+        if not has_sum or not is_whole:
+            missing = "end" if has_sum else META_SUM_FILE
+            raise ArchiveError(f"the backup has no {missing}: it is cut off")
         return created_ns
 
     def _read(self, tar: tarfile.TarFile, member: tarfile.TarInfo, number: int) -> bytes:
@@ -173,6 +177,15 @@ class TarRestore:
         if self._store is not None:
             self._store.abandon()
         self._remove_tar()
+
+
+class _Bounded(io.BufferedReader):
+    """Reads nothing larger than a member may be: names and attributes have sizes of their own."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is not None and size > max(BLOCK_BYTES_MAX, METADATA_BYTES_MAX):
+            raise ArchiveError(f"a header in the backup has {size} bytes")
+        return super().read(size)
 
 
 class _Spooled(io.RawIOBase):
