@@ -18,6 +18,7 @@ from official_streams import STREAMS
 from server_truth import running
 
 from tradewind.client.headers import decode_headers
+from tradewind.errors import CorruptRecord
 from tradewind.spark.archive import ArchiveProvider
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
@@ -95,15 +96,17 @@ def save_backup(folder: Path, description: Any, archive: bytes) -> None:
     (folder / "backup.json").write_text(json.dumps(description))
 
 
-def save_tar(stream: Path, folder: Path) -> None:
-    """A backup as servers before 2.15 made it."""
+def save_tar(stream: Path, folder: Path, size: int | None = None) -> bytes:
+    """A backup as servers before 2.15 made it, or its first `size` bytes; gives the tar."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in ("meta.inf", "meta.sum"):
             archive.add(stream / name, name)
         for path in sorted((stream / "msgs").iterdir()):
             archive.add(path, f"msgs/{path.name}")
-    save_backup(folder, {"config": {"name": stream.name}}, compress(plain.getvalue()))
+    tar = plain.getvalue()
+    save_backup(folder, {"config": {"name": stream.name}}, compress(tar[:size]))
+    return tar
 
 
 class Filled:
@@ -200,6 +203,19 @@ def test_a_backup_gives_the_same_rows(filled: Filled, name: str, tmp_path: Path)
             # What had expired when the files were saved is in them all the same.
             found = {seq: row for seq, row in found.items() if seq in filled.truth[name]}
         assert found == filled.truth[name]
+
+
+def test_a_tar_that_is_cut_off_is_refused(filled: Filled, tmp_path: Path) -> None:
+    name = next(iter(STREAMS))
+    stream = filled.folders["stopped"] / "jetstream/$G/streams" / name
+    whole = save_tar(stream, tmp_path / "whole")
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        last = tar.getmembers()[-1]
+    end = last.offset_data + -(-last.size // 512) * 512
+    for size in (last.offset, last.offset + 100, last.offset_data, end - 1, end, end + 100):
+        save_tar(stream, tmp_path / f"{size}", size)
+        with pytest.raises(CorruptRecord, match=r"without its end mark|no backup of a stream"):
+            rows_in(ArchiveProvider(parse_options({"archive": str(tmp_path / f"{size}")})), name)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,6 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options import SourceOptions
 from tradewind.spark.provider import StreamState
-from tradewind.spark.rows import RowDecoder
 from tradewind.store.layout import stream_folder
 from tradewind.store.s2 import Decompressor, S2Error
 
@@ -61,15 +60,7 @@ class ArchiveTask:
                 yield from self._blocks(plain, columns)
 
     def _messages(self, plain: PlainReader, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        rows = self.rows
-        decoder = RowDecoder(
-            first_seq=rows.first_seq,
-            last_seq=rows.last_seq,
-            first_time_ns=rows.first_time_ns,
-            last_time_ns=rows.last_time_ns,
-            patterns=rows.patterns,
-            prefixes=rows.prefixes,
-        )
+        decoder = self.rows.decoder()
         held = b""
         is_ended = False
         while not is_ended:
@@ -91,8 +82,12 @@ class ArchiveTask:
             try:
                 with tarfile.open(fileobj=cast(IO[bytes], plain), mode="r|") as archive:
                     archive.extractall(target, filter="data")
+                    end = archive.offset + tarfile.BLOCKSIZE
             except tarfile.TarError as error:
                 raise CorruptRecord(self.path, 0, f"no backup of a stream: {error}") from error
+            if plain.length() < end:
+                # Whatever is no header ends a tar for Python.
+                raise CorruptRecord(self.path, 0, "the backup ends without its end mark")
             options = SourceOptions(stream=(self.stream,), store_dir=root)
             for task in BlocksProvider(options).tasks(self.stream, self.rows, 0):
                 # What was too old by now was not when the backup was made.
@@ -108,6 +103,7 @@ class PlainReader:
         self._path = path
         self._decoder = Decompressor(PLAIN_BYTES_MAX)
         self._held = b""
+        self._taken_bytes = 0
         self._is_ended = False
 
     def _fill(self, size: int) -> None:
@@ -135,7 +131,14 @@ class PlainReader:
         """At most so many bytes; empty at the end."""
         self._fill(size)
         result, self._held = self._held[:size], self._held[size:]
+        self._taken_bytes += len(result)
         return result
+
+    def length(self) -> int:
+        """How many bytes could be read in all; none is left then."""
+        while self.read(READ_BYTES):
+            pass
+        return self._taken_bytes
 
 
 class ArchiveProvider:

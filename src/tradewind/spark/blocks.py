@@ -54,16 +54,8 @@ class BlockTask:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
         removed, _ = SequenceSet.decode(self.removed)
-        decoder = RowDecoder(
-            first_seq=self.rows.first_seq,
-            last_seq=self.rows.last_seq,
-            first_time_ns=self.rows.first_time_ns,
-            last_time_ns=self.rows.last_time_ns,
-            age_floor_ns=self.age_floor_ns,
-            ttl_now_ns=self.ttl_now_ns,
-            patterns=self.rows.patterns,
-            prefixes=self.rows.prefixes,
-            removed=removed,
+        decoder = self.rows.decoder(
+            age_floor_ns=self.age_floor_ns, ttl_now_ns=self.ttl_now_ns, removed=removed
         )
         held_bytes = 0
         for number, first_seq, last_seq in self.part:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tradewind.spark.options import SourceOptions, moment_ns
-from tradewind.spark.rows import SEQUENCE_MAX, TIME_NS_MAX, TIME_NS_MIN
+from tradewind.spark.rows import SEQUENCE_MAX, TIME_NS_MAX, TIME_NS_MIN, RowDecoder
 from tradewind.subjects import is_valid_literal
 
 # Spark's times have microseconds: one equals a thousand of ours.
@@ -30,6 +30,18 @@ class RowFilter:
     patterns: tuple[tuple[bytes, ...], ...] = ()
     prefixes: tuple[bytes, ...] = ()
     streams: frozenset[str] | None = None
+
+    def decoder(self, **bounds: Any) -> RowDecoder:
+        """What takes exactly these rows; `bounds` are further ones of `RowDecoder`."""
+        return RowDecoder(
+            first_seq=self.first_seq,
+            last_seq=self.last_seq,
+            first_time_ns=self.first_time_ns,
+            last_time_ns=self.last_time_ns,
+            patterns=self.patterns,
+            prefixes=self.prefixes,
+            **bounds,
+        )
 
     def between(self, first_seq: int, last_seq: int) -> RowFilter:
         """The same, and the sequence is in these bounds too."""

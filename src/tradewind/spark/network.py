@@ -99,15 +99,7 @@ class RangeTask:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
-        rows = self.rows
-        decoder = RowDecoder(
-            first_seq=rows.first_seq,
-            last_seq=rows.last_seq,
-            first_time_ns=rows.first_time_ns,
-            last_time_ns=rows.last_time_ns,
-            patterns=rows.patterns,
-            prefixes=rows.prefixes,
-        )
+        decoder = self.rows.decoder()
         chunks = self._direct() if self.by_direct else self._ordered()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
