@@ -45,8 +45,7 @@ class Batch:
         expect_last_sequence: int | None = None,
     ) -> None:
         """Add a message. The first one waits for the server to open the batch."""
-        made = self._number(headers)
-        _expect(made, expect_last_sequence, expect_last_subject_sequence)
+        made = self._next_headers(headers, expect_last_sequence, expect_last_subject_sequence)
         if self._count > 1:
             await self._api.connection.publish(subject, payload, headers=made)
             return
@@ -69,14 +68,15 @@ class Batch:
         expect_last_sequence: int | None = None,
     ) -> PubAck:
         """Add the last message and store them all; the PubAck has its sequence and the count."""
-        made = self._number(headers)
-        _expect(made, expect_last_sequence, expect_last_subject_sequence)
+        made = self._next_headers(headers, expect_last_sequence, expect_last_subject_sequence)
         made["Nats-Batch-Commit"] = "1"
         self._is_closed = True
         reply = await self._request(subject, payload, made)
         return decode_answer(reply.data, PubAck)
 
-    def _number(self, headers: HeaderInput | None) -> Headers:
+    def _next_headers(
+        self, headers: HeaderInput | None, last: int | None, last_of_subject: int | None
+    ) -> Headers:
         if self._is_closed:
             raise OptionsError("batch: it is committed or refused; begin another one")
         if isinstance(headers, bytes):
@@ -87,6 +87,10 @@ class Batch:
         made = Headers(headers)
         made["Nats-Batch-Id"] = self.id
         made["Nats-Batch-Sequence"] = str(self._count)
+        if last is not None:
+            made["Nats-Expected-Last-Sequence"] = str(last)
+        if last_of_subject is not None:
+            made["Nats-Expected-Last-Subject-Sequence"] = str(last_of_subject)
         return made
 
     async def _request(self, subject: str, payload: Payload, headers: Headers) -> Msg:
@@ -99,10 +103,3 @@ class Batch:
             raise JetStreamUnavailableError(
                 f"no stream stores subject {subject!r}: make one with streams.add"
             ) from None
-
-
-def _expect(headers: Headers, last: int | None, last_of_subject: int | None) -> None:
-    if last is not None:
-        headers["Nats-Expected-Last-Sequence"] = str(last)
-    if last_of_subject is not None:
-        headers["Nats-Expected-Last-Subject-Sequence"] = str(last_of_subject)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerInfo
+from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.api_requests import ApiRequests
-from tradewind.client.consumer_events import ConsumerEvent, HeartbeatsMissed
+from tradewind.client.consumer_events import ConsumerDeleted, ConsumerEvent, HeartbeatsMissed
 from tradewind.client.errors import ClientError
 from tradewind.client.events import ErrorEvent
 from tradewind.client.message import Msg
@@ -238,6 +239,18 @@ class DeliveredMessages(Subscription, PullCore):
             self._connection._emit(ErrorEvent(error, self))
         self._connection._unsubscribe(self)
         self._close(error)
+
+    async def _look_for_consumer(self) -> bool:
+        """Whether it is still there; false if nobody can say. If it is gone, this is the end."""
+        try:
+            await self._source.info()
+        except JetStreamApiError as error:
+            self._tell(ConsumerDeleted(error.description))
+            self._fail(error)
+            return False
+        except ClientError:
+            return False
+        return True
 
     def _finish(self) -> None:
         """Everything has arrived; the queue can still be read."""

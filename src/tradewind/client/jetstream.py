@@ -12,7 +12,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
-from tradewind.client.api_requests import ApiRequests
 from tradewind.client.batches import Batch
 from tradewind.client.buckets import KvBuckets, ObjectStores
 from tradewind.client.consumers import ConsumerAccess
@@ -92,10 +91,10 @@ class JetStream:
         if publish_window < 1:
             raise OptionsError(f"publish_window: at least 1 message, not {publish_window}")
         self.connection = connection
-        self.api = ApiRequests(connection, domain=domain, api_prefix=api_prefix, timeout=timeout)
         self.manager = JetStreamManager(
             connection, domain=domain, api_prefix=api_prefix, timeout=timeout
         )
+        self.api = self.manager.api
         self.consumers = ConsumerAccess(self.api)
         self._window = PublishWindow(connection, publish_window)
         self.kv = KvBuckets(self)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.base import encode
 from tradewind.api.request_types import NextRequest
-from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.api_requests import to_ns
 from tradewind.client.consumer_events import (
     ConsumerDeleted,
@@ -26,7 +25,7 @@ from tradewind.client.delivered import (
     DeliverySource,
     StatusHandler,
 )
-from tradewind.client.errors import ClientError, ConsumerGoneError, OptionsError
+from tradewind.client.errors import ConsumerGoneError, OptionsError
 from tradewind.client.subscription import MessageHandler
 
 if TYPE_CHECKING:
@@ -166,15 +165,9 @@ class PulledMessages(DeliveredMessages):
 
     async def _find_out(self) -> None:
         """Nobody takes requests: is the consumer gone, or only its server?"""
-        try:
-            await self._source.info()
-        except JetStreamApiError as error:
-            self._tell(ConsumerDeleted(error.description))
-            self._fail(error)
-        except ClientError:
-            self._retry_later(RETRY_WAIT_MAX)
-        else:
-            self._retry_later(RETRY_WAIT)
+        is_there = await self._look_for_consumer()
+        if not self.is_ended:
+            self._retry_later(RETRY_WAIT if is_there else RETRY_WAIT_MAX)
 
     # ------------------------------------------------------------------ life
 

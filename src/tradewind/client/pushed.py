@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
-from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.api_requests import NS_PER_SECOND, ApiRequests, make_config
-from tradewind.client.consumer_events import ConsumerDeleted, Resumed
+from tradewind.client.consumer_events import Resumed
 from tradewind.client.delivered import (
     HEARTBEAT,
     DeliveredMessages,
     DeliverySource,
     StatusHandler,
 )
-from tradewind.client.errors import ClientError, OptionsError
+from tradewind.client.errors import OptionsError
 from tradewind.client.manager import Consumers
 from tradewind.client.subscription import MessageHandler
 
@@ -86,22 +85,13 @@ class PushedMessages(DeliveredMessages):
             self._connection.publish(reply)
 
     def _on_silence(self) -> None:
-        self._start(self._find_out())
+        # If nobody can say, the next heartbeat that is missed asks again.
+        self._start(self._look_for_consumer())
 
     def _on_link(self) -> None:
         if self._connection.is_connected and not self.is_ended:
             self._tell(Resumed())
-            self._start(self._find_out())
-
-    async def _find_out(self) -> None:
-        """Is the consumer still there?"""
-        try:
-            await self._source.info()
-        except JetStreamApiError as error:
-            self._tell(ConsumerDeleted(error.description))
-            self._fail(error)
-        except ClientError:
-            return  # the next heartbeat that is missed asks again
+            self._start(self._look_for_consumer())
 
     def _release(self) -> None:
         was_open = not self._finished.is_set()
