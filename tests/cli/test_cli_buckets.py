@@ -128,6 +128,7 @@ def test_kv_watch_shows_changes(cli: Cli) -> None:
     assert changes("a.*", "--history", count=2) == ["PUT B > a.1: one", "PUT B > a.1: two"]
     assert changes("--no-deletes", count=1) == ["PUT B > a.1: two"]
     assert changes("--revision", "3", count=2) == ["PUT B > a.1: two", "DELETE B > b.1"]
+    assert cli("kv", "watch", "B", "--count", "1", "--json").ok().json["value"] == "two"
 
 
 def test_kv_edit_changes_what_is_given(cli: Cli) -> None:

@@ -8,12 +8,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cli_outcome import Cli, Spawn, type_in
 from harness import ServerProcess
+from tradewind.cli.running import connect_async
 from tradewind.sync import connect
 
 if TYPE_CHECKING:
@@ -268,6 +269,8 @@ def test_sub_reads_a_stream_from_any_place(cli: Cli, connection: Connection) -> 
         return outcome.out.split()
 
     assert read("orders.a", "--all", count=2) == ["1", "3"]
+    document = cli("sub", "--stream", "ORDERS", "--last", "--count", "1", "--json").ok().json
+    assert (document["stream"], document["seq"], document["data"]) == ("ORDERS", 3, "Mw==")
     assert read("--stream", "ORDERS", "--last", count=1) == ["3"]
     assert read("--stream", "ORDERS", "--start-sequence", "2", count=2) == ["2", "3"]
     assert read("--stream", "ORDERS", "--last-per-subject", count=2) == ["2", "3"]
@@ -339,6 +342,8 @@ def test_request_shows_the_answer(cli: Cli, connection: Connection) -> None:
     assert 'Sending request on "up"' in outcome.err
     assert "Received with rtt" in outcome.err
     assert "K: V" in outcome.err
+    document = cli("request", "up", "hello", "--json").ok().json
+    assert (document["data"], document["hdrs"]) == ("SEVMTE8=", {"K": ["V"]})
     raw = cli("request", "up", "a{{Count}}", "--raw", "--count", "2").ok()
     assert (raw.out, raw.err) == ("A1\nA2\n", "")
 
@@ -349,7 +354,13 @@ def test_request_without_responders_fails(cli: Cli) -> None:
     assert "No responders are available" in outcome.err
 
 
-def test_request_without_an_answer_fails(cli: Cli, connection: Connection) -> None:
+def test_request_without_an_answer_fails(
+    cli: Cli, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def patient(**settings: Any) -> Any:
+        return connect_async(connect_timeout=WAIT_SECONDS, **settings)
+
+    monkeypatch.setattr("tradewind.cli.publish.connect_async", patient)
     subscription = connection.subscribe("deaf")
     connection.flush()
     outcome = cli("req", "deaf", "hello", "--timeout", "100ms")

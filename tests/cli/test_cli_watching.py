@@ -44,7 +44,7 @@ def test_rtt_of_a_server_that_is_not_there_fails(offline: Cli) -> None:
 
 def test_latency_of_messages(cli: Cli, js_server: ServerProcess, tmp_path: Path) -> None:
     file = tmp_path / "raw"
-    short = ("--duration", "100ms", "--rate", "500", "--timeout", "60s")
+    short = ("--duration", "100ms", "--rate", "500")
     outcome = cli("latency", *short, "--histogram", str(file)).ok()
     for text in ("Pub Server RTT: ", "Percentiles:", "Latency: min "):
         assert text in outcome.out

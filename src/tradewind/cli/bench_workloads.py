@@ -156,8 +156,9 @@ def publish_async(js: JetStream, subjects: Subjects, *, ids: str = "") -> Worklo
                     if index % SAMPLE_EVERY == 0:
                         samples.append(asyncio.create_task(_time(pending, began_ns, share)))
                 share.done(count)
-                samples = [task for task in samples if not task.done()]
+                samples = [task for task in samples if not _is_over(task)]
             await js.publish_async_completed()
+            await asyncio.gather(*samples)
         finally:
             for task in samples:
                 task.cancel()
@@ -331,6 +332,13 @@ async def _one_by_one(share: Share, once: Callable[[int], Awaitable[None]]) -> N
 async def _time(pending: PendingAck, began_ns: int, share: Share) -> None:
     await pending
     share.latency.add(time.perf_counter_ns() - began_ns)
+
+
+def _is_over(task: asyncio.Task[None]) -> bool:
+    """Whether a task has ended; its error is raised if it failed."""
+    if task.done():
+        task.result()
+    return task.done()
 
 
 async def _within(share: Share, some: Awaitable[list[Msg]]) -> list[Msg]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from tradewind.cli.failures import EXIT_USAGE, CommandError, near
 from tradewind.cli.formats import parse_duration_ns, parse_size
-from tradewind.cli.frame import Argument, Option
+from tradewind.cli.frame import Option
 from tradewind.cli.prompts import choose
 from tradewind.client.errors import BucketNotFoundError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Bucket = TypeVar("Bucket")
 
-BucketArgument = Annotated[str, Argument(help="Name of the bucket", show_default=False)]
 TtlFlag = Annotated[
     str | None, Option("--ttl", help="How long values are kept", metavar="DURATION")
 ]

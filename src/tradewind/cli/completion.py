@@ -1,4 +1,4 @@
-"""Names that the shell completes: streams and consumers of the server.
+"""Names that the shell completes: streams, consumers and buckets of the server, contexts.
 
 Never complains: without a server, or with a slow one, there is nothing to offer.
 """
@@ -23,6 +23,23 @@ def complete_consumer(ctx: Any, incomplete: str) -> list[str]:
     """Names of consumers of the stream that stands in front."""
     stream = ctx.params.get("stream") or ""
     return [name for name in _names(stream) if stream and name.startswith(incomplete)]
+
+
+def complete_kv(incomplete: str) -> list[str]:
+    """Names of key-value buckets."""
+    return [name[3:] for name in _names("") if name.startswith(f"KV_{incomplete}")]
+
+
+def complete_object(incomplete: str) -> list[str]:
+    """Names of object stores."""
+    return [name[4:] for name in _names("") if name.startswith(f"OBJ_{incomplete}")]
+
+
+def complete_context(incomplete: str) -> list[str]:
+    """Names of contexts."""
+    from tradewind.cli import context_files
+
+    return [name for name in context_files.names() if name.startswith(incomplete)]
 
 
 def _names(stream: str) -> list[str]:

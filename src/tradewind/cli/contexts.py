@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tradewind.cli import context_files
+from tradewind.cli.completion import complete_context
+from tradewind.cli.editor import run_editor
 from tradewind.cli.failures import CommandError, near
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.output import Columns, Table, line, print_json, styled
@@ -26,7 +26,10 @@ from tradewind.errors import TradewindError
 
 app = CommandApp("Named sets of options")
 
-NameArgument = Annotated[str, Argument(help="Name of the context", show_default=False)]
+NameArgument = Annotated[
+    str,
+    Argument(help="Name of the context", show_default=False, autocompletion=complete_context),
+]
 DescriptionFlag = Annotated[str | None, Option("--description", help="What it is for")]
 SelectFlag = Annotated[bool, Option("--select", help="Use it by default from now on")]
 NscFlag = Annotated[str | None, Option("--nsc", help="Kept for other tools", metavar="URL")]
@@ -106,18 +109,12 @@ def copy(
 @app.command("edit", aliases=("vi",))
 def edit(name: NameArgument) -> None:
     """Change a context in your editor."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not editor:
-        raise CommandError("EDITOR: names no editor", "for example:  export EDITOR=nano")
     before = context_files.save_text(_load(name))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.json"
         path.touch(0o600)
         path.write_bytes(before)
-        command = [*shlex.split(editor), str(path)]
-        done = subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
-        if done.returncode:
-            raise CommandError(f"{editor}: exit code {done.returncode}; nothing was changed")
+        run_editor(str(path))
         changed = path.read_bytes()
     try:
         fields = msgspec.json.decode(changed, type=dict[str, Any])

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from tradewind.cli.buckets import (
-    BucketArgument,
     ClusterFlag,
     CompressFlag,
     DescriptionFlag,
@@ -27,6 +26,7 @@ from tradewind.cli.buckets import (
     seconds,
     show_cluster,
 )
+from tradewind.cli.completion import complete_kv
 from tradewind.cli.failures import CommandError
 from tradewind.cli.formats import (
     duration_text,
@@ -38,7 +38,7 @@ from tradewind.cli.formats import (
 )
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.messages import input_is_given, read_input
-from tradewind.cli.output import Columns, Table, flush, json_text, line, print_json, styled
+from tradewind.cli.output import Columns, Table, flush, line, print_json, print_json_line, styled
 from tradewind.cli.prompts import confirm_or_stop
 from tradewind.cli.settings import connect, jetstream
 
@@ -52,6 +52,9 @@ app = CommandApp("Key-value buckets")
 VALUE_LENGTH_MAX: Final = 40
 _OPERATIONS: Final = {"PUT": "PUT", "DEL": "DELETE", "PURGE": "PURGE"}
 
+BucketArgument = Annotated[
+    str, Argument(help="Name of the bucket", show_default=False, autocompletion=complete_kv)
+]
 KeyArgument = Annotated[str, Argument(help="Name of the key")]
 ValueArgument = Annotated[
     str | None, Argument(help="The value; without one it is read from the input")
@@ -479,7 +482,7 @@ def _created(entry: Entry) -> str:
 
 def _show_change(entry: Entry, *, as_json: bool) -> None:
     if as_json:
-        line(json_text(_document(entry)))
+        print_json_line(_document(entry))
     else:
         operation = _OPERATIONS[entry.operation]
         text = f"{entry.bucket} > {entry.key}"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 from tradewind.cli.buckets import (
-    BucketArgument,
     ClusterFlag,
     CompressFlag,
     DescriptionFlag,
@@ -28,6 +27,7 @@ from tradewind.cli.buckets import (
     find_bucket,
     show_cluster,
 )
+from tradewind.cli.completion import complete_object
 from tradewind.cli.failures import EXIT_USAGE, CommandError, near
 from tradewind.cli.formats import (
     count_text,
@@ -40,7 +40,7 @@ from tradewind.cli.formats import (
 )
 from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.messages import header_fields
-from tradewind.cli.output import Columns, Table, flush, json_text, line, print_json, styled
+from tradewind.cli.output import Columns, Table, flush, line, print_json, print_json_line, styled
 from tradewind.cli.progress import ProgressBar
 from tradewind.cli.prompts import confirm_or_stop
 from tradewind.cli.settings import connect, jetstream
@@ -56,6 +56,9 @@ app = CommandApp("Object stores")
 # Smaller files are there before a bar is seen.
 BAR_BYTES: Final = 20480
 
+BucketArgument = Annotated[
+    str, Argument(help="Name of the bucket", show_default=False, autocompletion=complete_object)
+]
 FileArgument = Annotated[str, Argument(help="Name of the object", show_default=False)]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
 
@@ -313,7 +316,7 @@ def _missing(store: ObjectStore, file: str) -> CommandError:
 
 def _show_change(info: ObjectInfo, *, as_json: bool) -> None:
     if as_json:
-        line(json_text(info))
+        print_json_line(info)
     else:
         place = f"{info.bucket} > {info.name}"
         at = time_text(info.mtime)

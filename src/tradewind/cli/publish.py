@@ -23,6 +23,7 @@ from tradewind.cli.messages import (
     read_input,
     write_body,
 )
+from tradewind.cli.output import print_json_line
 from tradewind.cli.progress import ProgressBar
 from tradewind.cli.running import Troubles, connect_async, run_async, stamp
 from tradewind.cli.templates import Moment, Template, now
@@ -236,6 +237,7 @@ def request(
     force_stdin: StdinFlag = False,
     send_on: SendOnFlag = _ON_EOF,
     templates: TemplatesFlag = True,
+    json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per answer")] = False,
 ) -> int:
     """Send requests and show the answers; exit code 1 if there is none."""
     outgoing = Outgoing(
@@ -253,7 +255,8 @@ def request(
         stall_seconds=parse_duration_ns(reply_timeout, "--reply-timeout") / 1e9,
         wait_for_empty=wait_for_empty,
         translate=translate,
-        raw=raw,
+        raw=raw or json,
+        json=json,
     )
     return run_async(_request(outgoing, asking))
 
@@ -279,6 +282,7 @@ async def _publish_core(outgoing: Outgoing, *, quiet: bool) -> None:
                     stamp(f'Published {len(data)} bytes to "{subject}"')
             await connection.flush()
             troubles.check()
+            bar.set(sent)
     if not outgoing.is_told_each and not quiet:
         stamp(f'Published {count_text(sent)} messages to "{outgoing.subject}"')
 
@@ -400,6 +404,7 @@ class Asking:
     wait_for_empty: bool
     translate: str
     raw: bool
+    json: bool
 
 
 async def _request(outgoing: Outgoing, asking: Asking) -> int:
@@ -437,8 +442,19 @@ async def _ask(
         sentinel=(lambda message: not message.data) if asking.wait_for_empty else None,
     ):
         answered += 1
+        rtt_ns = time.perf_counter_ns() - began_ns
+        if asking.json:
+            print_json_line(
+                {
+                    "subject": subject,
+                    "data": reply.data,
+                    "hdrs": {name: reply.headers.get_all(name) for name in reply.headers},
+                    "rtt": rtt_ns,
+                }
+            )
+            continue
         if not asking.raw:
-            rtt = format_duration((time.perf_counter_ns() - began_ns) // 1000 * 1000)
+            rtt = format_duration(rtt_ns // 1000 * 1000)
             stamp(f"Received with rtt {rtt}")
             fields = list(reply.headers.fields())
             for name, value in fields:

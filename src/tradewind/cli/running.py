@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from tradewind.cli.output import note
 from tradewind.cli.settings import current
-from tradewind.client.connection import connect
-from tradewind.client.events import Closed, Connected, ErrorEvent, Event
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
+    from tradewind.client.events import Event
     from tradewind.client.options import ConnectSettings
 
 Result = TypeVar("Result")
@@ -41,6 +40,8 @@ class Troubles:
 
     def on_event(self, event: Event) -> None:
         """For the option of the same name of `connect`."""
+        from tradewind.client.events import Closed, Connected, ErrorEvent
+
         if isinstance(event, ErrorEvent):
             self.errors.append(event.error)
         elif not isinstance(event, Connected | Closed):
@@ -56,6 +57,8 @@ async def connect_async(
     servers: str | None = None, **settings: Unpack[ConnectSettings]
 ) -> Connection:
     """A connection as the shared flags say; `servers` and other arguments win over them."""
+    from tradewind.client.connection import connect
+
     shared = current()
     made: ConnectSettings = {**shared.connect_settings(), **settings}
     return await connect(servers or shared.text("server") or None, context=shared.context, **made)

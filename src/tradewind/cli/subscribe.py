@@ -1,14 +1,12 @@
 """`tradewind sub`: show messages as they come, of subjects or of streams.
 
-Owns the flags that say which messages, and the forms in which they are shown. A stream is read in
-order by a consumer of our own, unless `--durable` names one that remembers.
+Owns the flags that say which messages; how they are shown is in `message_look.py`. A stream is read
+in order by a consumer of our own, unless `--durable` names one that remembers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -16,15 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-import msgspec
-
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_duration_ns
 from tradewind.cli.frame import Argument, CommandApp, Option
-from tradewind.cli.messages import as_document, translated, write_raw
-from tradewind.cli.output import flush, line
+from tradewind.cli.message_look import Look, metadata_of
 from tradewind.cli.running import Troubles, connect_async, run_until_stopped, stamp
-from tradewind.durations import format_duration
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
     from tradewind.client.consumers import Consumer
     from tradewind.client.delivered import DeliveredMessages
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.message import Metadata, Msg
+    from tradewind.client.message import Msg
     from tradewind.client.subscription import Subscription
 
 app = CommandApp("Show messages as they come")
@@ -86,6 +80,7 @@ ReportSubjectsFlag = Annotated[
 ReportTopFlag = Annotated[int, Option("--report-top", help="Rows of that table")]
 TimestampFlag = Annotated[bool, Option("--timestamp", "-t", help="Show the time of day")]
 DeltaTimeFlag = Annotated[bool, Option("--delta-time", "-d", help="Show the time since the start")]
+JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")]
 TranslateFlag = Annotated[
     str, Option("--translate", help="Send bodies through a command", metavar="COMMAND")
 ]
@@ -109,92 +104,6 @@ class Wanted:
     wait_seconds: float = 0.0
     ignored: list[str] = field(default_factory=list)
     on_ready: Callable[[list[str]], None] | None = None  # instead of a line about it
-
-
-@dataclass(slots=True, kw_only=True)
-class Look:
-    """How a message is shown."""
-
-    raw: bool = False
-    dump: str = ""
-    headers_only: bool = False
-    subjects_only: bool = False
-    timestamp: bool = False
-    delta: bool = False
-    translate: str = ""
-    is_stream: bool = False
-    began: float = field(default_factory=time.monotonic)
-
-    def show(self, number: int, message: Msg, word: str = "Received") -> None:
-        """Print one message."""
-        if self.dump:
-            self._dump(number, message, word)
-        elif self.subjects_only:
-            line(message.subject)
-        elif self.raw:
-            write_raw(translated(message.data, self.translate))
-        else:
-            line(self._title(number, message, word))
-            self._show_content(message)
-        flush()
-
-    def _title(self, number: int, message: Msg, word: str) -> str:
-        info = _metadata(message)
-        mark = f"[#{number}]"
-        if self.timestamp:
-            mark += time.strftime(" @ %H:%M:%S")
-        elif self.delta:
-            passed_ns = round((time.monotonic() - self.began) * 1e6) * 1000
-            mark += f" @ {format_duration(passed_ns)}"
-        if info is None:
-            reply = f' with reply "{message.reply}"' if message.reply else ""
-            return f'{mark} {word} on "{message.subject}"{reply}'
-        if self.is_stream:
-            at = info.timestamp.astimezone().isoformat(timespec="seconds")
-            return (
-                f"{mark} {word} JetStream message: stream: {info.stream} seq "
-                f"{info.stream_sequence} / subject: {message.subject} / time: {at}"
-            )
-        return (
-            f"{mark} {word} JetStream message: consumer: {info.stream} > {info.consumer} / "
-            f"subject: {message.subject} / delivered: {info.delivered_count} / consumer seq: "
-            f"{info.consumer_sequence} / stream seq: {info.stream_sequence}"
-        )
-
-    def _show_content(self, message: Msg) -> None:
-        fields = list(message.headers.fields())
-        for name, value in fields:
-            line(f"{name}: {value}")
-        if fields:
-            line()
-        if not self.headers_only:
-            write_raw(translated(message.data, self.translate))
-            line()
-
-    def _dump(self, number: int, message: Msg, word: str) -> None:
-        document = msgspec.json.encode(
-            as_document(message.subject, message.reply, message.headers, message.data)
-        )
-        if self.dump == "-":
-            sys.stdout.flush()
-            sys.stdout.buffer.write(document + b"\0")
-            sys.stdout.buffer.flush()
-            return
-        info = _metadata(message)
-        name = f"{number if info is None else info.stream_sequence}"
-        name += ".json" if word == "Received" else "_reply.json"
-        (Path(self.dump) / name).write_bytes(document)
-
-
-def _metadata(message: Msg) -> Metadata | None:
-    if not message.reply.startswith("$JS.ACK."):
-        return None
-    from tradewind.client.errors import NotJetStreamError
-
-    try:
-        return message.metadata
-    except NotJetStreamError:
-        return None
 
 
 @app.command()
@@ -224,6 +133,7 @@ def subscribe(
     timestamp: TimestampFlag = False,
     delta_time: DeltaTimeFlag = False,
     translate: TranslateFlag = "",
+    json: JsonLinesFlag = False,
 ) -> None:
     """Show messages as they come, until Ctrl-C.
 
@@ -250,6 +160,7 @@ def subscribe(
     _check(wanted, dump=dump)
     look = Look(
         raw=raw,
+        json=json,
         dump=dump,
         headers_only=headers_only,
         subjects_only=subjects_only,
@@ -328,7 +239,7 @@ async def read_messages(connection: Connection, wanted: Wanted) -> AsyncGenerato
 
 def _settle(wanted: Wanted, message: Msg) -> None:
     """Acknowledge a message that was shown, if that is wanted."""
-    if wanted.durable or (wanted.ack and _metadata(message) is not None):
+    if wanted.durable or (wanted.ack and metadata_of(message) is not None):
         message.ack()
 
 

@@ -50,7 +50,7 @@ class SystemRequests:
         self._known: list[Statistics] = []
 
     def ping(self, expect: int = 0) -> list[Statistics]:
-        """The statistics of all servers; with `expect` of so many at most."""
+        """The statistics of all servers that know each other; with `expect` of so many at most."""
         found: list[Statistics] = []
         began_ns = time.perf_counter_ns()
         try:
@@ -59,7 +59,8 @@ class SystemRequests:
                 rtt_ns = time.perf_counter_ns() - began_ns
                 stats = document.get("statsz", {})
                 found.append(Statistics(document.get("server", {}), stats, rtt_ns))
-                if len(found) >= (expect or int(stats.get("active_servers", 1))):
+                there = int(stats.get("active_servers", 0)) or expect or 1
+                if len(found) >= min(expect or there, there):
                     break
         except NoRespondersError:
             raise _not_allowed() from None
