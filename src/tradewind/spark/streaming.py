@@ -3,19 +3,21 @@
 Owns the offsets. An offset says for each stream up to which sequence it was read, and when that
 stream was created:
 
-    {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711}}
+    {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711, "parts": 2}}
 
 So a batch can be read again, today or after a restart, and gives the same messages as long as
-nobody removes them. Nothing is kept on the server. Sequences that are missing inside are ordinary;
-data is lost if the stream begins behind the point where the query wants to go on, if it ends in
-front of it, or if it is another stream of the same name.
+nobody removes them. `parts` is how many partitions it has: a batch that comes again has the same
+ones, whatever the machine, so that a sink knows the rows of a partition again. Nothing is kept on
+the server. Sequences that are missing inside are ordinary; data is lost if the stream begins behind
+the point where the query wants to go on, if it ends in front of it, or if it is another stream of
+the same name.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,6 +31,7 @@ from pyspark.sql.streaming.datasource import (
 
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
+from tradewind.spark.planning import ranges
 from tradewind.spark.providers import open_growing
 from tradewind.spark.reading import TaskPartition
 from tradewind.spark.tables import table_tasks
@@ -37,11 +40,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import GrowingProvider, StreamState
+    from tradewind.spark.provider import GrowingProvider, StreamState, Task
 
 logger = logging.getLogger(__name__)
 UNLIMITED = 1 << 62
 Offset = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class InTurn:
+    """Several tasks that are one partition."""
+
+    tasks: tuple[Task, ...]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `Task`."""
+        for task in self.tasks:
+            yield from task.batches(columns)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -117,9 +132,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             result[name] = {"created_ns": state.created_ns, "seq": max(begin["seq"], 0)}
             if end > begin["seq"]:
                 behind.append((name, begin["seq"], end))
+            elif begin is start.get(name):
+                result[name] = begin  # as it was, or Spark would take it for something new
         for name in start.keys() - states.keys():
             self._lost(f"stream {name} was deleted; it had been read up to {start[name]['seq']}")
         self._go_on(result, behind, limit)
+        for name, seq, _ in behind:
+            rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
+            parts = self._open().tasks(name, rows, self._options.partitions_min)
+            result[name]["parts"] = max(len(parts), 1)
         return result
 
     def _go_on(self, result: Offset, behind: list[tuple[str, int, int]], limit: ReadLimit) -> None:
@@ -189,12 +210,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"stream {name} was deleted and made again while it was read")
                 continue
             first = self._first_of(state, begin)
-            if first <= until["seq"]:
-                part = rows.between(first, until["seq"])
-                found += [
-                    TaskPartition(task)
-                    for task in table_tasks(self._options, provider, state, part)
-                ]
+            if first > until["seq"]:
+                continue
+            for low, high in ranges(first, until["seq"], until.get("parts", 1)):
+                part = rows.between(low, high)
+                tasks = table_tasks(self._options, provider, state, part)
+                found.append(TaskPartition(InTurn(tuple(tasks))))
         return found
 
     def _first_of(self, state: StreamState, begin: dict[str, int] | None) -> int:
