@@ -202,11 +202,23 @@ cdef class Ingest(Participant):
         """
         cdef uint64_t size = self.store.stored_size(
             subject_size, header_size, total_size - header_size)
-        cdef uint64_t seq
+        cdef uint64_t seq = self.store.last_seq + 1
         cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
         self.turn.mark_dirty(self)
-        seq = self.store.append(subject, subject_size, body, header_size, body + header_size,
-                                total_size - header_size, timestamp, ttl_ns)
+        try:
+            self.store.append(subject, subject_size, body, header_size, body + header_size,
+                              total_size - header_size, timestamp, ttl_ns)
+        except StoreError:
+            # If only the removal of another message failed, it is stored: whoever sends it again,
+            # because it was refused, must not have it stored twice.
+            if self.store.last_seq == seq:
+                self._note_stored(seq, size, timestamp, id)
+            raise
+        self._note_stored(seq, size, timestamp, id)
+        return seq
+
+    cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
+                          Span* id) except -1:
         self.appended_bytes += size
         self.credit_bytes -= <int64_t>size
         if id.size:
@@ -214,7 +226,7 @@ cdef class Ingest(Participant):
             self.ids.add(id.start, id.size, seq, timestamp)
         if id.size or self._last_id.end:
             self._remember_last(id)
-        return seq
+        return 0
 
     cdef int _remember_last(self, Span* id) except -1:
         buffer_clear(&self._last_id)

@@ -9,6 +9,7 @@ import pytest
 from engine_kit import Peer
 
 from tradewind.store.filestore import FileStore
+from tradewind.store.layout import record_bytes
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 
@@ -111,6 +112,29 @@ def test_consumer_of_a_stream_that_takes_no_changes_is_deleted(error: int) -> No
     assert state(peer)["messages"] == 2
     give_room(disk, server)
     assert state(peer)["messages"] == (0 if error == errno.ENOSPC else 2)
+
+
+def test_message_that_a_full_disk_refused_after_it_was_stored_is_not_stored_again() -> None:
+    """It fits into its block, but what says that it replaces another one does not."""
+    disk, server, peer = started()
+    peer.create("S", max_msgs_per_subject=1)
+    assert server.engine is not None
+    store = server.engine.accounts["$G"].streams["S"].stream.store
+    peer.publish("S.x", b"old")
+    while store.block_bytes_max - store.last.size > 950_000:
+        peer.publish(f"S.{store.last_seq}", LARGE)
+    header = b"NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n"
+    room = store.block_bytes_max - store.last.size - record_bytes(3, len(header), 0)
+    sizes = f"{len(header)} {len(header) + room}"
+    publish = f"HPUB S.x inbox.h {sizes}\r\n".encode() + header + bytes(room) + b"\r\n"
+    disk.fail("create", "*/S/msgs/2.blk", error=errno.ENOSPC, times=FOR_EVER)
+    peer.connection.send(publish)
+    assert b'"err_code":10077' in peer.take()[0][2]
+    stored = store.last_seq
+    give_room(disk, server)
+    peer.connection.send(publish)
+    expected = b'{"stream":"S","seq":%d,"duplicate": true}' % stored
+    assert [payload for _, _, payload in peer.take()] == [expected]
 
 
 # ---------------------------------------------------------------- reads that fail
