@@ -1,7 +1,7 @@
 """The block files of all streams share a limited number of descriptors.
 
 Owns which of them are open. A block file is known by its path and opened when it is written, read
-or synced; a stream at rest holds no descriptor, and there may be more streams than descriptors.
+or synced; a stream at rest holds one at most, and there may be more streams than descriptors.
 Never decides what is to be synced when.
 
 - A file with bytes that are not synced stays open if possible: the system tells a failed write to
