@@ -107,6 +107,7 @@ def surroundings() -> Iterator[dict[str, str]]:
                 "PWD": str(work),
                 "TZ": "UTC",
                 "COLUMNS": "80",
+                "NATS_TIMEOUT": "30s",
             }
 
 

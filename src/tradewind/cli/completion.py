@@ -43,7 +43,8 @@ def complete_context(incomplete: str) -> list[str]:
 
 
 def _names(stream: str) -> list[str]:
-    settings.current().given.setdefault("timeout", TIMEOUT)
+    if not settings.current().text("timeout"):
+        settings.current().given["timeout"] = TIMEOUT
     try:
         with settings.connect() as connection:
             manager = settings.manager(connection)
