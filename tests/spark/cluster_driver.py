@@ -42,7 +42,7 @@ def main(master: str, server: str, folder: str) -> None:
     )
     result: dict[str, Any] = {}
     orders = spark.read.format("jetstream").options(
-        servers=server, stream="ORDERS", minPartitions=4
+        servers=server, stream="ORDERS", minPartitions=2
     )
     frame = orders.load().selectExpr("concat('batch.', seq) as subject", "data")
     frame.write.format("jetstream").mode("append").options(servers=server, stream="BATCH").save()
@@ -50,7 +50,7 @@ def main(master: str, server: str, folder: str) -> None:
     result["executors"] = len(hosts)
     query = (
         spark.readStream.format("jetstream")
-        .options(servers=server, stream="ORDERS", minPartitions=4, maxMsgsPerTrigger=500)
+        .options(servers=server, stream="ORDERS", minPartitions=2, maxMsgsPerTrigger=500)
         .load()
         .selectExpr("concat('tail.', seq) as subject", "data")
         .writeStream.format("jetstream")

@@ -19,8 +19,8 @@ import tradewind
 import tradewind.sync
 from tradewind.spark.java import find_java_home
 
-START_SECONDS = 120
-RUN_SECONDS = 280
+START_SECONDS = 300
+RUN_SECONDS = 600
 COUNT = 1000
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -101,6 +101,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         yield head.found
 
 
+@pytest.mark.timeout(900)
 def test_a_batch_a_query_and_a_pipeline_run_on_a_cluster(master: str, tmp_path: Path) -> None:
     with (
         tradewind.serve(port=0, jetstream=str(tmp_path / "store")) as server,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("TRADEWIND_SINK_KILLS", "4"))
 DRIVER_KILLS = max(KILLS // 10, 1)
 ROWS_PER_KILL = 300
-RUN_SECONDS = 240
+RUN_SECONDS = 600
 
 
 class Target:

@@ -61,13 +61,20 @@ class PublishWindow(PublishCore):
         self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool
     ) -> PendingAck:
         """Publish now; there must be room."""
+        return self._send(subject, payload, block, self.begin(timeout), has_id)
+
+    def begin(self, timeout: float) -> float:
+        """The deadline of messages that are sent now; what has no answer then fails."""
         if not self._is_open:
             self._open()
         deadline = self._loop.time() + timeout
-        pending = self._send(subject, payload, block, deadline, has_id)
         if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(deadline)
-        return pending
+        return deadline
+
+    def send_row(self, subject: str, payload: bytes, block: bytes, deadline: float) -> None:
+        """Publish one of many messages with ids, whose deadline `begin` gave."""
+        self._send(subject, payload, block, deadline, True)
 
     def is_ready(self, timeout: float) -> bool:
         """Whether `send` would touch nothing but the outbox, so that any thread may call it."""

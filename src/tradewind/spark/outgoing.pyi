@@ -21,9 +21,10 @@ class OutgoingRows:
     def ids(self) -> list[bytes]: ...
     def send(
         self,
-        publish: Callable[[str, bytes, bytes], object],
+        publish: Callable[[str, bytes, bytes, float], object],
         row: int,
         bytes_max: int,
+        deadline: float,
         stored: set[bytes] | None,
         chosen: list[bool] | None,
     ) -> int: ...

@@ -81,11 +81,11 @@ cdef class OutgoingRows:
             found.append(self._block.data[self._id_begin:self._id_end])
         return found
 
-    def send(self, publish, int64_t row, size_t bytes_max, set stored, list chosen):
+    def send(self, publish, int64_t row, size_t bytes_max, deadline, set stored, list chosen):
         """Publish rows from `row` on, up to so many bytes; gives the row to go on with.
 
-        `publish` gets subject, payload and header block. Rows whose ids are in `stored` are left
-        out, and so are those that `chosen` (a flag per row, or None for all) leaves out.
+        `publish` gets subject, payload, header block and deadline. Rows whose ids are in `stored`
+        are left out, and so are those that `chosen` (a flag per row, None for all) leaves out.
         """
         cdef size_t total = 0
         cdef int32_t begin, end
@@ -101,8 +101,9 @@ cdef class OutgoingRows:
             subject = PyUnicode_DecodeUTF8(self._subjects.data + begin, end - begin, NULL)
             begin = self._payloads.ends[self._payloads.first + row - 1]
             end = self._payloads.ends[self._payloads.first + row]
-            publish(subject, PyBytes_FromStringAndSize(self._payloads.data + begin, end - begin),
-                    PyBytes_FromStringAndSize(self._block.data, self._block.end))
+            payload = PyBytes_FromStringAndSize(self._payloads.data + begin, end - begin)
+            block = PyBytes_FromStringAndSize(self._block.data, self._block.end)
+            publish(subject, payload, block, deadline)
             total += (end - begin) + self._block.end
         return row
 

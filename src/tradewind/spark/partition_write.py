@@ -206,11 +206,7 @@ class PartitionWrite:
         self, batches: AsyncIterator[pa.RecordBatch], stored: set[bytes] | None
     ) -> int:
         rows = self._new_rows()
-        window, timeout = self._js.window, self._timeout
-
-        def publish(subject: str, payload: bytes, block: bytes) -> None:
-            window.send(subject, payload, block, timeout, has_id=True)
-
+        window = self._js.window
         async for batch in batches:
             outgoing = self._plan.outgoing(batch)
             self._check_subjects(outgoing.subjects)
@@ -220,7 +216,8 @@ class PartitionWrite:
             while row < rows.count:
                 if not window.has_room:
                     await window.wait_for_room()
-                row = rows.send(publish, row, BURST_BYTES, stored or None, chosen)
+                deadline = window.begin(self._timeout)
+                row = rows.send(window.send_row, row, BURST_BYTES, deadline, stored or None, chosen)
             if self._options.bucket:
                 # A value that is sent again after a reconnect must not pass a newer one.
                 await window.wait_idle()

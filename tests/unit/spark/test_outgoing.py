@@ -44,7 +44,7 @@ def sent(rows: OutgoingRows, batch: pa.RecordBatch, stored: set[bytes] | None = 
     rows.load(batch.column(0), batch.column(2), batch.column(1))
     row = 0
     while row < rows.count:
-        row = rows.send(lambda *message: found.append(message), row, 64, stored, None)
+        row = rows.send(lambda *message: found.append(message[:3]), row, 64, 1.0, stored, None)
     return found
 
 
@@ -137,7 +137,7 @@ def test_operations_become_headers() -> None:
     operations = pa.array(["DEL", "PURGE", "PUT", None])
     rows.load(pa.array(["a", "b", "c", "d"]), pa.array([""] * 4), operations=operations)
     found: list[Any] = []
-    rows.send(lambda *message: found.append(decode_headers(message[2])), 0, 10_000, None, None)
+    rows.send(lambda *message: found.append(decode_headers(message[2])), 0, 10_000, 1.0, None, None)
     assert [headers.get("KV-Operation") for headers in found] == ["DEL", "PURGE", None, None]
     assert [headers.get("Nats-Rollup") for headers in found] == [None, "sub", None, None]
 
