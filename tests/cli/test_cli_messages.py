@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +91,15 @@ def test_pub_reads_the_whole_input(
     outcome = cli("pub", "in").ok()
     assert subscription.next(timeout=WAIT_SECONDS).data == b"one\ntwo\xff\n"
     assert "Reading payload from STDIN" in outcome.err
+
+
+def test_pub_without_an_input_sends_an_empty_body(cli: Cli, connection: Connection) -> None:
+    subscription = connection.subscribe("in")
+    connection.flush()
+    command = f"exec {sys.executable} -m tradewind.cli pub in <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=WAIT_SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert subscription.next(timeout=WAIT_SECONDS).data == b""
 
 
 def test_pub_sends_each_line_of_the_input(

@@ -64,9 +64,14 @@ def read_input() -> bytes:
     return data
 
 
+def has_input() -> bool:
+    """Whether there is a standard input at all; a program may be started without one."""
+    return sys.stdin is not None and not sys.stdin.closed
+
+
 def input_is_given() -> bool:
     """Whether the standard input has something for us, rather than somebody who types."""
-    return sys.stdin is not None and not sys.stdin.closed and not is_terminal(sys.stdin)
+    return has_input() and not is_terminal(sys.stdin)
 
 
 def write_body(data: bytes, translate: str = "") -> None:

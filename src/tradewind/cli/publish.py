@@ -19,7 +19,7 @@ from tradewind.cli.frame import Argument, CommandApp, Option
 from tradewind.cli.messages import (
     INPUT_BYTES_MAX,
     HeaderTemplates,
-    input_is_given,
+    has_input,
     read_input,
     write_body,
 )
@@ -126,7 +126,7 @@ class Outgoing:
         if self.body is not None and not self.force_stdin:
             yield Template(self.body, functions=self.templates)
             return
-        if not self.force_stdin and not input_is_given() and not sys.stdin.isatty():
+        if not has_input():
             yield Template("")
             return
         if not quiet:
