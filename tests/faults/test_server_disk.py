@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import signal
@@ -155,7 +156,8 @@ def test_failed_sync_ends_one_stream_until_the_next_start(tmp_path: Path) -> Non
     source, library, flag = tmp_path / "f.c", tmp_path / "f.so", tmp_path / "flag"
     source.write_text(FAILING_SYNC)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    env = {"LD_PRELOAD": str(library), "FAIL_FLAG": str(flag), "FAIL_NAME": "/BAD/msgs/"}
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()  # sanitizers come first
+    env = {"LD_PRELOAD": preloaded, "FAIL_FLAG": str(flag), "FAIL_NAME": "/BAD/msgs/"}
     folder = tmp_path / "store"
     with running(folder, env=env) as (server, wire):
         for name in ("BAD", "GOOD"):
