@@ -13,7 +13,7 @@ WORKERS ?= 2
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
 	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py
 
-.PHONY: run test quick lint bench build sanitize thorough crash crash-spark clean
+.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -66,6 +66,11 @@ crash: build
 # Hundreds of kills of the Spark sink, its server, its executors and its driver; takes hours.
 crash-spark: build
 	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/faults/test_sink_attempts.py tests/spark/test_sink_kills.py
+
+# Spark's own declarative pipelines with our source and sink; they need more packages.
+declarative: build
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[declarative]'
+	$(BIN)/python -m pytest -q tests/spark/test_declarative.py
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
