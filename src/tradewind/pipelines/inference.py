@@ -26,13 +26,22 @@ class Kind:
     fields: dict[str, Kind] = field(default_factory=dict)
 
     def ddl(self) -> str:
-        """The type as Spark writes it; what was always null is a string."""
+        """The type as Spark writes it.
+
+        What was always null is a string, and so is an object whose fields differ by case only,
+        which Spark cannot tell apart: a string holds any JSON.
+        """
         if self.name == "array":
             assert self.item is not None
             return f"array<{self.item.ddl()}>"
-        if self.name == "struct" and self.fields:
+        if self.name == "struct" and self.fields and not self.is_ambiguous:
             return f"struct<{', '.join(_field(*one, ': ') for one in self.fields.items())}>"
         return "string" if self.name in ("null", "struct") else self.name
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether two fields differ by case only."""
+        return len({name.lower() for name in self.fields}) < len(self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,8 @@ def kind_of(value: Any) -> Kind:
             item = merge(item, kind_of(one))
         return Kind("array", item)
     if isinstance(value, dict):
-        return Kind("struct", fields={name: kind_of(one) for name, one in value.items()})
+        # A column must have a name.
+        return Kind("struct", fields={name: kind_of(one) for name, one in value.items() if name})
     return Kind("string")
 
 
