@@ -76,12 +76,13 @@ sinks:
 
 def test_an_inferred_schema_is_frozen(place: Place) -> None:
     source = "sources:\n  orders: {stream: ORDERS, payload: {bad: skip}}\n"
-    place.publish(b'{"id": 1}', b'{"id": 2, "note": "x"}', b"no json")
+    place.publish(b'{"id": 1}', b'{"id": 2, "note": "x", "a.b": 7, "c`d": true}', b"no json")
     first = place.run(HEAD + source + SHOW % "orders")
     assert first.queries[0].bad_rows == 1
     place.publish(b'{"id": 3, "note": "y", "new": true}', b'{"id": "three"}')
     second = place.run(HEAD + source + SHOW % "orders")
     assert second.queries[0].bad_rows == 1
+    assert {(row["a.b"], row["c`d"]) for row in place.rows("show")} == {(None, None), (7, True)}
     found = [(row["id"], row["note"]) for row in place.rows("show")]
     assert sorted(found) == [(1, None), (2, "x"), (3, "y")]
 

@@ -18,7 +18,7 @@ from tradewind.pipelines.reasons import Field, reason_of
 from tradewind.pipelines.schemas import declared_ddl, freeze, infer_from_source, read_frozen
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.steps import step_frame
-from tradewind.pipelines.templates import column_sql
+from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +174,7 @@ class _Builder:
         parsed = frame.withColumn(PARSED_COLUMN, _from_json(column, schema))
         is_bad = self._bad_sql(column, schema)
         good = (
-            [f"`{PARSED_COLUMN}`.{column_sql(name)} as `{name}`" for name in taken]
+            [f"`{PARSED_COLUMN}`.{quoted_sql(name)} as {quoted_sql(name)}" for name in taken]
             if taken
             else [_struct_sql(schema, payload.into)]
         )
@@ -223,7 +223,7 @@ class _Builder:
             f"not is_valid_utf8(cast(`{column}` as string))",
         ]
         reasons += [
-            f"{parsed}.{column_sql(item.name)} is null"
+            f"{parsed}.{quoted_sql(item.name)} is null"
             for item in schema.fields
             if not item.nullable
         ]
@@ -269,9 +269,10 @@ def _from_json(column: str, schema: StructType) -> Any:
 
 def _struct_sql(schema: StructType, into: str) -> str:
     fields = ", ".join(
-        f"'{item.name}', `{PARSED_COLUMN}`.{column_sql(item.name)}" for item in schema.fields
+        f"`{PARSED_COLUMN}`.{quoted_sql(item.name)} as {quoted_sql(item.name)}"
+        for item in schema.fields
     )
-    return f"named_struct({fields}) as `{into}`"
+    return f"struct({fields}) as {quoted_sql(into)}"
 
 
 def _count_if(condition: str) -> Any:

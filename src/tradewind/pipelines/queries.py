@@ -18,7 +18,7 @@ from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in, near
 from tradewind.pipelines.schemas import sample_payloads
 from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.templates import column_sql
+from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,7 +185,7 @@ def _with_fields(frame: DataFrame, column: str, ddl: str) -> DataFrame:
     fields = [item.name for item in schema.fields if item.name.lower() not in taken]
     parsed = frame.withColumn("json", from_json(col(column).cast("string"), schema))
     parsed = parsed.withColumn(column, _text_or_bytes(column))
-    named = [f"json.{column_sql(name)} as `{name}`" for name in fields if "`" not in name]
+    named = [f"json.{quoted_sql(name)} as {quoted_sql(name)}" for name in fields]
     return parsed.selectExpr(*(f"`{name}`" for name in frame.columns), *named, "json")
 
 

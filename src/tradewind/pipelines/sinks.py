@@ -18,7 +18,7 @@ from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lakes import delta_writer, iceberg_writer
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
-from tradewind.pipelines.templates import column_sql, parse_template, template_sql
+from tradewind.pipelines.templates import column_sql, parse_template, quoted_sql, template_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,7 +137,7 @@ def letter_columns(letter: DeadLetter) -> list[str]:
 
 def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
     """The columns that the sink of `tradewind.spark` takes."""
-    everything = f"to_json(struct({', '.join(column_sql(name) for name in frame.columns)}))"
+    everything = f"to_json(struct({', '.join(quoted_sql(name) for name in frame.columns)}))"
     if sink.kind == "bucket":
         value = column_sql(sink.value) if sink.value else everything
         return frame.selectExpr(

@@ -37,7 +37,13 @@ def template_sql(text: str) -> str:
 
 def column_sql(name: str) -> str:
     """A column, or a field inside of one, as SQL names it."""
-    return ".".join(f"`{part}`" for part in name.split("."))
+    return ".".join(quoted_sql(part) for part in name.split("."))
+
+
+def quoted_sql(name: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
 
 
 def _quoted(text: str) -> str:
