@@ -25,7 +25,8 @@ from tradewind.store.record_index cimport (
 from tradewind.store.records cimport (
     RECORD_MIN, RECORD_OK, erase_record, parse_record, write_record)
 from tradewind.store.sequence_tree cimport (
-    sequences_count, sequences_delete, sequences_insert, sequences_insert_range, sequences_last)
+    sequences_count, sequences_delete, sequences_insert, sequences_insert_range, sequences_last,
+    sequences_next_absent)
 from tradewind.wire.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
@@ -552,26 +553,40 @@ cdef class Block:
             raise CorruptRecord(self.path, offset, f"sequence {seq} is not where the index says")
         return 0
 
-    cdef int drop(self, uint64_t seq, uint32_t size) except -1:
-        """A live sequence is live no more; the block must be loaded."""
+    cdef int64_t first_time_without(self, uint64_t seq) except? -1:
+        """`first_timestamp` when a live sequence has gone; the block must be loaded.
+
+        What can fail at a removal fails here, before anything has changed.
+        """
+        cdef uint64_t following = seq + 1
         cdef uint32_t offset
+        cdef int64_t timestamp
+        if self.live_msgs <= 1:
+            return 0
+        if seq != self.first_seq:
+            return self.first_timestamp
+        sequences_next_absent(&self.deleted.tree, seq + 1, &following)
+        offset = self._offset_of(following)
+        if offset == NO_RECORD:
+            raise CorruptRecord(self.path, 0, f"sequence {following} is not in the index")
+        memcpy(&timestamp, self._at(offset, RECORD_MIN) + 12, 8)
+        return timestamp
+
+    cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1:
+        """A live sequence is live no more; the time is that of `first_time_without`."""
         self.records.offsets[records_find(&self.records, seq)] = NO_RECORD
         self.live_msgs -= 1
         self.live_bytes -= size
         if self.live_msgs == 0:
             self.first_seq = self.last_seq + 1
-            self.first_timestamp = 0
             self.deleted = SequenceSet()
         elif seq == self.first_seq:
             self.first_seq += 1
             while sequences_delete(&self.deleted.tree, self.first_seq):
                 self.first_seq += 1
-            offset = self._offset_of(self.first_seq)
-            if offset == NO_RECORD:
-                raise CorruptRecord(self.path, 0, f"sequence {self.first_seq} is not in the index")
-            memcpy(&self.first_timestamp, self._at(offset, RECORD_MIN) + 12, 8)
         elif sequences_insert(&self.deleted.tree, seq) < 0:
             raise MemoryError
+        self.first_timestamp = first_timestamp
         return 0
 
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil:

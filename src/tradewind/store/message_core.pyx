@@ -589,7 +589,7 @@ cdef class MessageCore:
         cdef Record record
         cdef SubjectEntry* entry
         cdef uint32_t size
-        cdef int64_t timestamp
+        cdef int64_t first_timestamp
         if seq < self.first_seq or seq > self.last_seq:
             return 1
         block = self.block_of(seq)
@@ -604,19 +604,19 @@ cdef class MessageCore:
                 return 1
         except CorruptRecord:
             return self.forget_damaged(block, seq, tombstone)
-        size = <uint32_t>self.stored_size(
-            record.subject_size, record.header_size, record.payload_size)
-        timestamp = record.timestamp
         if tombstone and self.keeps_tombstones:
             # Whatever can fail comes first: memory and disk must not disagree about this message.
             self.mark_floor()
             self.prepare_room(RECORD_MIN, self.last_seq)
             self.load_index(block)
-            if block.read(seq, &record) != 0:
-                return 1
+        first_timestamp = block.first_time_without(seq)
+        if block.read(seq, &record) != 0:
+            return 1
         entry = self.index.find(record.subject, record.subject_size)
         if entry == NULL:
             return self.forget_damaged(block, seq, tombstone)
+        size = <uint32_t>self.stored_size(
+            record.subject_size, record.header_size, record.payload_size)
         if self.listener is not None:
             self.listener.message_removed(seq, entry.id)
         if self.recount.is_under_way():
@@ -637,11 +637,11 @@ cdef class MessageCore:
                 entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
         if self.timers.table.count:
             timers_forget(&self.timers.table, seq)
-        block.drop(seq, size)
+        block.drop(seq, size, first_timestamp)
         self.msgs -= 1
         self.bytes -= size
         if tombstone and self.keeps_tombstones:
-            self.last.append_mark(seq | TOMBSTONE, timestamp)
+            self.last.append_mark(seq | TOMBSTONE, record.timestamp)
         elif seq == self.first_seq:
             self.limit_floor = seq + 1
         if block.live_msgs == 0:

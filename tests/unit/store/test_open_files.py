@@ -115,6 +115,26 @@ def test_a_sync_that_fails_when_a_file_has_to_be_closed_is_told_to_its_owner() -
     assert first.synced_seq == 0
 
 
+@pytest.mark.parametrize("tombstone", [True, False], ids=["removed", "by a limit"])
+def test_removal_that_cannot_read_the_next_message_changes_nothing(*, tombstone: bool) -> None:
+    """The file has grown since it was mapped: to know the first time it is mapped again."""
+    disk = SimulatedDisk()
+    store = opened(disk, "S")
+    for number in (1, 2):
+        store.store(b"a", b"", b"x", number)
+        store.commit()
+        assert store.get(1).seq == 1
+    fault = disk.fail("map", error=errno.EMFILE)
+    with pytest.raises(StoreError, match="EMFILE"):
+        store.remove(1) if tombstone else store.forget(1)
+    assert fault.hits == 1
+    assert (store.msgs, store.first_seq, store.subjects()) == (2, 1, {b"a": 2})
+    store.verify()
+    assert store.remove(1)
+    assert (store.msgs, store.first_seq, store.subjects()) == (1, 2, {b"a": 1})
+    store.verify()
+
+
 class LateFile(SimulatedFile):
     """Closing it reports a failure, as on a network file system."""
 
