@@ -88,7 +88,7 @@ class DiskError(StoreError):
 
 
 class DiskFull(DiskError):  # noqa: N818 - it names the state of the disk
-    """No space or quota is left; the same call can succeed once there is room."""
+    """No space, quota or descriptor is left; the same call can succeed once there is room."""
 
 
 class DiskFault(DiskError):  # noqa: N818 - it names the state of the disk
@@ -113,8 +113,9 @@ class FolderInUse(StoreError):  # noqa: N818 - it names the state of the folder
 
 def disk_error(path: str, operation: Operation, number: int | None, target: str = "") -> DiskError:
     """The error for an errno, EIO if there is none; `target` is where a rename was to lead."""
-    # EFBIG is a limit of the process (RLIMIT_FSIZE) or of the file system: a quota too.
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    # EFBIG is a limit of the process (RLIMIT_FSIZE) or of the file system: a quota too. And so are
+    # descriptors: the file was not even touched.
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE):
         return DiskFull(path, operation, number, target)
     if number == errno.ENOENT:
         return MissingFile(path, operation, number, target)

@@ -135,6 +135,23 @@ def test_removal_that_cannot_read_the_next_message_changes_nothing(*, tombstone:
     store.verify()
 
 
+def test_stream_goes_on_when_there_are_descriptors_again() -> None:
+    disk = SimulatedDisk()
+    store = opened(disk, "S")
+    store.store(b"a", b"", b"x", 1)
+    store.commit()
+    store.last.file.close()
+    disk.fail("open", "*.blk", error=errno.EMFILE)
+    store.store(b"a", b"", b"x", 2)
+    with pytest.raises(StoreError, match="EMFILE"):
+        store.commit()
+    assert store.read_only
+    assert store.resume()
+    store.commit()
+    assert store.synced_seq == 2
+    assert opened(disk.crash_losing_unsynced(), "S").msgs == 2
+
+
 class LateFile(SimulatedFile):
     """Closing it reports a failure, as on a network file system."""
 
