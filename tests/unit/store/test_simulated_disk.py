@@ -14,7 +14,7 @@ from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 
 ROOT = "/disk"
-SEEDS = range(300)
+SEEDS = range(1000)
 
 
 def outcomes(disk: SimulatedDisk) -> list[dict[str, bytes | None]]:
@@ -133,12 +133,24 @@ def test_written_bytes_behind_a_cut_do_not_come_back_either() -> None:
     assert not any(b"AAA" in data for data in found if data and len(data) == 12)
 
 
-def test_overlapping_writes_may_arrive_in_either_order() -> None:
+def test_overlapping_writes_arrive_in_order_within_a_sector() -> None:
     disk = with_file(b"....")
     file = disk.open(f"{ROOT}/f")
     file.write(b"AA", 0)
     file.write(b"BBBB", 0)
-    assert {b"....", b"AA..", b"BBBB", b"AABB"} <= {tree["f"] for tree in outcomes(disk)}
+    found = {tree["f"] for tree in outcomes(disk)}
+    assert {b"....", b"A...", b"AA..", b"BA..", b"BBB.", b"BBBB"} <= found
+    assert b"AABB" not in found
+
+
+def test_overlapping_writes_arrive_in_either_order_in_different_sectors() -> None:
+    disk = with_file(b"." * 1024)
+    file = disk.open(f"{ROOT}/f")
+    file.write(b"A" * 1024, 0)
+    file.write(b"B" * 1024, 0)
+    sectors = {(data[:512], data[512:]) for tree in outcomes(disk) if (data := tree["f"])}
+    old, first, second = b"." * 512, b"A" * 512, b"B" * 512
+    assert {(first, second), (second, first), (old, second), (second, old)} <= sectors
 
 
 def test_sync_makes_all_writes_before_it_durable_and_none_after() -> None:
