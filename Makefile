@@ -8,7 +8,8 @@ PORT ?= 4222
 MONITOR_PORT ?= 8222
 DATA ?= data
 SECONDS ?=
-WORKERS ?= 2
+# Tests wait much of the time, for servers and for Spark.
+WORKERS ?= 3
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
 	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py

@@ -158,6 +158,7 @@ def test_the_fixture_works_in_pytest() -> None:
     assert summary.startswith("2 passed")
 
 
-def test_every_example_is_run_here() -> None:
-    text = Path(__file__).read_text()
+def test_every_example_is_run_here_or_with_spark() -> None:
+    with_spark = Path(__file__).parent.parent / "spark" / "test_pipelines_guide.py"
+    text = Path(__file__).read_text() + with_spark.read_text()
     assert [p.name for p in EXAMPLES.iterdir() if p.is_file() and p.name not in text] == []
