@@ -1,8 +1,8 @@
 """A streaming query from one stream to another one, while everything it needs is killed.
 
 The Python workers of Spark, the server and the driver are killed with the ninth signal, each time
-when some more rows have arrived. `make crash-spark` does it hundreds of times; only there drivers are
-killed. `tests/faults/test_sink_attempts.py` kills many attempts without Spark.
+when some more rows have arrived. `make crash-spark` does it hundreds of times; only there drivers
+are killed. `tests/faults/test_sink_attempts.py` kills many attempts without Spark.
 """
 
 from __future__ import annotations
