@@ -6,6 +6,7 @@ Owns the flags that say how a bucket is kept, and what happens when there is no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from tradewind.cli.failures import EXIT_USAGE, CommandError, near
@@ -20,58 +21,57 @@ if TYPE_CHECKING:
 
 Bucket = TypeVar("Bucket")
 
-TtlFlag = Annotated[
-    str | None, Option("--ttl", help="How long values are kept", metavar="DURATION")
-]
-ReplicasFlag = Annotated[int | None, Option("--replicas", help="How many servers keep a copy")]
-MaxBucketSizeFlag = Annotated[
-    str | None, Option("--max-bucket-size", help="Largest size of the bucket", metavar="BYTES")
-]
-DescriptionFlag = Annotated[str | None, Option("--description", help="What the bucket is for")]
 StorageFlag = Annotated[
     str | None, Option("--storage", help="Where it is kept", metavar="file|memory")
 ]
-CompressFlag = Annotated[
-    bool | None, Option("--compress/--no-compress", help="Compress it on disk")
-]
-TagsFlag = Annotated[
-    list[str] | None, Option("--tags", help="Keep it on servers with this tag", show_default=False)
-]
-ClusterFlag = Annotated[str | None, Option("--cluster", help="Keep it in this cluster")]
-MetadataFlag = Annotated[
-    list[str] | None,
-    Option("--metadata", help="More about it, for programs", metavar="KEY=VALUE"),
-]
 
 
-def common_settings(
-    *,
-    ttl: str | None,
-    replicas: int | None,
-    max_bucket_size: str | None,
-    description: str | None,
-    storage: str | None,
-    compress: bool | None,
-    tags: list[str] | None,
-    cluster: str | None,
-    metadata: list[str] | None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class BucketFlags:
+    """Flags of buckets of both kinds that can be changed later; None means not given."""
+
+    ttl: Annotated[
+        str | None, Option("--ttl", help="How long values are kept", metavar="DURATION")
+    ] = None
+    replicas: Annotated[int | None, Option("--replicas", help="How many servers keep a copy")] = (
+        None
+    )
+    max_bucket_size: Annotated[
+        str | None, Option("--max-bucket-size", help="Largest size of the bucket", metavar="BYTES")
+    ] = None
+    description: Annotated[str | None, Option("--description", help="What the bucket is for")] = (
+        None
+    )
+    compress: Annotated[
+        bool | None, Option("--compress/--no-compress", help="Compress it on disk")
+    ] = None
+    tags: Annotated[
+        list[str] | None,
+        Option("--tags", help="Keep it on servers with this tag", show_default=False),
+    ] = None
+    cluster: Annotated[str | None, Option("--cluster", help="Keep it in this cluster")] = None
+    metadata: Annotated[
+        list[str] | None,
+        Option("--metadata", help="More about it, for programs", metavar="KEY=VALUE"),
+    ] = None
+
+
+def common_settings(flags: BucketFlags, storage: str | None = None) -> dict[str, Any]:
     """The settings of the client library that these flags ask for; what is not given is absent."""
+    size = flags.max_bucket_size
     settings: dict[str, Any] = {
-        "ttl": None if ttl is None else seconds(ttl, "--ttl"),
-        "replicas": replicas,
-        "max_bytes": None
-        if max_bucket_size is None
-        else parse_size(max_bucket_size, "--max-bucket-size"),
-        "description": description,
+        "ttl": None if flags.ttl is None else seconds(flags.ttl, "--ttl"),
+        "replicas": flags.replicas,
+        "max_bytes": None if size is None else parse_size(size, "--max-bucket-size"),
+        "description": flags.description,
         "storage": None if storage is None else _storage(storage),
-        "compression": compress,
-        "metadata": _pairs(metadata) if metadata else None,
+        "compression": flags.compress,
+        "metadata": _pairs(flags.metadata) if flags.metadata else None,
     }
-    if tags or cluster:
+    if flags.tags or flags.cluster:
         from tradewind.api.stream_types import Placement
 
-        settings["placement"] = Placement(cluster=cluster or "", tags=tags or [])
+        settings["placement"] = Placement(cluster=flags.cluster or "", tags=flags.tags or [])
     return {name: value for name, value in settings.items() if value is not None}
 
 

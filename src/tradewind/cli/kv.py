@@ -12,15 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from tradewind.cli.buckets import (
-    ClusterFlag,
-    CompressFlag,
-    DescriptionFlag,
-    MaxBucketSizeFlag,
-    MetadataFlag,
-    ReplicasFlag,
+    BucketFlags,
     StorageFlag,
-    TagsFlag,
-    TtlFlag,
     common_settings,
     find_bucket,
     seconds,
@@ -36,7 +29,7 @@ from tradewind.cli.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
 from tradewind.cli.messages import input_is_given, read_input
 from tradewind.cli.output import Columns, Table, flush, line, print_json, print_json_line, styled
 from tradewind.cli.prompts import confirm_or_stop
@@ -90,20 +83,13 @@ ValueTtlFlag = Annotated[
 
 
 @app.command("add", aliases=("new",))
+@with_flags(BucketFlags)
 def add(
     bucket: BucketArgument,
     history: HistoryFlag = None,
-    ttl: TtlFlag = None,
     marker_ttl: MarkerTtlFlag = None,
-    replicas: ReplicasFlag = None,
     max_value_size: MaxValueSizeFlag = None,
-    max_bucket_size: MaxBucketSizeFlag = None,
-    description: DescriptionFlag = None,
     storage: StorageFlag = None,
-    compress: CompressFlag = None,
-    tags: TagsFlag = None,
-    cluster: ClusterFlag = None,
-    metadata: MetadataFlag = None,
     mirror: MirrorFlag = None,
     mirror_domain: MirrorDomainFlag = "",
     source: SourceFlag = None,
@@ -111,19 +97,11 @@ def add(
     republish_destination: RepublishDestinationFlag = "",
     republish_headers: RepublishHeadersFlag = False,
     json: JsonFlag = False,
+    *,
+    flags: BucketFlags,
 ) -> None:
     """Make a bucket."""
-    settings = common_settings(
-        ttl=ttl,
-        replicas=replicas,
-        max_bucket_size=max_bucket_size,
-        description=description,
-        storage=storage,
-        compress=compress,
-        tags=tags,
-        cluster=cluster,
-        metadata=metadata,
-    )
+    settings = common_settings(flags, storage)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if mirror:
         settings["mirror"] = _mirror(mirror, mirror_domain)
@@ -141,34 +119,19 @@ def add(
 
 
 @app.command("edit", aliases=("update-bucket",))
+@with_flags(BucketFlags)
 def edit(
     bucket: BucketArgument,
     history: HistoryFlag = None,
-    ttl: TtlFlag = None,
     marker_ttl: MarkerTtlFlag = None,
-    replicas: ReplicasFlag = None,
     max_value_size: MaxValueSizeFlag = None,
-    max_bucket_size: MaxBucketSizeFlag = None,
-    description: DescriptionFlag = None,
-    compress: CompressFlag = None,
-    tags: TagsFlag = None,
-    cluster: ClusterFlag = None,
-    metadata: MetadataFlag = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
+    *,
+    flags: BucketFlags,
 ) -> None:
     """Change the settings of a bucket; what is not given stays."""
-    settings = common_settings(
-        ttl=ttl,
-        replicas=replicas,
-        max_bucket_size=max_bucket_size,
-        description=description,
-        storage=None,
-        compress=compress,
-        tags=tags,
-        cluster=cluster,
-        metadata=metadata,
-    )
+    settings = common_settings(flags)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if not settings:
         raise CommandError("nothing is to be changed", "see: tradewind kv edit --help")

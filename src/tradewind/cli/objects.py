@@ -14,15 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 
 from tradewind.cli.buckets import (
-    ClusterFlag,
-    CompressFlag,
-    DescriptionFlag,
-    MaxBucketSizeFlag,
-    MetadataFlag,
-    ReplicasFlag,
+    BucketFlags,
     StorageFlag,
-    TagsFlag,
-    TtlFlag,
     common_settings,
     find_bucket,
     show_cluster,
@@ -38,7 +31,7 @@ from tradewind.cli.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
 from tradewind.cli.messages import header_fields
 from tradewind.cli.output import Columns, Table, flush, line, print_json, print_json_line, styled
 from tradewind.cli.progress import ProgressBar
@@ -64,62 +57,32 @@ ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a p
 
 
 @app.command("add", aliases=("new",))
+@with_flags(BucketFlags)
 def add(
     bucket: BucketArgument,
-    ttl: TtlFlag = None,
-    replicas: ReplicasFlag = None,
-    max_bucket_size: MaxBucketSizeFlag = None,
-    description: DescriptionFlag = None,
     storage: StorageFlag = None,
-    compress: CompressFlag = None,
-    tags: TagsFlag = None,
-    cluster: ClusterFlag = None,
-    metadata: MetadataFlag = None,
     json: JsonFlag = False,
+    *,
+    flags: BucketFlags,
 ) -> None:
     """Make a store."""
-    settings = common_settings(
-        ttl=ttl,
-        replicas=replicas,
-        max_bucket_size=max_bucket_size,
-        description=description,
-        storage=storage,
-        compress=compress,
-        tags=tags,
-        cluster=cluster,
-        metadata=metadata,
-    )
+    settings = common_settings(flags, storage)
     with connect() as connection:
         made = jetstream(connection).objects.create(bucket, **settings)
         _show_bucket(made.status(), as_json=json)
 
 
 @app.command("edit")
+@with_flags(BucketFlags)
 def edit(
     bucket: BucketArgument,
-    ttl: TtlFlag = None,
-    replicas: ReplicasFlag = None,
-    max_bucket_size: MaxBucketSizeFlag = None,
-    description: DescriptionFlag = None,
-    compress: CompressFlag = None,
-    tags: TagsFlag = None,
-    cluster: ClusterFlag = None,
-    metadata: MetadataFlag = None,
     force: ForceFlag = False,
     json: JsonFlag = False,
+    *,
+    flags: BucketFlags,
 ) -> None:
     """Change the settings of a store; what is not given stays."""
-    settings = common_settings(
-        ttl=ttl,
-        replicas=replicas,
-        max_bucket_size=max_bucket_size,
-        description=description,
-        storage=None,
-        compress=compress,
-        tags=tags,
-        cluster=cluster,
-        metadata=metadata,
-    )
+    settings = common_settings(flags)
     if not settings:
         raise CommandError("nothing is to be changed", "see: tradewind object edit --help")
     with connect() as connection:
