@@ -43,7 +43,7 @@ from tradewind.cli.bench_frame import (
 from tradewind.cli.bench_run import BenchPlan, Workload
 from tradewind.cli.failures import EXIT_USAGE, CommandError
 from tradewind.cli.formats import parse_duration_ns, parse_size
-from tradewind.cli.frame import CommandApp, JsonFlag
+from tradewind.cli.frame import CommandApp, JsonFlag, with_flags
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.nuid import Nuid
 
@@ -116,6 +116,37 @@ class StreamPlan:
             ) from None
 
 
+@dataclass(frozen=True)
+class TargetFlags:
+    """Flags of all benchmarks that publish into a stream: which one, and on which subjects."""
+
+    stream: StreamFlag = DEFAULT_STREAM
+    create: CreateFlag = False
+    purge: PurgeFlag = False
+    storage: StorageFlag = "file"
+    replicas: ReplicasFlag = 1
+    maxbytes: MaxBytesFlag = "1GB"
+    multisubject: MultiFlag = False
+    multisubjectmax: MultiMaxFlag = 100_000
+
+    def subjects(self, subject: str) -> work.Subjects:
+        """What is published on."""
+        return work.Subjects(subject, self.multisubject, self.multisubjectmax)
+
+    def plan(self, subjects: work.Subjects, **more: Any) -> StreamPlan:
+        """The stream."""
+        return StreamPlan(
+            name=self.stream,
+            create=self.create,
+            purge=self.purge,
+            storage=self.storage,
+            replicas=self.replicas,
+            max_bytes=self.maxbytes,
+            subjects=(subjects.filter,),
+            **more,
+        )
+
+
 def _check_batch(batch: int) -> None:
     if not 1 <= batch <= BATCH_MAX:
         raise CommandError(f"--batch: 1 to {BATCH_MAX:,}, not {batch}", exit_code=EXIT_USAGE)
@@ -155,6 +186,7 @@ def _js_publish(
 
 
 @pub_app.command("sync")
+@with_flags(TargetFlags)
 def js_publish_sync(
     subject: SubjectArgument,
     msgs: MsgsFlag = 10_000,
@@ -163,32 +195,17 @@ def js_publish_sync(
     duration: DurationFlag = "",
     throughput: ThroughputFlag = 0.0,
     sleep: SleepFlag = "",
-    stream: StreamFlag = DEFAULT_STREAM,
-    create: CreateFlag = False,
-    purge: PurgeFlag = False,
-    storage: StorageFlag = "file",
-    replicas: ReplicasFlag = 1,
-    maxbytes: MaxBytesFlag = "1GB",
     dedup: DedupFlag = False,
     dedupwindow: DedupWindowFlag = "2m",
-    multisubject: MultiFlag = False,
-    multisubjectmax: MultiMaxFlag = 100_000,
     csv: CsvFlag = "",
     progress: ProgressFlag = True,
     json: JsonFlag = False,
+    *,
+    flags: TargetFlags,
 ) -> None:
     """Publish into a stream, each message after the acknowledgement of the one before."""
-    subjects = work.Subjects(subject, multisubject, multisubjectmax)
-    kept = StreamPlan(
-        name=stream,
-        create=create,
-        purge=purge,
-        storage=storage,
-        replicas=replicas,
-        max_bytes=maxbytes,
-        dedup_window=dedupwindow,
-        subjects=(subjects.filter,),
-    )
+    subjects = flags.subjects(subject)
+    kept = flags.plan(subjects, dedup_window=dedupwindow)
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -197,6 +214,7 @@ def js_publish_sync(
 
 
 @pub_app.command("async")
+@with_flags(TargetFlags)
 def js_publish_async(
     subject: SubjectArgument,
     msgs: MsgsFlag = 100_000,
@@ -206,32 +224,17 @@ def js_publish_async(
     throughput: ThroughputFlag = 0.0,
     sleep: SleepFlag = "",
     batch: BatchFlag = 500,
-    stream: StreamFlag = DEFAULT_STREAM,
-    create: CreateFlag = False,
-    purge: PurgeFlag = False,
-    storage: StorageFlag = "file",
-    replicas: ReplicasFlag = 1,
-    maxbytes: MaxBytesFlag = "1GB",
     dedup: DedupFlag = False,
     dedupwindow: DedupWindowFlag = "2m",
-    multisubject: MultiFlag = False,
-    multisubjectmax: MultiMaxFlag = 100_000,
     csv: CsvFlag = "",
     progress: ProgressFlag = True,
     json: JsonFlag = False,
+    *,
+    flags: TargetFlags,
 ) -> None:
     """Publish into a stream with --batch messages waiting for their acknowledgement."""
-    subjects = work.Subjects(subject, multisubject, multisubjectmax)
-    kept = StreamPlan(
-        name=stream,
-        create=create,
-        purge=purge,
-        storage=storage,
-        replicas=replicas,
-        max_bytes=maxbytes,
-        dedup_window=dedupwindow,
-        subjects=(subjects.filter,),
-    )
+    subjects = flags.subjects(subject)
+    kept = flags.plan(subjects, dedup_window=dedupwindow)
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -240,6 +243,7 @@ def js_publish_async(
 
 
 @pub_app.command("atomic", aliases=("batch",))
+@with_flags(TargetFlags)
 def js_publish_atomic(
     subject: SubjectArgument,
     msgs: MsgsFlag = 100_000,
@@ -247,30 +251,15 @@ def js_publish_atomic(
     clients: ClientsFlag = 1,
     duration: DurationFlag = "",
     batch: BatchFlag = 500,
-    stream: StreamFlag = DEFAULT_STREAM,
-    create: CreateFlag = False,
-    purge: PurgeFlag = False,
-    storage: StorageFlag = "file",
-    replicas: ReplicasFlag = 1,
-    maxbytes: MaxBytesFlag = "1GB",
-    multisubject: MultiFlag = False,
-    multisubjectmax: MultiMaxFlag = 100_000,
     csv: CsvFlag = "",
     progress: ProgressFlag = True,
     json: JsonFlag = False,
+    *,
+    flags: TargetFlags,
 ) -> None:
     """Publish into a stream in batches, each of which is stored as a whole."""
-    subjects = work.Subjects(subject, multisubject, multisubjectmax)
-    kept = StreamPlan(
-        name=stream,
-        create=create,
-        purge=purge,
-        storage=storage,
-        replicas=replicas,
-        max_bytes=maxbytes,
-        subjects=(subjects.filter,),
-        allow_atomic=True,
-    )
+    subjects = flags.subjects(subject)
+    kept = flags.plan(subjects, allow_atomic=True)
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
     output = Output(csv, json, progress)
     _js_publish("atomic", subject, plan, kept, output, subjects=subjects, batch=batch, dedup=False)
