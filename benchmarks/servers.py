@@ -52,18 +52,25 @@ class Server:
         self._template = template
         self._config = config
         self.port = free_port()
+        self.http_port = free_port()
         self.info: dict[str, Any] = {}
 
     def __enter__(self) -> "Server":
         self._folder = Path(tempfile.mkdtemp(prefix="bench-"))
         conf = self._folder / "server.conf"
         config = self._config.replace("{folder}", str(self._folder))
+        config = config.replace("{port}", str(self.http_port))
         conf.write_text(f'listen: "{self.host}:{self.port}"\n{config}')
+        self._conf = conf
         self._log = self._folder / "server.log"
+        self._start()
+        return self
+
+    def _start(self) -> None:
         try:
-            with self._log.open("wb") as log:
+            with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    command_line(self._template, conf),
+                    command_line(self._template, self._conf),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -77,7 +84,11 @@ class Server:
         except BaseException:
             self.stop()
             raise
-        return self
+
+    def restart(self) -> None:
+        """Ends the server as a service manager does, and starts it again on the same folder."""
+        self._end()
+        self._start()
 
     def __exit__(
         self,
@@ -98,6 +109,10 @@ class Server:
 
     def stop(self) -> None:
         """SIGTERM to the whole session, SIGKILL if that does not help, and the folder is gone."""
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _end(self) -> None:
         try:
             os.killpg(self._process.pid, signal.SIGTERM)
             self._process.wait(STOP_S_MAX)
@@ -108,7 +123,6 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _await_info(self) -> dict[str, Any]:
         end = time.monotonic() + START_S_MAX

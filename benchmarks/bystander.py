@@ -1,0 +1,205 @@
+"""`python -m benchmarks.bystander`: what others feel while one client asks for something heavy.
+
+Owns the bystander, a process of its own that sends a PING, waits for the PONG and sends the next,
+and the table of its longest waits, ours beside the official server's. What is heavy is in
+`bystander_kinds`. Each kind gets a fresh server.
+"""
+
+import argparse
+import json
+import multiprocessing
+import socket
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.build import ensure_loadgen
+from benchmarks.bystander_kinds import KINDS, Kind, Stage
+from benchmarks.cli import check_command, installed
+from benchmarks.measure import Scale
+from benchmarks.procfs import session_usage
+from benchmarks.runner import OURS, PEER
+from benchmarks.servers import Server, ServerError
+from benchmarks.stream_api import GREETING
+
+PAUSE_S = 0.0005
+# What a request sets going may come after its answer: removals, deliveries, rewriting.
+AFTER_S = 1.0
+PONG_S_MAX = 300.0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def ping_until_told(host: str, port: int, control: Connection) -> None:
+    """The bystander. Tells when it is connected, and at the end its waits in order of time."""
+    waits: list[float] = []
+    with socket.create_connection((host, port), PONG_S_MAX) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.sendall(GREETING)
+        reply = b""
+        control.send("ready")
+        while not control.poll():
+            began = time.perf_counter()
+            peer.sendall(b"PING\r\n")
+            while b"PONG\r\n" not in reply:
+                data = peer.recv(65536)
+                if not data:
+                    control.send(None)
+                    return
+                reply = reply[-5:] + data
+                if b"PING\r\n" in data:
+                    peer.sendall(b"PONG\r\n")
+            reply = b""
+            waits.append(time.perf_counter() - began)
+            time.sleep(PAUSE_S)
+    control.send(waits)
+
+
+class Bystander:
+    """`with Bystander(server) as bystander` has one beside whatever happens; then its waits."""
+
+    def __init__(self, server: Server) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._control, theirs = context.Pipe()
+        self._process = context.Process(
+            target=ping_until_told, args=(server.host, server.port, theirs), daemon=True
+        )
+        self.waits: list[float] = []
+
+    def __enter__(self) -> "Bystander":
+        self._process.start()
+        self._control.recv()
+        return self
+
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
+        if exception_type is None:
+            self._control.send("stop")
+            waits = self._control.recv()
+            if waits is None:
+                raise ServerError("the server closed the connection of the bystander")
+            self.waits = waits
+        self._process.kill()
+        self._process.join()
+
+
+def measure(kind: Kind, template: str, scale: Scale) -> dict[str, float]:
+    """One fresh server, one heavy request: longest wait, how long it took, and its CPU time."""
+    with Server(template, kind.config) as server:
+        stage = Stage(server, scale)
+        try:
+            kind.prepare(stage)
+            with Bystander(server) as bystander:
+                cpu_s = session_usage(server.session).cpu_s
+                began = time.perf_counter()
+                kind.act(stage)
+                took_s = time.perf_counter() - began
+                time.sleep(AFTER_S / 10 if scale.quick else AFTER_S)
+                cpu_s = session_usage(server.session).cpu_s - cpu_s
+        finally:
+            stage.close()
+    return {
+        "worst_ms": max(bystander.waits) * 1000,
+        "took_ms": took_s * 1000,
+        "cpu_ms": cpu_s * 1000,
+        "pings": len(bystander.waits),
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """All flags."""
+    flags = argparse.ArgumentParser(
+        prog="python -m benchmarks.bystander",
+        description="The longest round trip of a bystander's PING beside heavy requests.",
+    )
+    flags.add_argument("--ours", default=installed("tradewind-server"), metavar="'CMD {conf}'")
+    flags.add_argument("--peer", default=installed("nats-server"), metavar="'CMD {conf}'")
+    flags.add_argument("--only", metavar="NAME,NAME", help="run these kinds, see --list")
+    flags.add_argument("--quick", action="store_true", help="a part of the load: a smoke test")
+    flags.add_argument("--ours-only", action="store_true", help="leave out the official server")
+    flags.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE")
+    flags.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    flags.add_argument("--list", action="store_true", help="name the kinds and end")
+    return flags
+
+
+def choose(only: str | None) -> list[Kind]:
+    """The named kinds, or all; ValueError names one that does not exist."""
+    if only is None:
+        return list(KINDS)
+    names = [name.strip() for name in only.split(",")]
+    known = {kind.name: kind for kind in KINDS}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"no kind named {name!r}; --list names them")
+    return [kind for kind in KINDS if kind.name in names]
+
+
+def row(kind: Kind, figures: dict[str, dict[str, float]], *, markdown: bool) -> str:
+    """One line of the table: longest wait, duration and CPU time of each server."""
+    cells = [kind.name, kind.summary]
+    for key in ("worst_ms", "took_ms", "cpu_ms"):
+        for name in (OURS, PEER):
+            value = figures.get(name, {}).get(key)
+            cells.append("n/a" if value is None else f"{value:,.1f}")
+    if markdown:
+        return "| " + " | ".join(cells) + " |"
+    return f"{cells[0]:24}" + "".join(f"{cell:>12}" for cell in cells[2:])
+
+
+def header(*, markdown: bool) -> str:
+    """The head of the table."""
+    names = [f"{figure} {name}" for figure in ("worst", "took", "CPU") for name in (OURS, PEER)]
+    if markdown:
+        names = [f"{name}, ms" for name in names]
+        return "| kind | what | " + " | ".join(names) + " |\n|---|---|" + "---:|" * len(names)
+    return f"{'kind (ms)':24}" + "".join(f"{name:>12}" for name in names)
+
+
+def run(arguments: argparse.Namespace, kinds: list[Kind]) -> bool:
+    """All kinds on both servers; whether ours passed all of them."""
+    from benchmarks.loadgen.link import LoadError
+
+    templates = {OURS: arguments.ours}
+    if not arguments.ours_only:
+        templates[PEER] = arguments.peer
+    machine.raise_file_limit()
+    saved: dict[str, dict[str, dict[str, float]]] = {}
+    passed = True
+    print(header(markdown=arguments.markdown), flush=True)
+    for kind in kinds:
+        figures = saved.setdefault(kind.name, {})
+        for name, template in templates.items():
+            try:
+                figures[name] = measure(kind, template, Scale(arguments.quick))
+            except (LoadError, ServerError, OSError) as error:
+                passed = passed and name != OURS
+                print(f"{kind.name}: {name} failed: {error}", file=sys.stderr)
+        print(row(kind, figures, markdown=arguments.markdown), flush=True)
+    if arguments.json:
+        document = {"machine": machine.facts(), "quick": arguments.quick, "kinds": saved}
+        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+    return passed
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command; 1 if our server failed a kind, 2 for flags that make no sense."""
+    arguments = parser().parse_args(argv)
+    if arguments.list:
+        for kind in KINDS:
+            print(f"{kind.name:24}{kind.summary}")
+        return 0
+    try:
+        kinds = choose(arguments.only)
+        check_command("--ours", arguments.ours)
+        check_command("--peer", arguments.peer)
+    except ValueError as error:
+        print(f"benchmarks.bystander: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    ensure_loadgen()
+    return 0 if run(arguments, kinds) else EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
