@@ -33,10 +33,11 @@ from tradewind.api.names import (
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
 from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
+from tradewind.api.subject_tree import numbered
 from tradewind.api.times import parse_time
 from tradewind.api.versioning import consumer_level, stored_metadata, user_metadata
 from tradewind.durations import format_duration
-from tradewind.subjects import collide, is_literal, is_subset, is_valid_subject
+from tradewind.subjects import is_literal, is_subset, is_valid_subject
 
 ACK_WAIT_NS: Final = 30_000_000_000
 MAX_ACK_PENDING: Final = 1000
@@ -352,12 +353,12 @@ def _check_filters(config: ConsumerConfig) -> None:
     if "" in config.filter_subjects:
         raise errors.CONSUMER_EMPTY_FILTER()
     filters = filters_of(config)
-    for outer, subject in enumerate(filters):
+    tree = numbered(filters)
+    for index, subject in enumerate(filters):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
-        for inner, other in enumerate(filters):
-            if inner != outer and is_subset(subject, other):
-                raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS()
+        if any(found != index for found in tree.covering(subject)):
+            raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS()
 
 
 def _check_start(config: ConsumerConfig) -> None:
@@ -435,11 +436,11 @@ def _check_new(
 
 def _check_alone(config: ConsumerConfig, consumers: Mapping[str, ConsumerConfig]) -> None:
     """On a work queue no two consumers may take the same subject."""
-    filters = filters_of(config)
+    tree = numbered(filters_of(config))
     for name, other in consumers.items():
         theirs = filters_of(other)
         if name != config.name and (
-            not theirs or any(collide(mine, its) for mine in filters for its in theirs)
+            not theirs or any(True for its in theirs for _ in tree.colliding(its))
         ):
             raise errors.CONSUMER_WORKQUEUE_NOT_UNIQUE()
 

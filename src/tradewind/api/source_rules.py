@@ -15,8 +15,9 @@ from tradewind.api import errors
 from tradewind.api.errors import STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.names import is_valid_name
 from tradewind.api.stream_types import StreamConfig, StreamSource
+from tradewind.api.subject_tree import has_subset, numbered
 from tradewind.route.mapping import MappingError, check_mapping
-from tradewind.subjects import collide, is_subset, is_valid_literal, is_valid_subject
+from tradewind.subjects import collide, is_valid_literal, is_valid_subject
 
 _API_PREFIX: Final = "$JS.API"
 
@@ -99,16 +100,16 @@ def _has_valid_consumer(source: StreamSource) -> bool:
 
 
 def _check_mirror_transforms(mirror: StreamSource) -> None:
-    for outer, transform in enumerate(mirror.subject_transforms):
+    tree = numbered([transform.src for transform in mirror.subject_transforms])
+    for index, transform in enumerate(mirror.subject_transforms):
         if transform.src and not is_valid_subject(transform.src):
             raise errors.MIRROR_INVALID_SUBJECT_FILTER(err=f"invalid subject {transform.src}")
         try:
             check_mapping(transform.src, transform.dest)
         except MappingError as error:
             raise errors.MIRROR_INVALID_TRANSFORM_DESTINATION(err=str(error)) from None
-        for inner, other in enumerate(mirror.subject_transforms):
-            if inner != outer and collide(transform.src, other.src):
-                raise errors.MIRROR_OVERLAPPING_SUBJECT_FILTERS()
+        if tree.others(index, transform.src):
+            raise errors.MIRROR_OVERLAPPING_SUBJECT_FILTERS()
 
 
 def _check_sources(config: StreamConfig, streams: Mapping[str, StreamConfig]) -> None:
@@ -150,10 +151,8 @@ def _check_source_transforms(source: StreamSource) -> None:
             check_mapping(transform.src, transform.dest)
         except MappingError as error:
             raise errors.SOURCE_INVALID_TRANSFORM_DESTINATION(err=str(error)) from None
-    for outer, transform in enumerate(source.subject_transforms):
-        for inner, other in enumerate(source.subject_transforms):
-            if inner != outer and is_subset(transform.src, other.src):
-                raise errors.SOURCE_OVERLAPPING_SUBJECT_FILTERS()
+    if has_subset([transform.src for transform in source.subject_transforms]):
+        raise errors.SOURCE_OVERLAPPING_SUBJECT_FILTERS()
 
 
 def _all_sources(config: StreamConfig) -> Iterator[StreamSource]:

@@ -32,7 +32,7 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.api.subject_owners import SubjectOwners
+from tradewind.api.subject_tree import SubjectTree, numbered
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
 from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
@@ -126,7 +126,7 @@ def check_stream_update(
     return new
 
 
-def check_overlap(config: StreamConfig, owners: SubjectOwners) -> None:
+def check_overlap(config: StreamConfig, owners: SubjectTree[str]) -> None:
     """ApiError if another stream takes some of its subjects."""
     if any(owners.others(config.name, subject) for subject in config.subjects):
         raise errors.STREAM_SUBJECT_OVERLAP()
@@ -324,6 +324,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
         if config.mirror is None and not config.sources:
             config = _replace(config, subjects=[config.name])
         return config
+    tree = numbered(config.subjects)
     for index, subject in enumerate(config.subjects):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
@@ -334,9 +335,9 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise _invalid("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
-        for other in config.subjects[index + 1 :]:
-            if collide(other, subject):
-                raise _invalid(f'subject "{subject}" overlaps with "{other}"')
+        other = min((found for found in tree.colliding(subject) if found > index), default=0)
+        if other:
+            raise _invalid(f'subject "{subject}" overlaps with "{config.subjects[other]}"')
     return config
 
 

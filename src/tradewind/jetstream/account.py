@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
 from tradewind.api.stream_types import StorageType, StreamConfig
-from tradewind.api.subject_owners import SubjectOwners
+from tradewind.api.subject_tree import SubjectTree
 from tradewind.broker.accounts import Account
 from tradewind.jetstream.usage import Usage
 
@@ -65,7 +65,7 @@ class JetStreamAccount:
     problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
     # Of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = field(default_factory=dict)
-    owners: SubjectOwners = field(default_factory=SubjectOwners)
+    owners: SubjectTree[str] = field(default_factory=SubjectTree)
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest, S
 from tradewind.api.requests import decode_request
 from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
-from tradewind.api.subject_owners import SubjectOwners
+from tradewind.api.subject_tree import SubjectTree
 from tradewind.api.versioning import answered_metadata, is_supported_level
 
 SERVER = ServerLimits(memory_bytes_max=2**40, storage_bytes_max=2**45)
@@ -54,8 +54,8 @@ class Engine:
             return self.create_stream(config, pedantic=request.pedantic)
         return self.update_stream(config, pedantic=request.pedantic)
 
-    def owners(self) -> SubjectOwners:
-        owners = SubjectOwners()
+    def owners(self) -> SubjectTree[str]:
+        owners: SubjectTree[str] = SubjectTree()
         for name, config in self.streams.items():
             owners.add(name, config.subjects)
         return owners

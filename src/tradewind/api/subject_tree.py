@@ -1,0 +1,143 @@
+"""Subjects and patterns by their tokens: which of many share subjects with one, or cover it.
+
+Owns the tree. Asking it costs as much as the subject has tokens and wildcards, however many others
+there are, where to compare all pairs of a request of thousands took seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+WILDCARD: Final = "*"
+FULL_WILDCARD: Final = ">"
+
+_Owner = TypeVar("_Owner", bound=Hashable)
+
+
+class _Node(Generic[_Owner]):
+    __slots__ = ("children", "owners")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node[_Owner]] = {}
+        self.owners: set[_Owner] = set()
+
+
+class SubjectTree(Generic[_Owner]):
+    """Subjects, which may be patterns, by those who have them."""
+
+    def __init__(self) -> None:
+        self._root: _Node[_Owner] = _Node()
+
+    def add(self, owner: _Owner, subjects: Iterable[str]) -> None:
+        """`owner` has these too from now on."""
+        for subject in subjects:
+            node = self._root
+            for token in _tokens(subject):
+                node = node.children.setdefault(token, _Node())
+            node.owners.add(owner)
+
+    def remove(self, owner: _Owner, subjects: Iterable[str]) -> None:
+        """`owner` has these no more; those that it has not are passed over."""
+        for subject in subjects:
+            path: list[tuple[_Node[_Owner], str]] = []
+            node: _Node[_Owner] | None = self._root
+            for token in _tokens(subject):
+                assert node is not None
+                path.append((node, token))
+                node = node.children.get(token)
+                if node is None:
+                    break
+            if node is None:
+                continue
+            node.owners.discard(owner)
+            while path and not node.owners and not node.children:
+                node, token = path.pop()
+                del node.children[token]
+
+    def colliding(self, subject: str) -> Iterator[_Owner]:
+        """Whoever has a subject that shares a literal one with this; some more than once."""
+        return _colliding(self._root, _tokens(subject), 0)
+
+    def covering(self, subject: str) -> Iterator[_Owner]:
+        """Whoever has a subject that matches all that this one matches."""
+        return _covering(self._root, _tokens(subject), 0)
+
+    def others(self, owner: _Owner, subject: str) -> bool:
+        """Whether somebody else has a subject that shares a literal one with this."""
+        return any(found != owner for found in self.colliding(subject))
+
+
+def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
+    """The places of subjects in a list."""
+    tree: SubjectTree[int] = SubjectTree()
+    for number, subject in enumerate(subjects):
+        tree.add(number, [subject])
+    return tree
+
+
+def has_subset(subjects: Sequence[str]) -> bool:
+    """Whether one of them matches all that another one matches."""
+    tree = numbered(subjects)
+    return any(
+        found != number
+        for number, subject in enumerate(subjects)
+        for found in tree.covering(subject)
+    )
+
+
+def _tokens(subject: str) -> list[str]:
+    """What follows a '>' never matters; only subjects that are not valid have any."""
+    tokens = subject.split(".")
+    if FULL_WILDCARD in tokens:
+        return tokens[: tokens.index(FULL_WILDCARD) + 1]
+    return tokens
+
+
+def _colliding(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
+    """The owners below a node that collide with the rest of a subject."""
+    if index == len(tokens):
+        yield from node.owners
+        return
+    token = tokens[index]
+    if token == FULL_WILDCARD:
+        for child in node.children.values():
+            yield from _all_owners(child)
+        return
+    full = node.children.get(FULL_WILDCARD)
+    if full is not None:
+        yield from full.owners
+    if token == WILDCARD:
+        for name, child in node.children.items():
+            if name != FULL_WILDCARD:
+                yield from _colliding(child, tokens, index + 1)
+        return
+    for name in (token, WILDCARD):
+        child_or_none = node.children.get(name)
+        if child_or_none is not None:
+            yield from _colliding(child_or_none, tokens, index + 1)
+
+
+def _covering(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
+    """The owners below a node that cover the rest of a subject."""
+    if index == len(tokens):
+        yield from node.owners
+        return
+    full = node.children.get(FULL_WILDCARD)
+    if full is not None:
+        yield from full.owners
+    token = tokens[index]
+    if token == FULL_WILDCARD:
+        return
+    for name in {token, WILDCARD}:
+        child = node.children.get(name)
+        if child is not None:
+            yield from _covering(child, tokens, index + 1)
+
+
+def _all_owners(node: _Node[_Owner]) -> Iterator[_Owner]:
+    nodes = [node]
+    while nodes:
+        current = nodes.pop()
+        yield from current.owners
+        nodes.extend(current.children.values())
