@@ -33,6 +33,7 @@ INBOX = "_INBOX.heavy"
 EVENT_S_MAX = 60.0
 FIRST_WRITES = 500
 CROWD = 1000
+LARGE_REQUESTS = 20
 
 
 class Stage:
@@ -189,7 +190,7 @@ def many_consumers(stage: Stage) -> None:
 
 def large_requests(stage: Stage) -> None:
     metadata = {f"key{number}": "x" * 40 for number in range(6800)}
-    for number in range(stage.count(2000)):
+    for number in range(LARGE_REQUESTS):
         config = {
             "name": "L",
             "subjects": ["l.>"],
@@ -203,7 +204,7 @@ def large_requests(stage: Stage) -> None:
 def refused_requests(stage: Stage) -> None:
     """Lists of objects that are decoded, and then refused for something else."""
     sources = [{"name": f"o{number}", "filter_subject": "a.*"} for number in range(8000)]
-    for _ in range(stage.count(2000)):
+    for _ in range(LARGE_REQUESTS):
         with contextlib.suppress(Exception):
             stage.api.request("STREAM.CREATE.L", {"name": "other", "sources": sources})
 
