@@ -116,13 +116,14 @@ class Authority:
         dns_names: Sequence[str] = (),
         uris: Sequence[str] = (),
         key: PrivateKey | None = None,
+        end: datetime.datetime | None = None,
     ) -> Certificate:
         """A client certificate; `name` is only the name of its files."""
         names: list[x509.GeneralName] = [x509.RFC822Name(email) for email in emails]
         names += [x509.DNSName(dns_name) for dns_name in dns_names]
         names += [x509.UniformResourceIdentifier(uri) for uri in uris]
         subject_name = parse_subject(subject) if isinstance(subject, str) else subject
-        return self._issue(name, subject_name, names, ExtendedKeyUsageOID.CLIENT_AUTH, key)
+        return self._issue(name, subject_name, names, ExtendedKeyUsageOID.CLIENT_AUTH, key, end)
 
     def _issue(
         self,
@@ -131,9 +132,10 @@ class Authority:
         names: list[x509.GeneralName],
         usage: x509.ObjectIdentifier,
         key: PrivateKey | None,
+        end: datetime.datetime | None = None,
     ) -> Certificate:
         key = key or ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(subject, self._subject, key).add_extension(
+        builder = _builder(subject, self._subject, key, end or END).add_extension(
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         builder = builder.add_extension(
@@ -192,7 +194,9 @@ def _unescape(text: str) -> str:
     return result
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PrivateKey, end: datetime.datetime = END
+) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -200,5 +204,5 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.Cer
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(START)
-        .not_valid_after(END)
+        .not_valid_after(end)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +24,7 @@ from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.jetstream import JetStreamMonitor
 from tradewind.monitor.system import SystemServices
 from tradewind.nkeys import create_server_id
-from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions
+from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions, TlsOptions
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
 from tradewind.server.files import PortsFile, write_pid_file
@@ -33,7 +32,13 @@ from tradewind.server.jetstream import RunningJetStream, start_jetstream
 from tradewind.server.listener import Listener, WebSocketListener, bind
 from tradewind.server.logs import Log
 from tradewind.server.reload import describe_changes
-from tradewind.server.tls import server_context
+from tradewind.server.tls import (
+    RenewableContext,
+    ServerContext,
+    check_pinned,
+    renewable_context,
+    server_context,
+)
 from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
@@ -72,6 +77,7 @@ class Server(ServerTurns):
         self._websocket: WebSocketListener | None = None
         self._monitors: list[MonitorServer] = []
         self._monitor_urls: list[str] = []
+        self._monitor_tls: RenewableContext | None = None
         self._ports_file: PortsFile | None = None
         self._stopping = False
         self.jetstream: RunningJetStream | None = None
@@ -185,7 +191,7 @@ class Server(ServerTurns):
         info.host, info.port = advertised(options.client_advertise, options.host, self.port)
 
     @staticmethod
-    def _websocket_context(options: ServerOptions) -> ssl.SSLContext | None:
+    def _websocket_context(options: ServerOptions) -> ServerContext | None:
         websocket = options.websocket
         if websocket is None or websocket.no_tls:
             return None
@@ -214,16 +220,24 @@ class Server(ServerTurns):
         if options.no_tls:
             self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
+    @staticmethod
+    def _monitor_context(options: ServerOptions) -> ServerContext | None:
+        """As on nats-server nobody is asked for a certificate: pages have no login."""
+        if options.tls is None or not options.https_port:
+            return None
+        return server_context(options.tls, asks_client=False)
+
     async def _start_monitors(self) -> None:
         options = self.options
-        secure = server_context(options.tls) if options.https_port and options.tls else None
-        wanted: list[tuple[str, int, ssl.SSLContext | None]] = []
+        wanted: list[tuple[str, int, RenewableContext | None]] = []
         if options.http_port:
             wanted.append(("http", options.http_port, None))
         if options.https_port:
+            secure = self._monitor_context(options)
             if secure is None:
                 raise ServerStartError("https_port needs a tls block with a certificate")
-            wanted.append(("https", options.https_port, secure))
+            self._monitor_tls = renewable_context(secure)
+            wanted.append(("https", options.https_port, self._monitor_tls))
         for scheme, port, context in wanted:
             host = options.http_host or LOOPBACK
             # Loaded when it is needed: a server without pages starts sooner.
@@ -335,6 +349,7 @@ class Server(ServerTurns):
         identities_changed = who_may_enter(self.options) != who_may_enter(options)
         context = server_context(options.tls) if options.tls else None
         websocket_context = self._websocket_context(options)
+        monitor_context = self._monitor_context(options)
         gates = build_gates(options)
         self.log.reconfigure(options)
         old, self.options = self.options, options
@@ -343,6 +358,8 @@ class Server(ServerTurns):
             self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
         if self._websocket is not None and options.websocket is not None:
             self._websocket.set_tls(options.websocket.tls, websocket_context, allow_non_tls=False)
+        if self._monitor_tls is not None and monitor_context is not None:
+            self._monitor_tls.current = monitor_context
         self.broker.reload(
             options, gates, account_limits(options), identities_changed=identities_changed
         )
@@ -352,6 +369,7 @@ class Server(ServerTurns):
         for change in changes:
             self.log.notice(f"Reloaded: {change}")
         self.log.notice(f"Reloaded server configuration ({options.config_digest})")
+        self._drop_unpinned(old)
         self.turn_needed()
 
     def _reload_files(self, old: ServerOptions) -> None:
@@ -366,6 +384,21 @@ class Server(ServerTurns):
                 self._ports_file.remove()
                 self._ports_file = None
             self._write_ports_file()
+
+    def _drop_unpinned(self, old: ServerOptions) -> None:
+        """End the connections whose certificate was pinned and is not any more."""
+        dropped = 0
+        for session in list(self.broker.sessions.values()):
+            before = tls_of(old, session.connection_type)
+            now = tls_of(self.options, session.connection_type)
+            if session.tls is None or before is None or now is None:
+                continue
+            changed = before.pinned_certs != now.pinned_certs
+            if changed and not check_pinned(now, session.tls.certificate):
+                session.close(ops.CLOSED_TLS_HANDSHAKE)
+                dropped += 1
+        if dropped:
+            self.log.notice(f"Disconnect {dropped} clients due to pinned certs reload")
 
     def reload_or_log(self) -> None:
         """The same for a signal: a bad file is only logged, the server goes on as it was."""
@@ -436,6 +469,13 @@ def build_gates(options: ServerOptions) -> dict[str, Gate]:
         "STANDARD": build_gate(options, "standard"),
         "WEBSOCKET": build_gate(options, "websocket"),
     }
+
+
+def tls_of(options: ServerOptions, connection_type: str) -> TlsOptions | None:
+    """The TLS of one kind of listener."""
+    if connection_type == "STANDARD":
+        return options.tls
+    return options.websocket.tls if options.websocket is not None else None
 
 
 def who_may_enter(options: ServerOptions) -> tuple[object, ...]:

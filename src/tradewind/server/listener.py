@@ -18,6 +18,7 @@ from tradewind.broker.contracts import RemoteAddress
 from tradewind.errors import ServerStartError
 from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.link import StreamLink, Turns
+from tradewind.server.tls import ServerContext
 from tradewind.server.tls_link import client_pipe, late_pipe
 from tradewind.server.tls_pipe import TlsPipe, TlsSettings
 from tradewind.server.websocket_link import WebSocketLink
@@ -72,7 +73,7 @@ class Listener:
         turns: Turns,
         sockets: list[socket.socket],
         tls: TlsOptions | None,
-        context: ssl.SSLContext | None,
+        context: ServerContext | None,
         *,
         allow_non_tls: bool = False,
     ) -> None:
@@ -85,19 +86,21 @@ class Listener:
         self.set_tls(tls, context, allow_non_tls=allow_non_tls)
 
     def set_tls(
-        self, tls: TlsOptions | None, context: ssl.SSLContext | None, *, allow_non_tls: bool
+        self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
     ) -> None:
         """TLS settings for connections from now on; changed by a reload."""
         self._tls: TlsSettings | None = None
         if tls is not None and context is not None:
             self._tls = self._tls_settings(tls, context, allow_non_tls=allow_non_tls)
+            for pipe in self._pending:
+                pipe.renew(self._tls)
         info = self._broker.info.listener(self.connection_type)
         info.tls_required = context is not None and not allow_non_tls
         info.tls_available = context is not None and allow_non_tls
         info.tls_verify = context is not None and context.verify_mode == ssl.CERT_REQUIRED
 
     def _tls_settings(
-        self, tls: TlsOptions, context: ssl.SSLContext, *, allow_non_tls: bool
+        self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
     ) -> TlsSettings:
         return TlsSettings(
             context, tls, tls.handshake_first_ns, allow_non_tls, pending=self._pending
@@ -194,17 +197,25 @@ class WebSocketListener(Listener):
         turns: Turns,
         sockets: list[socket.socket],
         options: WebsocketOptions,
-        context: ssl.SSLContext | None,
+        context: ServerContext | None,
     ) -> None:
         self._options = options
         self._upgrading: set[WebSocketLink] = set()
         super().__init__(turns, sockets, options.tls, context)
 
     def _tls_settings(
-        self, tls: TlsOptions, context: ssl.SSLContext, *, allow_non_tls: bool
+        self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
     ) -> TlsSettings:
         """TLS comes first, as in https."""
         return TlsSettings(context, tls, 0, allow_non_tls, pending=self._pending)
+
+    def set_tls(
+        self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
+    ) -> None:
+        """Also ends what has no session yet that could be looked at: it may not be pinned now."""
+        super().set_tls(tls, context, allow_non_tls=allow_non_tls)
+        for link in list(self._upgrading):
+            link.abandon_upgrade()
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""

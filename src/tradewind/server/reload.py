@@ -8,11 +8,11 @@ said yes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
-from tradewind.options import ServerOptions, TlsOptions
+from tradewind.options import ServerOptions, TlsOptions, WebsocketOptions
 
 _Say = Callable[[object], str]
 
@@ -87,7 +87,7 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
         name = option.name
         if name in _RELOADABLE or name in _SPECIAL:
             continue
-        if getattr(old, name) != getattr(new, name):
+        if _fixed_part(old, name) != _fixed_part(new, name):
             raise ConfigError(_refusal(name, old, new))
     lines = [
         f"{shown} = {say(getattr(new, name))}"
@@ -95,6 +95,12 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
         if getattr(old, name) != getattr(new, name)
     ]
     return lines + _access_changes(old, new) + _tls_changes(old.tls, new.tls) + _others(old, new)
+
+
+def _fixed_part(options: ServerOptions, name: str) -> object:
+    """What of an option needs a restart: all of it, but for the certificates of WebSocket."""
+    value = getattr(options, name)
+    return replace(value, tls=None) if isinstance(value, WebsocketOptions) else value
 
 
 def _refusal(name: str, old: ServerOptions, new: ServerOptions) -> str:
@@ -127,7 +133,9 @@ def _access_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
 def _tls_changes(old: TlsOptions | None, new: TlsOptions | None) -> list[str]:
     # A reload always reads the certificate files again: they may have been renewed in place.
     if new is not None:
-        return ["tls = enabled"]
+        pins = old.pinned_certs if old is not None else frozenset()
+        changed = pins != new.pinned_certs
+        return ["tls = enabled", *([f"{len(new.pinned_certs)} pinned_certs"] if changed else [])]
     return ["tls = disabled"] if old is not None else []
 
 

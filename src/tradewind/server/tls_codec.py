@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from tradewind.broker.contracts import TlsFacts
-from tradewind.server.tls import peer_certificate, tls_cipher_name, tls_version_name
+from tradewind.server.tls import (
+    ServerContext,
+    peer_certificate,
+    tls_cipher_name,
+    tls_version_name,
+)
 
 # OpenSSL's memory buffers never shrink: more than this is not put into them at once.
 SLICE_BYTES = 64 * 1024
@@ -31,10 +36,11 @@ _ALERT = "_ALERT_"
 class TlsCodec:
     """`is_over` turns true when the peer said goodbye (`fault` is None) or broke TLS (`fault`)."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ServerContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self.connection = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._context = context
+        self.connection, self._shell = context.open(self._incoming, self._outgoing)
         self.is_over = False
         self.fault: ssl.SSLError | None = None
 
@@ -62,6 +68,8 @@ class TlsCodec:
             self.connection.do_handshake()
         except ssl.SSLWantReadError:
             return False
+        self._context.give_back(self.connection, self._shell)
+        del self._shell
         return True
 
     def facts(self) -> TlsFacts:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from tradewind.options import SECOND_NS, TlsOptions
-from tradewind.server.tls import check_pinned
+from tradewind.server.tls import ServerContext, check_pinned
 from tradewind.server.tls_codec import NOT_TLS, SLICE_BYTES, TlsCodec, tls_reason
 
 RECORD_HANDSHAKE = 0x16
@@ -80,7 +80,7 @@ class TlsSettings:
     `pending` has the connections that are not up.
     """
 
-    context: ssl.SSLContext
+    context: ServerContext
     options: TlsOptions
     hello_wait_ns: int | None = None
     allow_plain: bool = False
@@ -122,6 +122,13 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         """The TLS connection; only after a hello came."""
         assert self._codec is not None, f"no TLS in {self._state}"
         return self._codec
+
+    def renew(self, settings: TlsSettings) -> None:
+        """A reload changed the settings before this connection was up: its pins are the new ones.
+
+        A handshake that has begun ends with the certificates that it began with.
+        """
+        self._settings = settings
 
     # ---------------------------------------------------------------- the socket's side
 

@@ -64,7 +64,7 @@ class WebSocketLink(Link, asyncio.Protocol):
             self._raw.close()
 
     def abandon_upgrade(self) -> None:
-        """The server stops: a connection without a session is nobody else's to close."""
+        """The server stops, or has other pins: nobody else closes what has no session."""
         if self._session is None and self._raw is not None:
             self._raw.abort()
 

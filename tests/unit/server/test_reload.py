@@ -74,6 +74,25 @@ def test_authorization_changes_are_named_but_never_shown() -> None:
     assert "hush" not in str(lines)
 
 
+def test_pins_are_counted_when_they_change() -> None:
+    one = replace(OLD, tls=TlsOptions("c", "k", pinned_certs=frozenset({"a"})))
+    none = replace(OLD, tls=TlsOptions("c", "k"))
+    assert describe_changes(one, none) == ["tls = enabled", "0 pinned_certs"]
+    assert describe_changes(none, one) == ["tls = enabled", "1 pinned_certs"]
+    assert describe_changes(one, one) == ["tls = enabled"]
+
+
+def test_certificates_of_websocket_may_change_and_nothing_else_of_it() -> None:
+    old = replace(OLD, websocket=WebsocketOptions(port=1, tls=TlsOptions("c", "k")))
+    renewed = replace(OLD, websocket=WebsocketOptions(port=1, tls=TlsOptions("d", "k")))
+    moved = replace(OLD, websocket=WebsocketOptions(port=2, tls=TlsOptions("c", "k")))
+    assert describe_changes(old, renewed) == []
+    with pytest.raises(ConfigError, match="config reload not supported for Websocket"):
+        describe_changes(old, moved)
+    with pytest.raises(ConfigError, match="config reload not supported for Websocket"):
+        describe_changes(old, OLD)
+
+
 def test_certificates_are_always_read_again() -> None:
     with_tls = replace(OLD, tls=TlsOptions("c", "k"))
     assert describe_changes(with_tls, with_tls) == ["tls = enabled"]
@@ -122,7 +141,7 @@ def test_one_refused_change_refuses_all() -> None:
 def test_no_change_of_any_option_goes_unnoticed(name: str) -> None:
     """Each is reported, refused, or known to be of no consequence."""
     try:
-        lines = changed(**{name: "something else"})
+        lines = changed(**{name: TlsOptions("c", "k") if name == "tls" else "something else"})
     except ConfigError:
         return
     assert lines or name in ("config_file", "config_digest", "notices")
