@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -73,6 +74,28 @@ def test_payload_one_byte_over_the_limit_is_refused(wire: Connect, subject: str)
     client.send(f"PUB {subject} {MAX_PAYLOAD + 1}\r\n")
     client.expect_closed(PAYLOAD_TOO_LARGE)
     watcher.ping()
+
+
+@pytest.mark.parametrize("size", [MAX_PAYLOAD + 1, 3 * MAX_PAYLOAD])
+@pytest.mark.parametrize("verb", ["PUB", "HPUB"])
+def test_refusal_arrives_whole_although_the_payload_was_sent_with_it(
+    wire: Connect, subject: str, verb: str, size: int
+) -> None:
+    """The end is a close or a reset: a reset when the kernel has bytes that the server never read.
+
+    nats-server reads 512 bytes at first, so it resets nearly always; ours reads up to 256 KiB.
+    """
+    watcher, client = wire(), wire()
+    watcher.send(f"SUB {subject} 1\r\n")
+    watcher.ping()
+    inside = f"PUB {subject} 1\r\nx\r\n"
+    payload = (inside * (size // len(inside) + 1))[:size]
+    line = f"PUB {subject} {size}" if verb == "PUB" else f"HPUB {subject} 12 {size + 12}"
+    header = "" if verb == "PUB" else "NATS/1.0\r\n\r\n"
+    with contextlib.suppress(ConnectionError):  # the server does not wait for the end of it
+        client.send(f"{line}\r\n{header}{payload}\r\nPING\r\n")
+    client.expect_closed(PAYLOAD_TOO_LARGE)
+    watcher.ping()  # nothing inside of the payload was taken for protocol
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 511, 512, 513, 4095, 4096, 4097, 32768, 65536, 500_000])
