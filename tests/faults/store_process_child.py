@@ -25,6 +25,7 @@ from store_process_kit import PLANS, REMOVED_EVERY, Plan, Promises, message_of, 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.syncer import ThreadedSyncer
+from tradewind.store.disk import OsFile
 from tradewind.store.filestore import FileStore
 from tradewind.store.syncer import SyncTarget
 
@@ -167,6 +168,7 @@ def fail_syncs_of(name: str) -> None:
         plain(descriptor)
 
     os.fdatasync = failing
+    OsFile.fileno = lambda _: -1  # else a thread syncs the descriptor without asking Python
 
 
 async def main() -> None:

@@ -295,15 +295,15 @@ class Run:
             commit.run()
             if commit.error is None:
                 self.ledger.promise(last_seq, gone)
+                if commit.is_short:  # then nothing was left to erase when it began
+                    self.ledger.promised_erased = gone
             self.store.finish_commit(commit)
 
     def do_alone(self) -> None:
-        """The short way of a commit, where it is possible."""
+        """A commit that nothing happens during: usually the short way, see `begin_short`."""
         if self._commit is None:
-            last_seq, gone = self.ledger.last_seq, len(self.ledger.gone)
-            if self.store.commit_alone():
-                self.ledger.promise(last_seq, gone)
-                self.ledger.promised_erased = gone
+            self.do_begin()
+            self.do_finish()
 
     def do_commit(self) -> None:
         """Until nothing is left to do."""

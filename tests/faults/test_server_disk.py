@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -38,7 +39,7 @@ FAILING_SYNC = """
 #include <string.h>
 #include <unistd.h>
 
-/* Fails for files below a folder of this name while the flag is there. */
+/* Fails for files below a folder of this name while the flag is there, or does not answer. */
 int fdatasync(int fd)
 {
     char link[64], path[4096];
@@ -46,8 +47,12 @@ int fdatasync(int fd)
     ssize_t size = readlink(link, path, sizeof path - 1);
     path[size < 0 ? 0 : size] = 0;
     if (access(getenv("FAIL_FLAG"), F_OK) == 0 && strstr(path, getenv("FAIL_NAME"))) {
-        errno = EIO;
-        return -1;
+        if (!getenv("HANG")) {
+            errno = EIO;
+            return -1;
+        }
+        while (access(getenv("FAIL_FLAG"), F_OK) == 0)
+            usleep(1000);
     }
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
     return real(fd);
@@ -150,14 +155,43 @@ def test_full_disk_stops_what_needs_room_until_there_is_some(tmp_path: Path) -> 
         assert server.wait() == 0
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_failed_sync_ends_one_stream_until_the_next_start(tmp_path: Path) -> None:
-    """Nobody knows what is on the disk after it, so nothing is promised until all was read."""
+def failing_syncs(tmp_path: Path, **more: str) -> tuple[dict[str, str], Path]:
+    """The environment of a server whose syncs of stream BAD fail while the flag is there."""
     source, library, flag = tmp_path / "f.c", tmp_path / "f.so", tmp_path / "flag"
     source.write_text(FAILING_SYNC)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     preloaded = f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()  # sanitizers come first
     env = {"LD_PRELOAD": preloaded, "FAIL_FLAG": str(flag), "FAIL_NAME": "/BAD/msgs/"}
+    return {**env, **more}, flag
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_disk_that_does_not_answer_holds_up_only_those_who_wait_for_it(tmp_path: Path) -> None:
+    env, flag = failing_syncs(tmp_path, HANG="1")
+    with running(tmp_path / "store", env=env) as (server, wire):
+        for name in ("BAD", "GOOD"):
+            create(wire, name)
+            fill(wire, name, 10)
+        flag.touch()
+        with Wire(server.port) as waiting:
+            for number in (11, 12):
+                reply = waiting.answer_to(number)
+                waiting.send(f"PUB BAD.x {reply} 1\r\nx\r\nPING\r\n".encode())
+                while waiting.read_line() != b"PONG":
+                    pass
+            # Everybody else goes on: the loop, durable publishes elsewhere, and the pages.
+            fill(wire, "GOOD", 10, first=11)
+            assert wire.api("STREAM.INFO.BAD")["state"]["last_seq"] == 12
+            assert page(server, "/healthz")[0] == 200
+            flag.unlink()
+            answers = [json.loads(waiting.next_message()[3])["seq"] for _ in range(2)]
+            assert answers == [11, 12]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_failed_sync_ends_one_stream_until_the_next_start(tmp_path: Path) -> None:
+    """Nobody knows what is on the disk after it, so nothing is promised until all was read."""
+    env, flag = failing_syncs(tmp_path)
     folder = tmp_path / "store"
     with running(folder, env=env) as (server, wire):
         for name in ("BAD", "GOOD"):

@@ -93,6 +93,8 @@ def check_read_only(run: Run) -> None:
     for seq, message in run.ledger.messages.items():
         if seq <= run.ledger.promised_seq and seq not in run.ledger.gone:
             assert store.get(seq) == message
+    if store._committing is not None:  # files are not closed before the worker is done with them
+        store.drop_commit(store._committing)
     store.close()
 
 

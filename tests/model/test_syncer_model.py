@@ -117,6 +117,8 @@ class Work:
             before = stream.store.last_seq
             with suppress(StoreError):  # the next block of a full disk
                 stream.store.store(b"s", b"", b"x" * 100, 1)
+            # Whoever waits for it: the next commit may be held up for others to join.
+            self.syncer._entries[id(stream.store)].waiters = self.random.randint(0, 3)
             number = self.syncer.mark_dirty(stream.store, self.clock.monotonic_ns())
             if stream.store.last_seq > before:
                 stream.rounds[stream.store.last_seq] = number
@@ -132,6 +134,7 @@ class Work:
     def run(self) -> None:
         if self.syncer.waiting:
             self.syncer.run_next(self.random.randrange(len(self.syncer.waiting)))
+            self.syncer.synced[-1].run_ns = 200_000
 
     def complete(self) -> None:
         if self.syncer.synced:

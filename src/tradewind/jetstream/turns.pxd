@@ -18,7 +18,7 @@ cdef class StreamTurns:
     cdef Usage account_usage
     cdef bint _is_tight                     # it has to ask for credit in every turn
 
-    cdef int settle(self, bint is_calm) except -1
+    cdef int settle(self) except -1
     cdef int use_bytes(self) except -1
 
 

@@ -18,8 +18,6 @@ from tradewind.errors import StoreError
 
 cdef enum:
     CREDIT_BYTES = 67108864
-    # Where more publishers wait for a sync than this, it is better done beside the next turn.
-    CALM_REPLIES_MAX = 4
 
 
 cdef class StreamTurns:
@@ -34,8 +32,8 @@ cdef class StreamTurns:
         self._counted = Usage()
         self._is_tight = True
 
-    cdef int settle(self, bint is_calm) except -1:
-        """The stream changed in this turn; `is_calm`: and nobody else has anything to do."""
+    cdef int settle(self) except -1:
+        """The stream changed in this turn: write, acknowledge, and have it synced."""
         cdef Ingest ingest = self.ingest
         cdef MessageCore store = ingest.store
         cdef SyncerCore syncer = self.engine.syncer
@@ -52,8 +50,8 @@ cdef class StreamTurns:
             elif ingest.waits:
                 ingest.note_turn()
                 ingest.send_replies(ingest.promised_seq, None)
-                is_kept = is_calm and ingest.replies.count <= CALM_REPLIES_MAX \
-                    and syncer.sync_alone(store, now_ns)
+                self.sync_entry.waiters = ingest.replies.count
+                is_kept = False
             else:
                 is_kept = syncer.write_entry(self.sync_entry, now_ns)
             if is_kept:
@@ -61,7 +59,7 @@ cdef class StreamTurns:
                 if self.consumers:
                     self.wake_consumers()
             else:
-                syncer.mark_dirty(store, now_ns)
+                syncer.mark_entry(self.sync_entry, now_ns)
         self.use_bytes()
         if ingest.has_deadline or ingest.ids.count or store.age_max_ns > 0 \
                 or store.timers.table.count:
@@ -69,9 +67,9 @@ cdef class StreamTurns:
             self.set_timer()
         return 0
 
-    def flush(self, *, bint is_calm=False):
-        """The stream changed: write, acknowledge, and have it synced."""
-        self.settle(is_calm)
+    def flush(self):
+        """`settle` for Python callers."""
+        self.settle()
 
     cdef int use_bytes(self) except -1:
         """The stream has stored or removed messages; what it reserves is the same as before."""
@@ -132,8 +130,6 @@ cdef class EngineTurns:
     def end_turn(self):
         """The clients had their turn: write, acknowledge, send."""
         cdef Turn turn = self.turn
-        cdef list dirty
-        cdef bint is_calm
         if self.pushing:
             self.check_bindings()
         if not turn.is_busy():
@@ -144,12 +140,10 @@ cdef class EngineTurns:
             for handler, subject, reply, header, payload in turn.take_deferred():
                 handler(subject, reply, header, payload)
         if turn.dirty:
-            dirty = turn.take_dirty()
-            is_calm = len(dirty) == 1 and not self.router.touched and not turn.is_busy()
-            for participant in dirty:
+            for participant in turn.take_dirty():
                 hosted = self.hosts.get(participant)
                 if hosted is not None:
-                    (<StreamTurns?>hosted).settle(is_calm)
+                    (<StreamTurns?>hosted).settle()
         if self.syncer._marked:
             self.syncer.end_turn(turn.monotonic_ns)
         if turn.woken:

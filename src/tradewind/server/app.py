@@ -155,7 +155,7 @@ class Server(ServerTurns):
 
     def _start_jetstream(self) -> None:
         self.jetstream = start_jetstream(
-            self.broker, self.log, self.options.jetstream, self.turn_needed
+            self.broker, self.log, self.options.jetstream, self.turn_needed, self.turn_now
         )
         monitor = JetStreamMonitor(self.jetstream.engine)
         self.view.jetstream = monitor

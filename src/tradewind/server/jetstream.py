@@ -32,7 +32,11 @@ _UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
 
 
 def start_jetstream(
-    broker: Broker, log: Log, options: JetStreamOptions, turn_needed: Callable[[], None]
+    broker: Broker,
+    log: Log,
+    options: JetStreamOptions,
+    turn_needed: Callable[[], None],
+    turn_now: Callable[[], None],
 ) -> RunningJetStream:
     """Open the store and all streams in it; ServerStartError if the folder cannot be used."""
     began_ns = broker.monotonic_ns()
@@ -48,7 +52,7 @@ def start_jetstream(
         asyncio.get_running_loop(),
         broker.clock,
         interval_ns=options.sync_interval_ns or INTERVAL_NS,
-        after_batch=turn_needed,
+        after_batch=turn_now,
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
     workers = LoopWorkers(asyncio.get_running_loop(), turn_needed)

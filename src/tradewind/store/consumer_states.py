@@ -131,6 +131,11 @@ class ConsumerStates:
                 self._renamed[change.consumer] = change
             self._close(self._writing.pop())
 
+    def drop_commit(self) -> None:
+        """The one under way has ended without anybody who waits for it: all is waiting again."""
+        self._committing = None
+        self._write_all_again()
+
     def commit(self, now_ns: int) -> None:
         """All of it now, in this thread; for tests, tools and the end."""
         while (commit := self.begin_commit(now_ns)) is not None:
@@ -191,6 +196,10 @@ class ConsumerFiles:
     def finish_commit(self, commit: Commit) -> None:
         """See `ConsumerStates.finish_commit`."""
         self.states.finish_commit(commit)
+
+    def drop_commit(self, commit: Commit) -> None:  # noqa: ARG002
+        """See `SyncTarget`."""
+        self.states.drop_commit()
 
     def resume(self) -> bool:
         """The next commit writes everything again."""

@@ -1,6 +1,7 @@
 """State of a stream's files that every turn looks at; the explanation is in file_core.pyx."""
 
 from tradewind.store.block cimport Block
+from tradewind.store.commit cimport Commit
 from tradewind.store.messages cimport MessageStore
 
 
@@ -32,10 +33,11 @@ cdef class FileCore(MessageStore):
     # The blocks are those of another server: nothing in them says how far they were synced.
     cdef public bint _is_unmarked
     cdef public list unsafe_files           # paths of those that `secure` has to sync
-    cdef public object _committing          # the Commit under way, or None
+    cdef public Commit _committing          # the one under way, or None
 
     cdef bint is_waiting(self) except -1
     cdef int write_block(self, Block block) except -1
     cdef int write_last(self) except -1
-    cdef bint sync_last(self) except -1
+    cdef Commit begin_short(self)
+    cdef int finish_short(self, Commit commit) except -1
     cdef int mark_synced(self) except -1

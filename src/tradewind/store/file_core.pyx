@@ -1,14 +1,16 @@
 """What happens to the files of a stream in every turn in which something was published.
 
 Owns the state that decides whether a turn may take the short way: write the last block, or write
-and sync it, with nothing else to do. All else is in the subclass, `FileStore`; the order rules are
+it and have it synced, with nothing else to do. All else is in the subclass, `FileStore`; the order rules are
 there too, and hold here. It opens no file by itself.
 """
 
 from libc.stdint cimport uint64_t
 from tradewind.store.block cimport Block
+from tradewind.store.commit cimport Commit
 from tradewind.store.message_core cimport MARK_SYNCED
 from tradewind.store.messages cimport MessageStore
+from tradewind.store.open_files cimport BlockFile
 
 from tradewind.errors import StoreError
 
@@ -102,38 +104,61 @@ cdef class FileCore(MessageStore):
 
     # -------------------------------------------------------------- syncing
 
-    cdef bint sync_last(self) except -1:
+    cdef Commit begin_short(self):
+        """The commit of a stream to which nothing but an append has happened; None if there is more
+        to it, or nothing.
+        """
         cdef Block block = self.last
-        cdef tuple marked, position
-        if block is None or self._committing is not None or self._unsynced \
-                or self._names_changed or self.failure is not None or self.unsettled \
-                or self.unsafe_files or self.is_waiting():
-            return False
+        cdef Commit commit
+        cdef BlockFile file
+        if block is None or self._committing is not None or self._names_changed \
+                or self.failure is not None or self.unsettled or self.unsafe_files \
+                or self.is_waiting():
+            return None
+        file = block.file
+        if len(self._unsynced) > 1 or (self._unsynced and file.path not in self._unsynced):
+            return None
         self.say_floor()
         if block is not self.last:
-            return False        # the mark of the floor began a new block
-        self.rewriter.note_commit()
-        marked = self._marked_position
+            return None         # the mark of the floor began a new block
+        if (block.number, block.size) == self._clean and not self._unsynced:
+            return None
         self.write_block(block)
+        if not file.needs_sync:
+            return None         # it was synced before it was closed
+        self.rewriter.note_commit()
+        self._clean = (block.number, block.written)
+        commit = Commit(self.disk, self.last_seq, self._clean, [file], None, True)
+        commit.marked = self._marked_position
+        commit.floor = self.said_floor
+        file.pin()
         self._unsynced.clear()
-        self._clean = position = (block.number, block.written)
-        try:
-            block.file.sync_all()
-        except StoreError as error:
-            self.fail(error, resumable=False)
-            raise
-        self.synced_seq = self.last_seq
-        self._synced_position = max(self._synced_position, position)
-        self._durable_mark = max(self._durable_mark, marked)
+        self._committing = commit
+        return commit
+
+    cdef int finish_short(self, Commit commit) except -1:
+        """A thread is done with it. Raises its error, after making the store read-only."""
+        cdef BlockFile file = commit.files[0]
+        self._committing = None
+        file.unpin()
+        if file is not self.last.file:
+            file.rest()
+        if commit.error is not None:
+            self.fail(commit.error, resumable=False)
+            raise commit.error
+        self.synced_seq = max(self.synced_seq, commit.last_seq)
+        self._synced_position = max(self._synced_position, commit.position)
+        self._durable_mark = max(self._durable_mark, commit.marked)
         self.mark_synced()
-        return True
+        return 0
 
-    def commit_alone(self):
-        """The commit of a stream to which nothing but an append has happened, done at once.
+    def short_commit(self):
+        """`begin_short` for the subclass."""
+        return self.begin_short()
 
-        False, and nothing is done, if there is more to it: then it takes a `Commit`.
-        """
-        return self.sync_last()
+    def finish_short_commit(self, Commit commit not None):
+        """`finish_short` for the subclass."""
+        self.finish_short(commit)
 
     cdef int mark_synced(self) except -1:
         """Let the next bytes say how far the ones before are known to be on disk.

@@ -217,6 +217,8 @@ class FileStore(FileCore):
 
     def begin_commit(self) -> Commit | None:
         """All that was appended, for a worker; None if there is nothing or one is under way."""
+        if (short := self.short_commit()) is not None:
+            return short
         if self._committing is not None or not self.is_dirty:
             return None
         if self.unsafe_files:
@@ -250,6 +252,9 @@ class FileStore(FileCore):
     def finish_commit(self, commit: Commit) -> None:
         """The worker is done with it. Raises its error, after making the store read-only."""
         assert commit is self._committing
+        if commit.is_short:
+            self.finish_short_commit(commit)
+            return
         self._committing = None
         for file in self._pinned:
             file.unpin()
@@ -272,6 +277,18 @@ class FileStore(FileCore):
         self.say_synced()
         if commit.evidence is not None:
             self._settled.append(self._settlement.settled(commit.evidence))
+
+    def drop_commit(self, commit: Commit) -> None:
+        """See `SyncTarget`. Names that it would have changed may be those of another stream now."""
+        assert commit is self._committing
+        self._committing = None
+        for file in commit.files:
+            assert isinstance(file, BlockFile)
+            file.unpin()
+        self._pinned = []
+        self.rewriter.failed()
+        if commit.error is not None:
+            self.fail(commit.error, resumable=False)
 
     def _empty_trash(self, commit: Commit) -> None:
         """Remove blocks that nobody needs, oldest first.

@@ -117,6 +117,14 @@ cdef class BlockFile:
         self._pins += 1
         self._unsynced = False
 
+    cdef int pinned_descriptor(self) noexcept:
+        """The descriptor that a thread may sync until `unpin`; -1: `sync` has to be called."""
+        return self._descriptor if self._pins and not self._sync_failed else -1
+
+    cdef void note_failed_sync(self) noexcept:
+        """A thread has got an error for the descriptor: every further sync fails."""
+        self._sync_failed = True
+
     def sync_all(self):
         """Sync what was written so far, in this thread."""
         self._unsynced = False
@@ -210,6 +218,7 @@ cdef class OpenFiles:
     def let_go(self, BlockFile file not None):
         """Close it, if it is open."""
         held = file._held
+        assert not file._pins, "a file is not closed while a thread syncs it"
         file._held = None
         file._descriptor = -1
         if self._latest is file:

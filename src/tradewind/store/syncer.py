@@ -24,7 +24,6 @@ What holds
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -32,7 +31,7 @@ from typing import Final, Protocol
 
 from tradewind.errors import StoreError
 from tradewind.store.commit import Commit
-from tradewind.store.syncer_core import SyncEntry, SyncerCore
+from tradewind.store.syncer_core import HISTOGRAM_NS, SyncEntry, SyncerCore, SyncJob
 
 RETRY_NS: Final = 1_000_000_000
 IDLE_NS: Final = 1_000_000_000
@@ -40,8 +39,6 @@ IDLE_NS: Final = 1_000_000_000
 ASYNC_BYTES_MIN: Final = 16 * 1024
 ASYNC_WAIT_NS: Final = 8_000_000
 INTERVAL_NS: Final = 120_000_000_000
-# Upper bounds of the histogram of sync times; one more bucket is for all above.
-HISTOGRAM_NS: Final = tuple(100_000 << shift for shift in range(16))
 
 
 class SyncMode(Enum):
@@ -80,31 +77,14 @@ class SyncTarget(Protocol):
     def finish_commit(self, commit: Commit) -> None:
         """It is synced, or raises the error of the commit."""
 
+    def drop_commit(self, commit: Commit) -> None:
+        """It has ended, and its owner has given up the target: only a failure still matters."""
+
     def resume(self) -> bool:
         """Try again after a full disk; false if it is still full, or broken for good."""
 
     def mark_idle(self) -> None:
         """No change for a while."""
-
-
-@dataclass(slots=True, eq=False)
-class SyncJob:
-    """A commit on its way through a worker; `run` is the worker's part."""
-
-    entry: SyncEntry
-    commit: Commit
-    round: int
-    waiting_since_ns: int
-    run_ns: int = 0
-
-    def run(self, clock_ns: Callable[[], int]) -> None:
-        """Sync. Whatever goes wrong is kept in the commit: a worker never ends by it."""
-        start_ns = clock_ns()
-        try:
-            self.commit.run()
-        except Exception as error:  # even a bug must not leave a store waiting
-            self.commit.error = StoreError(f"a sync ended by a fault of the program: {error!r}")
-        self.run_ns = clock_ns() - start_ns
 
 
 @dataclass(slots=True)
@@ -133,18 +113,13 @@ class Syncer(SyncerCore):
     def __init__(self, run: Callable[[SyncJob], None], *, interval_ns: int = INTERVAL_NS) -> None:
         if interval_ns <= 0:
             raise ValueError(f"interval_ns is {interval_ns}, it must be above 0")
-        self._run = run
+        super().__init__(run, IDLE_NS)
         self.interval_ns = interval_ns
-        self.idle_ns = IDLE_NS
         self.statistics: SyncStatistics = SyncStatistics()
-        # In the order in which they came, each with the time of its next step.
+        # In the order in which they came; the time of their next step is in the core.
         self._unwritten: dict[SyncEntry, None] = {}
         self._unsynced: dict[SyncEntry, None] = {}
         self._failed: dict[SyncEntry, None] = {}
-        self._write_at_ns: int | None = None
-        self._sync_at_ns: int | None = None
-        self._retry_at_ns: int | None = None
-        self._is_draining = False
 
     # -------------------------------------------------------------- stores
 
@@ -188,39 +163,25 @@ class Syncer(SyncerCore):
             entry.when_free = when_free
 
     def _forget(self, entry: SyncEntry) -> None:
-        entry.waits_for_interval = False
-        for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
+        self.release(entry)
+        self.forget_time(entry)
+        for table in (self._marked, self._failed, self._quiet):
             table.pop(entry, None)
+
+    def forget_time(self, entry: SyncEntry) -> None:
+        """Neither a write nor a sync of this store waits for its time."""
+        entry.waits_for_interval = False
+        self._unwritten.pop(entry, None)
+        self._unsynced.pop(entry, None)
 
     # -------------------------------------------------------------- the loop's side
 
-    def mark_dirty(self, target: SyncTarget, now_ns: int) -> int:
-        """The store has changed; gives the round with which the change is kept."""
-        entry = self._entries[id(target)]
-        if not entry.is_marked:
-            entry.is_marked = True
-            entry.marked_ns = now_ns
-            self._marked[entry] = None
-        return entry.rounds + 1
-
     def end_turn(self, now_ns: int) -> None:
         """Write and begin to sync what was marked."""
-        marked, self._marked = self._marked, {}
-        for entry in marked:
-            self._begin(entry, now_ns)
+        self.begin_all(now_ns)
 
-    def _begin(self, entry: SyncEntry, now_ns: int) -> None:
-        """The next step of a store: what it is depends on its mode."""
-        if entry.has_failed or not entry.is_attached:
-            return  # a callback of another store may have detached this one
-        if entry.target.failure is not None:
-            self.fail(entry, entry.target.failure, now_ns)
-            return
-        entry.touched_ns = now_ns
-        if entry.mode is SyncMode.ALWAYS or self._is_draining:
-            if entry.job is None:
-                self._commit(entry, now_ns)
-            return
+    def begin_later(self, entry: SyncEntry, now_ns: int) -> None:
+        """The next step of a store whose promise need not wait for the disk."""
         if entry.mode is SyncMode.INTERVAL:
             if not self._attempt(entry, entry.target.flush, now_ns):
                 return
@@ -233,96 +194,22 @@ class Syncer(SyncerCore):
             self._write_at_ns = self._write_at_ns or now_ns + ASYNC_WAIT_NS
         self._sync_later(entry, now_ns)
         if not entry.has_failed:
-            self._next_round(entry)
-            self._keep(entry, entry.rounds, now_ns - entry.marked_ns)
+            self.keep_round(entry, now_ns)
 
     def _sync_later(self, entry: SyncEntry, now_ns: int) -> None:
         if entry.target.wants_commit and entry.job is None:
-            self._commit(entry, now_ns, is_promise=False)
+            self.begin_commit(entry, now_ns)
         elif entry.target.is_dirty:
             self._unsynced[entry] = None
             entry.waits_for_interval = entry.mode is SyncMode.INTERVAL and not self._is_draining
             self._sync_at_ns = self._sync_at_ns or now_ns + self.interval_ns
 
-    def _commit(self, entry: SyncEntry, now_ns: int, *, is_promise: bool = True) -> None:
-        """Hand everything that the store has to a worker; `is_promise`: it is a round too."""
-        try:
-            commit = entry.target.begin_commit()
-        except StoreError as error:
-            self.fail(entry, error, now_ns)
-            return
-        self._unwritten.pop(entry, None)
-        self._unsynced.pop(entry, None)
-        entry.waits_for_interval = False
-        waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
-        if is_promise:
-            self._next_round(entry)
-        if commit is None:
-            if is_promise:
-                self._keep(entry, entry.rounds, now_ns - waiting_since_ns)
-            return
-        entry.job = SyncJob(entry, commit, entry.rounds, waiting_since_ns)
-        self.statistics.running += 1
-        self._run(entry.job)
-
-    def _next_round(self, entry: SyncEntry) -> None:
-        entry.is_marked = False
-        entry.rounds += 1
-        self.statistics.rounds += 1
-
-    def _keep(self, entry: SyncEntry, kept: int, waited_ns: int) -> None:
-        if kept > entry.kept:
-            entry.kept = kept
-            self.statistics.waiting_ns += waited_ns
-            entry.on_synced(entry.target, kept)
-
-    # -------------------------------------------------------------- the worker's side
-
-    def completed(self, job: SyncJob, now_ns: int) -> None:
-        """A worker is done with a job; the next one of this store begins if there is need."""
-        entry = job.entry
-        assert entry.job is job
-        entry.job = None
-        self._count(job)
-        if not entry.is_attached:
-            if entry.when_free is not None:
-                entry.when_free()
-            return
-        failure: StoreError | None = None
-        try:
-            entry.target.finish_commit(job.commit)
-        except StoreError as error:
-            failure = error
-        if job.commit.error is None:
-            # Also if the store failed on the way from there, at removing a block.
-            self._keep(entry, job.round, now_ns - job.waiting_since_ns)
-        if entry.has_failed or not entry.is_attached:
-            return
-        if failure is not None:
-            self.fail(entry, failure, now_ns)
-        elif entry.is_marked:
-            self._marked.pop(entry, None)
-            self._begin(entry, now_ns)
-        elif entry.target.is_dirty:
-            self._go_on(entry, now_ns)
-        else:
-            self._quiet[entry] = None
-            self._idle_at_ns = self._idle_at_ns or now_ns + IDLE_NS
-
-    def _go_on(self, entry: SyncEntry, now_ns: int) -> None:
+    def go_on(self, entry: SyncEntry, now_ns: int) -> None:
         """More to do for a store that nobody has marked: names, or blocks to remove."""
         if entry.mode is SyncMode.ALWAYS or entry.target.wants_commit or self._is_draining:
-            self._commit(entry, now_ns, is_promise=False)
+            self.begin_commit(entry, now_ns)
         else:
             self._sync_later(entry, now_ns)
-
-    def _count(self, job: SyncJob) -> None:
-        numbers = self.statistics
-        numbers.running -= 1
-        numbers.commits += 1
-        numbers.syncs += len(job.commit.files) + len(job.commit.folders)
-        numbers.sync_ns += job.run_ns
-        numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
 
     # -------------------------------------------------------------- failures
 
@@ -357,39 +244,37 @@ class Syncer(SyncerCore):
             self.statistics.read_only -= 1
             entry.on_resumed(entry.target)
             entry.is_marked = True
-            self._begin(entry, now_ns)
+            self.begin_entry(entry, now_ns)
 
     # -------------------------------------------------------------- time
 
-    def next_deadline_ns(self) -> int | None:
-        """When `tick` has something to do; None if never."""
-        times = (self._write_at_ns, self._sync_at_ns, self._retry_at_ns, self._idle_at_ns)
-        return min((time_ns for time_ns in times if time_ns is not None), default=None)
-
     def tick(self, now_ns: int) -> None:
         """Do what is due."""
-        if self._write_at_ns is not None and now_ns >= self._write_at_ns:
-            self._write_at_ns, unwritten, self._unwritten = None, self._unwritten, {}
+        for entry in list(self._held):
+            if now_ns >= entry.held_until_ns:
+                self.begin_entry(entry, now_ns)
+        if 0 < self._write_at_ns <= now_ns:
+            self._write_at_ns, unwritten, self._unwritten = 0, self._unwritten, {}
             for entry in unwritten:
                 if entry.is_attached:
                     self._attempt(entry, entry.target.flush, now_ns)
-        if self._sync_at_ns is not None and now_ns >= self._sync_at_ns:
-            self._sync_at_ns, unsynced, self._unsynced = None, self._unsynced, {}
+        if 0 < self._sync_at_ns <= now_ns:
+            self._sync_at_ns, unsynced, self._unsynced = 0, self._unsynced, {}
             for entry in unsynced:
                 entry.waits_for_interval = False
                 if not entry.is_attached or entry.has_failed:
                     continue
                 if entry.job is None:
-                    self._commit(entry, now_ns, is_promise=False)
+                    self.begin_commit(entry, now_ns)
                 else:
                     self._sync_later(entry, now_ns)
-        if self._retry_at_ns is not None and now_ns >= self._retry_at_ns:
-            self._retry_at_ns = None
+        if 0 < self._retry_at_ns <= now_ns:
+            self._retry_at_ns = 0
             self._retry(now_ns)
             if self._failed:
                 self._retry_at_ns = now_ns + RETRY_NS
-        if self._idle_at_ns is not None and now_ns >= self._idle_at_ns:
-            self._idle_at_ns = None
+        if 0 < self._idle_at_ns <= now_ns:
+            self._idle_at_ns = 0
             self._mark_idle(now_ns)
 
     def _mark_idle(self, now_ns: int) -> None:
@@ -414,12 +299,7 @@ class Syncer(SyncerCore):
         for entry in list(self._entries.values()):
             entry.waits_for_interval = False
             if entry.job is None and (entry.is_marked or entry.target.is_dirty):
-                self._begin(entry, now_ns)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no commit is under way and nothing waits for one that could begin."""
-        return self.statistics.running == 0 and not self._marked
+                self.begin_entry(entry, now_ns)
 
     def unsafe_targets(self) -> list[SyncTarget]:
         """The stores that have changes which are not on disk."""

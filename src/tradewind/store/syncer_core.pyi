@@ -1,8 +1,22 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tradewind.errors import StoreError
+from tradewind.store.commit import Commit
 from tradewind.store.syncer import SyncMode
+
+HISTOGRAM_NS: Final[tuple[int, ...]]
+
+class SyncJob:
+    entry: SyncEntry
+    commit: Commit
+    round: int
+    waiting_since_ns: int
+    run_ns: int
+    def __init__(
+        self, entry: SyncEntry, commit: Commit, round: int, waiting_since_ns: int
+    ) -> None: ...
+    def run(self, clock_ns: Callable[[], int]) -> None: ...
 
 class SyncEntry:
     target: Any
@@ -15,12 +29,15 @@ class SyncEntry:
     kept: int
     is_marked: bool
     marked_ns: int
-    job: Any
+    job: SyncJob | None
     has_failed: bool
     touched_ns: int
     is_attached: bool
     when_free: Callable[[], None] | None
     waits_for_interval: bool
+    waiters: int
+    expected: int
+    held_until_ns: int
     def __init__(
         self,
         target: Any,
@@ -34,8 +51,24 @@ class SyncerCore:
     statistics: Any
     _entries: dict[int, SyncEntry]
     _marked: dict[SyncEntry, None]
+    _held: dict[SyncEntry, None]
     _quiet: dict[SyncEntry, None]
-    _idle_at_ns: int | None
+    _write_at_ns: int
+    _sync_at_ns: int
+    _retry_at_ns: int
+    _idle_at_ns: int
     idle_ns: int
+    _is_draining: bool
+    sync_ns: int
+    def __init__(self, run: Callable[[SyncJob], None], idle_ns: int) -> None: ...
     def write_through(self, target: Any, now_ns: int) -> bool: ...
-    def sync_alone(self, target: Any, now_ns: int) -> bool: ...
+    def mark_dirty(self, target: Any, now_ns: int) -> int: ...
+    def begin_all(self, now_ns: int) -> None: ...
+    def begin_entry(self, entry: SyncEntry, now_ns: int) -> None: ...
+    def release(self, entry: SyncEntry) -> None: ...
+    def begin_commit(self, entry: SyncEntry, now_ns: int) -> None: ...
+    def keep_round(self, entry: SyncEntry, now_ns: int) -> None: ...
+    def completed(self, job: SyncJob, now_ns: int) -> None: ...
+    def next_deadline_ns(self) -> int | None: ...
+    @property
+    def is_idle(self) -> bool: ...

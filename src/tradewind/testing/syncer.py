@@ -6,7 +6,8 @@ Owns the jobs that wait. A power cut is simply never to run them.
 from __future__ import annotations
 
 from tradewind.clock import Clock
-from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob, SyncTarget
+from tradewind.store.syncer import INTERVAL_NS, Syncer
+from tradewind.store.syncer_core import SyncJob
 
 
 class SteppedSyncer(Syncer):
@@ -24,10 +25,6 @@ class SteppedSyncer(Syncer):
 
     def _hand_over(self, job: SyncJob) -> None:
         self.waiting.append(job)
-
-    def sync_alone(self, target: SyncTarget, now_ns: int) -> bool:  # noqa: ARG002
-        """Nothing is synced that the test does not know of."""
-        return False
 
     def run_next(self, index: int = 0) -> None:
         """The worker's part of one commit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -10,22 +11,46 @@ import pytest
 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.syncer import PROBE_COUNT, WAIT_NS_MAX, ThreadedSyncer
+from tradewind.server.sync_threads import FineTimer
+from tradewind.server.syncer import ThreadedSyncer
 from tradewind.store.commit import Commit
-from tradewind.store.disk import OsDisk
+from tradewind.store.disk import Operation, OsDisk, OsFile
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
 from tradewind.store.syncer import SyncMode
+from tradewind.store.syncer_core import SyncJob
 
 CLOCK = SystemClock()
 WAIT_SECONDS = 20
 
 
+class GatedFile(OsFile):
+    """Its syncs wait for a gate; it has no descriptor to give away, so they run in Python."""
+
+    gate = threading.Event()
+
+    def sync(self) -> None:
+        self.gate.wait(WAIT_SECONDS)
+        super().sync()
+
+    def fileno(self) -> int:
+        return -1
+
+
+class PipeFile(OsFile):
+    """Not a file at all."""
+
+
+class GatedDisk(OsDisk):
+    def _opened(self, path: str, operation: Operation, flags: int) -> OsFile:
+        return GatedFile(path, super()._opened(path, operation, flags)._descriptor)
+
+
 class Watched:
     """Stores of one folder with their syncer, and what they have promised."""
 
-    def __init__(self, folder: Path, threads: int = 4) -> None:
-        self.disk = OsDisk(str(folder))
+    def __init__(self, folder: Path, threads: int = 4, *, disk: OsDisk | None = None) -> None:
+        self.disk = disk or OsDisk(str(folder))
         self.batches = 0
         self.promised: dict[str, int] = {}
         self.failures: list[StoreError] = []
@@ -89,19 +114,19 @@ async def test_rounds_of_many_stores_come_back_in_order(tmp_path: Path) -> None:
         store.close()
 
 
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    monkeypatch.setattr(GatedFile, "gate", threading.Event())
+    return GatedFile.gate
+
+
 async def test_what_comes_while_a_sync_runs_shares_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: threading.Event
 ) -> None:
-    watched = Watched(tmp_path)
+    gate.set()
+    watched = Watched(tmp_path, disk=GatedDisk(str(tmp_path)))
     store = watched.open("S")
-    gate = threading.Event()
-    plain = Commit.run
-
-    def slow(self: Commit) -> None:
-        gate.wait(WAIT_SECONDS)
-        plain(self)
-
-    monkeypatch.setattr(Commit, "run", slow)
+    gate.clear()
     watched.put(store)
     watched.end_turn()
     for _ in range(100):
@@ -133,19 +158,18 @@ async def test_interval_store_is_synced_by_the_timer(tmp_path: Path) -> None:
 
 
 async def test_drain_gives_up_on_a_disk_that_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gate: threading.Event
 ) -> None:
-    watched = Watched(tmp_path)
+    gate.set()
+    watched = Watched(tmp_path, disk=GatedDisk(str(tmp_path)))
     store = watched.open("S")
-    gate = threading.Event()
-    monkeypatch.setattr(Commit, "run", lambda _: gate.wait(WAIT_SECONDS))
+    gate.clear()
     watched.put(store)
     watched.end_turn()
     watched.put(store)
     assert await watched.syncer.drain(0.01) == [store]
+    assert not watched.syncer.threads.stop(0.01)
     gate.set()
-    assert watched.syncer.stop()
-    store.abandon()
 
 
 async def test_jobs_that_end_together_share_one_batch(tmp_path: Path) -> None:
@@ -155,42 +179,76 @@ async def test_jobs_that_end_together_share_one_batch(tmp_path: Path) -> None:
         watched.put(store)
     watched.end_turn()
     # Let the threads finish before the loop looks.
-    for thread in list(watched.syncer._threads):
-        watched.syncer._waiting.put(None)
-        thread.join(WAIT_SECONDS)
+    threads = watched.syncer.threads
+    async with asyncio.timeout(WAIT_SECONDS):
+        while threads.done_count < len(stores):
+            pass
     await watched.until_promised("S5", 1)
     assert watched.batches == 1
+    assert threads.count == 2
+    assert watched.syncer.stop()
     for store in stores:
         store.close()
 
 
-async def test_store_is_synced_at_once_when_it_is_alone(tmp_path: Path) -> None:
+async def test_descriptor_that_cannot_be_synced_comes_back_with_its_error(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    store = watched.open("S")
+    watched.put(store)
+    read_end, write_end = os.pipe()
+    commit = store.begin_commit()
+    assert commit is not None
+    # A pipe cannot be synced: the system says EINVAL.
+    file = PipeFile(f"{tmp_path}/pipe", write_end)
+    pipe = Commit(watched.disk, 0, (0, 0), [file])
+    entry = watched.syncer._entries[id(store)]
+    watched.syncer.threads.submit(SyncJob(entry, commit, 1, 0))
+    watched.syncer.threads.submit(SyncJob(entry, pipe, 1, 0))
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(watched.syncer.threads.fileno())
+    done: list[SyncJob] = []
+    async with asyncio.timeout(WAIT_SECONDS):
+        while len(done) < 2:
+            await asyncio.sleep(0)
+            done += watched.syncer.threads.take()
+    assert commit.error is None
+    assert "pipe" in str(pipe.error)
+    assert "Invalid argument" in str(pipe.error)
+    assert all(job.run_ns > 0 for job in done)
+    store.finish_commit(commit)
+    assert store.synced_seq == 1
+    file.close()
+    os.close(read_end)
+    watched.syncer.stop()
+    store.close()
+
+
+async def test_threads_can_be_stopped_twice_and_take_no_more_work(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     store = watched.open("S")
     watched.put(store)
     watched.end_turn()
     await watched.until_promised("S", 1)
-    while not watched.syncer.is_idle:
-        watched.changed.clear()
-        await watched.changed.wait()
-    store.store(b"s", b"", b"y", 1)
-    assert watched.syncer.sync_alone(store, CLOCK.monotonic_ns())
-    assert store.synced_seq == store.last_seq == 2
-    assert await watched.syncer.drain(WAIT_SECONDS) == []
+    assert watched.syncer.threads.count == 1
     assert watched.syncer.stop()
-    store.close()
+    assert watched.syncer.threads.stop(1.0)
+    assert (watched.syncer.threads.count, watched.syncer.threads.fileno()) == (0, -1)
+    assert watched.syncer.threads.take() == []
+    watched.put(store)
+    watched.syncer.begin_all(CLOCK.monotonic_ns())
+    assert watched.syncer.statistics.running == 1
 
 
-async def test_loop_does_not_wait_for_a_slow_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    watched = Watched(tmp_path)
-    store = watched.open("S")
-    monkeypatch.setattr(FileStore, "commit_alone", lambda _: True)
-    began_ns = CLOCK.monotonic_ns() - 5 * WAIT_NS_MAX
-    waited = [watched.syncer.sync_alone(store, began_ns) for _ in range(3 * PROBE_COUNT)]
-    assert waited[0]
-    assert waited[16:].count(True) == 3
-    assert await watched.syncer.drain(WAIT_SECONDS) == []
-    assert watched.syncer.stop()
-    store.close()
+async def test_timer_is_set_anew_by_every_earlier_deadline() -> None:
+    timer = FineTimer()
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(timer.fileno(), came.set)
+    timer.set(10**15)
+    timer.set(1000)
+    async with asyncio.timeout(WAIT_SECONDS):
+        await came.wait()
+    timer.clear()
+    loop.remove_reader(timer.fileno())
+    timer.close()
+    timer.close()

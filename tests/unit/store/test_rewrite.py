@@ -330,7 +330,11 @@ def test_commits_of_one_message_each_count_in_the_pause_after_a_full_disk() -> N
     alone = 0
     while not store.wants_commit:
         store.store(b"a", b"", b"x", 1)
-        assert store.commit_alone()
+        commit = store.begin_commit()
+        assert commit is not None
+        assert commit.is_short
+        commit.run()
+        store.finish_commit(commit)
         alone += 1
         assert alone <= PAUSE_COMMITS
     store.commit()

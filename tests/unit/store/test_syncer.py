@@ -16,7 +16,6 @@ from tradewind.store.syncer import (
     ASYNC_BYTES_MIN,
     ASYNC_WAIT_NS,
     RETRY_NS,
-    Syncer,
     SyncMode,
     SyncTarget,
 )
@@ -387,32 +386,173 @@ def test_written_through_failure_is_told_once(kit: Kit) -> None:
     assert len(kit.said) == 1
 
 
-def test_store_that_only_appended_is_synced_in_one_go(kit: Kit) -> None:
+def test_store_that_only_appended_takes_the_short_way(kit: Kit) -> None:
     store = kit.open("A")
-    store.store(b"s", b"", b"x", 1)
-    assert Syncer.sync_alone(kit.syncer, store, 0)
-    assert store.synced_seq == 1
-    assert kit.kept_after_power_cut("A") == 1
-    assert kit.syncer.waiting == []
+    kit.put(store)
+    kit.end_turn()
+    assert kit.syncer.waiting[0].commit.is_short
+    kit.put(store)
+    kit.syncer.run_all()
+    assert (store.synced_seq, kit.kept_after_power_cut("A")) == (2, 2)
+    assert kit.said == [("A", 1), ("A", 2)]
 
 
 def test_store_with_more_to_do_takes_the_long_way(kit: Kit) -> None:
-    store, other = kit.open("A"), kit.open("B")
+    store = kit.open("A")
     store.store(b"s", b"", b"x" * 5000, 1)
-    store.store(b"s", b"", b"x" * 5000, 1)  # a new block, whose name is not durable
-    assert not Syncer.sync_alone(kit.syncer, store, 0)
-    kit.put(other)
-    assert not Syncer.sync_alone(kit.syncer, store, 0)
+    kit.put(store, b"x" * 5000)  # a new block, whose name is not durable
     kit.end_turn()
-    assert not Syncer.sync_alone(kit.syncer, other, 0)
+    assert not kit.syncer.waiting[0].commit.is_short
+    kit.syncer.run_all()
+    assert kit.kept_after_power_cut("A") == 2
+
+
+def test_block_that_is_sealed_during_a_short_commit_is_synced_again(kit: Kit) -> None:
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    kit.put(store, b"x" * 5000)
+    kit.put(store, b"x" * 5000)
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert kit.said == [("A", 1), ("A", 2)]
+    assert kit.kept_after_power_cut("A") == 3
 
 
 def test_failed_short_way_makes_the_store_read_only(kit: Kit) -> None:
     store = kit.open("A")
-    store.store(b"s", b"", b"x", 1)
+    kit.put(store)
     kit.disk.fail("sync", "*/A/*")
-    assert not Syncer.sync_alone(kit.syncer, store, 0)
+    kit.end_turn()
+    assert kit.syncer.waiting[0].commit.is_short
+    kit.syncer.run_all()
     assert store.synced_seq == 0
     assert [name for name, _ in kit.said] == ["A"]
     with pytest.raises(ReadOnlyError):
         store.store(b"s", b"", b"x", 1)
+
+
+def test_sync_that_fails_after_its_store_was_given_up_leaves_no_index_file(kit: Kit) -> None:
+    """A second sync could succeed, and the next start would believe that all is well."""
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    kit.disk.fail("sync", "*/A/*")
+    kit.syncer.detach(store, store.close)
+    kit.syncer.run_all()
+    assert store.failure is not None
+    assert not kit.disk.exists(f"{store.folder}/index.db")
+
+
+def test_states_of_a_commit_under_way_are_written_when_their_files_are_closed(kit: Kit) -> None:
+    kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
+    states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
+    files = ConsumerFiles(states, lambda: 0)
+    kit.attach(files)
+    states.mark("C", ConsumerState())
+    kit.syncer.mark_dirty(files, 0)
+    kit.end_turn()
+    kit.syncer.detach(files, lambda: states.commit(0))
+    kit.syncer.run_all()
+    assert kit.disk.crash_losing_unsynced().exists(f"{kit.disk.root}/obs/C/o.dat")
+
+
+# ------------------------------------------------------------------ company
+
+
+def publishes(kit: Kit, store: FileStore, waiters: int) -> None:
+    """One more message; so many publishers wait now."""
+    entry = kit.syncer._entries[id(store)]
+    store.store(b"s", b"", b"x", 1)
+    entry.waiters = waiters
+    kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
+    kit.end_turn()
+
+
+def sync(kit: Kit, took_ns: int = 200_000) -> None:
+    """The one commit under way ends."""
+    kit.syncer.run_next()
+    kit.clock.advance_ns(took_ns)
+    kit.syncer.synced[0].run_ns = took_ns
+    kit.syncer.complete_next()
+
+
+def test_two_publishers_share_their_commits(kit: Kit) -> None:
+    store = kit.open("A")
+    publishes(kit, store, 1)
+    publishes(kit, store, 2)  # while the commit for the first runs
+    sync(kit)
+    assert kit.syncer.waiting == []  # it waits for the first one to come back
+    assert not kit.syncer.is_idle
+    for _ in range(10):
+        publishes(kit, store, 2)
+        assert len(kit.syncer.waiting) == 1
+        sync(kit)
+        publishes(kit, store, 1)
+        assert kit.syncer.waiting == []
+    assert kit.syncer.statistics.commits == 11
+    publishes(kit, store, 2)
+    sync(kit)
+    assert store.synced_seq == store.last_seq
+
+
+def test_one_publisher_never_waits_for_company(kit: Kit) -> None:
+    store = kit.open("A")
+    for _ in range(10):
+        publishes(kit, store, 1)
+        assert len(kit.syncer.waiting) == 1
+        sync(kit)
+
+
+def test_publisher_that_does_not_come_back_is_not_waited_for_longer_than_a_sync(kit: Kit) -> None:
+    store = kit.open("A")
+    publishes(kit, store, 1)
+    publishes(kit, store, 2)
+    sync(kit)
+    assert kit.syncer.next_deadline_ns() == kit.clock.monotonic_ns() + 200_000
+    kit.later(199_999)
+    assert kit.syncer.waiting == []
+    kit.later(1)
+    assert len(kit.syncer.waiting) == 1
+    sync(kit)
+    # It is alone from now on.
+    publishes(kit, store, 1)
+    assert len(kit.syncer.waiting) == 1
+
+
+def test_company_that_never_comes_is_seldom_waited_for(kit: Kit) -> None:
+    store = kit.open("A")
+    held = 0
+    for _ in range(160):
+        publishes(kit, store, 1)
+        publishes(kit, store, 2)
+        sync(kit)
+        if not kit.syncer.waiting:
+            held += 1
+            kit.later(200_000)
+        sync(kit)
+    assert 8 <= held <= 12
+
+
+def test_stop_does_not_wait_for_company(kit: Kit) -> None:
+    store = kit.open("A")
+    publishes(kit, store, 1)
+    publishes(kit, store, 2)
+    sync(kit)
+    assert kit.syncer.waiting == []
+    kit.syncer.begin_drain(kit.clock.monotonic_ns())
+    assert len(kit.syncer.waiting) == 1
+    kit.syncer.run_all()
+    assert kit.syncer.is_idle
+
+
+def test_store_that_waits_for_company_can_be_given_up(kit: Kit) -> None:
+    store = kit.open("A")
+    publishes(kit, store, 1)
+    publishes(kit, store, 2)
+    sync(kit)
+    freed: list[bool] = []
+    kit.syncer.detach(store, lambda: freed.append(True))
+    kit.later(1_000_000)
+    assert freed == [True]
+    assert kit.syncer.is_idle

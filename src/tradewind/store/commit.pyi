@@ -1,0 +1,27 @@
+from tradewind.errors import StoreError
+from tradewind.store.disk import Disk, DiskFile
+from tradewind.store.rewrite import Rewrite
+from tradewind.store.settle import Evidence
+
+class Commit:
+    disk: Disk
+    last_seq: int
+    position: tuple[int, int]
+    marked: tuple[int, int]
+    floor: int
+    files: list[DiskFile]
+    folders: list[str]
+    evidence: Evidence | None
+    rewrites: list[Rewrite]
+    error: StoreError | None
+    is_short: bool
+    def __init__(
+        self,
+        disk: Disk,
+        last_seq: int,
+        position: tuple[int, int],
+        files: list[DiskFile] | None = None,
+        folders: list[str] | None = None,
+        is_short: bool = False,
+    ) -> None: ...
+    def run(self) -> None: ...
