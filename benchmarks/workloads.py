@@ -11,6 +11,7 @@ import resource
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from benchmarks.direct_workloads import DIRECT_WORKLOADS
 from benchmarks.figures import percentile
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
@@ -228,4 +229,5 @@ WORKLOADS = (
     Workload("subs-100k", "100,000 subscriptions, 3 in 4 wildcards", many_subscriptions),
     Workload("idle-10k", "10,000 idle connections", idle_connections),
     *STREAM_WORKLOADS,
+    *DIRECT_WORKLOADS,
 )

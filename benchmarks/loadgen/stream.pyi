@@ -8,6 +8,7 @@ class Publisher:
         payload_size: int,
         subject_count: int,
         stream_count: int = 1,
+        prefix: bytes = b"bench.",
     ) -> None: ...
     def publish(
         self,

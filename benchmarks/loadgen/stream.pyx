@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Publishers to streams and readers of consumers, each on a connection of its own.
 
-Message n goes to subject `bench.<n modulo the number of subjects>`, carries n in its first eight
-bytes, and must get sequence n + 1 of its stream. Every acknowledgement and every delivery is
-checked for that: a server that loses, repeats, reorders or alters one fails. Never measures CPU,
-and makes no stream or consumer: the caller does.
+Message n goes to subject `bench.<n modulo the number of subjects>`, or another prefix, carries n in
+its first eight bytes, and must get sequence n + 1 of its stream. Every acknowledgement and every
+delivery is checked for that: a server that loses, repeats, reorders or alters one fails. Never
+measures CPU, and makes no stream or consumer: the caller does.
 """
 
 from benchmarks.loadgen.link cimport (
@@ -104,6 +104,8 @@ cdef class Publisher:
     cdef Link link
     cdef bytes ack_head         # how every acknowledgement begins; empty with several streams
     cdef const char *ack_text
+    cdef bytes prefix           # of every subject
+    cdef const char *prefix_text
     cdef bytes payload          # held for payload_data
     cdef const char *payload_data
     cdef size_t payload_size
@@ -121,13 +123,15 @@ cdef class Publisher:
     cdef unsigned char *answered  # several streams only: one flag per message of the run
 
     def __cinit__(self, bytes host, int port, *, bytes stream, int payload_size,
-                  u64 subject_count, u64 stream_count=1):
+                  u64 subject_count, u64 stream_count=1, bytes prefix=SUBJECT):
         cdef const char *address = host
         if payload_size < HEAD_SIZE:
             raise ValueError(f"payload_size must be at least {HEAD_SIZE}, not {payload_size}")
         memset(&self.link, 0, sizeof(Link))
         self.ack_head = b'{"stream":"%b","seq":' % stream if stream_count == 1 else b""
         self.ack_text = self.ack_head
+        self.prefix = prefix
+        self.prefix_text = self.prefix
         self.payload = b"x" * payload_size
         self.payload_data, self.payload_size = self.payload, payload_size
         self.subject_count, self.stream_count = subject_count, stream_count
@@ -221,7 +225,7 @@ cdef class Publisher:
         link_reserve(link, LINE_SIZE_MAX * 2 + self.payload_size)
         at = link.output_data + link.output_end
         at = put_text(at, "HPUB " if self.ids else "PUB ")
-        at = put_number(put_text(at, SUBJECT), number % self.subject_count)
+        at = put_number(put_text(at, self.prefix_text), number % self.subject_count)
         at[0] = c' '
         at = put_number(put_text(at + 1, INBOX), number)
         at[0] = c' '
