@@ -19,5 +19,5 @@ cdef class Account:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
 
-    cdef size_t attach(self, bytes subject, Hook hook, object target) except 0
+    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=*) except 0
     cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0

@@ -107,9 +107,9 @@ cdef class Account:
         """
         return self._add_internal(subject.encode(), NULL, handler, queue.encode())
 
-    cdef size_t attach(self, bytes subject, Hook hook, object target) except 0:
+    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=b"") except 0:
         """Have `hook` called with `target` for each message at once; gives a token."""
-        return self._add_internal(subject, <void*>hook, target, b"")
+        return self._add_internal(subject, <void*>hook, target, group)
 
     cdef size_t _add_internal(self, bytes name, void* hook, object handler,
                               bytes group) except 0:

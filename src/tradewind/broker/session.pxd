@@ -66,6 +66,8 @@ cdef class Session:
     cdef char* offer(self) except NULL
     cdef int run_read(self, size_t size, int64_t now_ns) except -1
     cdef void drop_output(self, size_t size) noexcept
+    cpdef int service_queued(self) except -1
+    cpdef int service_done(self) except -1
     cdef int _begin_turn(self, int64_t now_ns) except -1
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1

@@ -317,16 +317,16 @@ cdef class Session:
             self.block(BLOCKED_STALL)
             self.broker.stalled(self)
 
-    def service_queued(self):
+    cpdef int service_queued(self) except -1:
         """One of its messages went to a service of the server."""
         self.services_pending += 1
         if self.services_pending >= SERVICES_PENDING_MAX:
             self.block(BLOCKED_SERVICE)
 
-    def service_done(self):
+    cpdef int service_done(self) except -1:
         """A service has dealt with one of its messages."""
         self.services_pending -= 1
-        if self.services_pending <= SERVICES_PENDING_MAX // 2:
+        if self.services_pending <= SERVICES_PENDING_MAX // 2 and self.blocked:
             self.unblock(BLOCKED_SERVICE)
 
     # -------------------------------------------------------------- operations

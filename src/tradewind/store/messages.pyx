@@ -6,21 +6,50 @@ the class keeps its messages in memory; `FileStore` is the one on disk.
 
 from itertools import islice
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, qsort
+from libc.string cimport memset
 from tradewind.store.block cimport Block
 from tradewind.store.expiry cimport (
     adopt_timers, is_too_old, next_expiry, next_to_expire, start_timers)
 from tradewind.store.message_core cimport MARK_FLOOR, MessageCore
+from tradewind.store.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 from tradewind.store.records cimport Record
+from tradewind.store.sequence_tree cimport sequences_count_in
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.store.timing_wheel cimport TimingWheel
+from tradewind.wire.buffer cimport Buffer, buffer_append, buffer_free, buffer_init, buffer_size
 
 from tradewind.errors import CorruptRecord
 from tradewind.store.audit import verify_store
 from tradewind.store.contract import (
     DiscardedError, NotFoundError, StoredMessage, StoreState, SubjectState)
 
+cdef enum:
+    # So many messages are looked at for the newest of a pattern before its subjects are.
+    LOOK_BACK_MAX = 65536
+
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+
+
+cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t first = (<uint64_t*>one)[0], second = (<uint64_t*>other)[0]
+    return (first > second) - (first < second)
+
+
+cdef uint64_t last_accepted_in(Block block, uint64_t seq, SubjectFilter chosen,
+                               uint64_t* steps) noexcept nogil:
+    """The last live sequence <= seq of a loaded block that passes; 0 if there is none, or if
+    `steps` are used up before.
+    """
+    cdef RecordIndex* records = &block.records
+    cdef uint32_t entry = records_from(records, seq + 1)
+    while entry and steps[0]:
+        entry -= 1
+        steps[0] -= 1
+        if records.offsets[entry] != NO_RECORD and chosen.accepts(records.subject_ids[entry]):
+            return records_seq(records, entry)
+    return 0
 
 
 cdef class MessageStore(MessageCore):
@@ -114,30 +143,50 @@ cdef class MessageStore(MessageCore):
 
     def last_message(self, bytes subject not None, uint64_t up_to=0):
         """The newest message (at or below `up_to`) whose subject matches a literal or a pattern."""
-        cdef uint64_t best = self._last_matching(subject, up_to or self.last_seq)
+        cdef uint64_t best = self.last_accepted(self.filter((subject,)), up_to or self.last_seq)
         if best == 0:
             raise NotFoundError(f"stream {self.name!r} has no message on {subject!r}")
         return self.get(best)
 
-    def _last_matching(self, bytes subject, uint64_t up_to):
-        cdef SubjectFilter chosen = self.filter((subject,))
+    cdef uint64_t last_accepted(self, SubjectFilter chosen, uint64_t up_to) except? 0:
+        """The newest sequence at or below `up_to` that passes; 0 if there is none.
+
+        A pattern for many subjects is found soon among the newest messages. For one that matches
+        few, the subjects are asked instead, so that not the whole stream is walked through.
+        """
         cdef SubjectEntry* entry
-        cdef uint64_t best = 0
+        cdef Block block
+        cdef uint64_t best = 0, steps = LOOK_BACK_MAX
         cdef uint32_t index
-        if chosen.literal is not None:
-            entry = self.index.find(subject, <uint32_t>len(subject))
-            return 0 if entry == NULL else self._last_up_to(entry.id, up_to)
+        if chosen.is_literal:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            return 0 if entry == NULL else self.last_up_to(entry, up_to)
         chosen.prepare()
+        for block in reversed(self.blocks):
+            if block.live_msgs == 0 or block.first_seq > up_to:
+                continue
+            self.load_index(block)
+            best = last_accepted_in(block, min(up_to, block.last_seq), chosen, &steps)
+            if best:
+                return best
+            if steps == 0:
+                break
+        else:
+            return 0
         for index in range(self.index.entry_count):
-            if self.index.entries[index] != NULL and chosen.accepts(index):
-                best = max(best, <uint64_t>self._last_up_to(index, up_to))
+            entry = self.index.entries[index]
+            if entry == NULL or 0 < entry.last_seq <= best or not chosen.accepts(index):
+                continue
+            best = max(best, self.last_up_to(entry, up_to))
         return best
 
-    def _last_up_to(self, uint32_t subject_id, uint64_t up_to):
+    cdef uint64_t last_up_to(self, SubjectEntry* entry, uint64_t up_to) except? 0:
         """The newest message of a subject at or below a sequence; 0 if there is none."""
-        cdef SubjectEntry* entry = self.index.entries[subject_id]
-        cdef uint64_t found = self.last_of(entry)
+        cdef uint64_t found
         cdef Block block
+        if entry.first_seq > up_to:
+            return 0
+        found = self.last_of(entry)
         if found <= up_to:
             return found
         for block in reversed(self.blocks):
@@ -146,24 +195,105 @@ cdef class MessageStore(MessageCore):
             if block.live_msgs == 0 or block.first_seq > up_to:
                 continue
             self.load_index(block)
-            found = block.last_of(min(up_to, block.last_seq), subject_id)
+            found = block.last_of(min(up_to, block.last_seq), entry.id)
             if found:
                 return found
         return 0
 
     def last_sequences(self, patterns, uint64_t up_to=0):
         """The newest sequence of every matching subject, ascending."""
-        cdef SubjectFilter chosen = self.filter(patterns)
+        cdef Buffer found
+        cdef size_t index
+        buffer_init(&found)
+        try:
+            self.collect_last(self.filter(patterns), up_to or self.last_seq, <size_t>-1, &found)
+            return [(<uint64_t*>found.data)[index]
+                    for index in range(buffer_size(&found) // sizeof(uint64_t))]
+        finally:
+            buffer_free(&found)
+
+    cdef int collect_last(self, SubjectFilter chosen, uint64_t up_to, size_t count_max,
+                          Buffer* found) except -1:
+        """Append the same as numbers; only some of them if there are more than `count_max`."""
+        cdef OlderOnes older
+        cdef SubjectEntry* entry
+        cdef bytes subject
         cdef uint32_t index
-        result = []
-        chosen.prepare()
-        for index in range(self.index.entry_count):
-            if self.index.entries[index] != NULL and chosen.accepts(index):
-                found = self._last_up_to(index, up_to or self.last_seq)
-                if found:
-                    result.append(found)
-        result.sort()
-        return result
+        memset(&older, 0, sizeof(OlderOnes))
+        try:
+            if chosen.all_literal():
+                for subject in set(chosen.patterns):
+                    entry = self.index.find(subject, <uint32_t>len(subject))
+                    if entry != NULL:
+                        self._collect_one(entry, up_to, found, &older)
+            else:
+                chosen.prepare()
+                for index in range(self.index.entry_count):
+                    if self.index.entries[index] != NULL and chosen.accepts(index):
+                        self._collect_one(self.index.entries[index], up_to, found, &older)
+                        if buffer_size(found) // sizeof(uint64_t) > count_max:
+                            break
+            if older.count:
+                self._collect_older(&older, up_to, count_max, found)
+        finally:
+            free(older.wanted)
+        if buffer_size(found):
+            qsort(found.data + found.begin, buffer_size(found) // sizeof(uint64_t),
+                  sizeof(uint64_t), compare_sequences)
+        return 0
+
+    cdef int _collect_one(self, SubjectEntry* entry, uint64_t up_to, Buffer* found,
+                          OlderOnes* older) except -1:
+        """Append the newest message of a subject, or remember that an older one is wanted."""
+        cdef uint64_t seq
+        if entry.first_seq > up_to:
+            return 0
+        seq = self.last_of(entry)
+        if seq == 0:
+            return 0        # it had lost messages only
+        if seq <= up_to:
+            if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
+                raise MemoryError
+            return 0
+        if older.wanted == NULL:
+            older.ids = self.index.entry_count
+            older.first_block = 0xFFFFFFFF
+            older.wanted = <uint8_t*>calloc(older.ids, 1)
+            if older.wanted == NULL:
+                raise MemoryError
+        if entry.id < older.ids:
+            older.wanted[entry.id] = 1
+            older.count += 1
+            older.first_block = min(older.first_block, entry.first_block)
+        return 0
+
+    cdef int _collect_older(self, OlderOnes* older, uint64_t up_to, size_t count_max,
+                            Buffer* found) except -1:
+        """Walk back through the blocks, once for all of these subjects."""
+        cdef Block block
+        cdef uint32_t entry, subject_id
+        cdef uint64_t seq
+        for block in reversed(self.blocks):
+            if block.number < older.first_block:
+                return 0
+            if block.live_msgs == 0 or block.first_seq > up_to:
+                continue
+            self.load_index(block)
+            entry = records_from(&block.records, min(up_to, block.last_seq) + 1)
+            while entry:
+                entry -= 1
+                subject_id = block.records.subject_ids[entry]
+                if block.records.offsets[entry] == NO_RECORD or subject_id >= older.ids \
+                        or not older.wanted[subject_id]:
+                    continue
+                older.wanted[subject_id] = 0
+                older.count -= 1
+                seq = records_seq(&block.records, entry)
+                if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
+                    raise MemoryError
+                if older.count == 0 or buffer_size(found) // sizeof(uint64_t) > count_max:
+                    return 0
+        return 0
 
     def remove(self, uint64_t seq, *, erase=False):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
@@ -399,29 +529,72 @@ cdef class MessageStore(MessageCore):
 
     def count_matching(self, patterns, uint64_t seq=0):
         """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
-        cdef SubjectFilter chosen = (
-            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns))
+        return self.count_from(
+            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns), seq)
+
+    cdef uint64_t count_from(self, SubjectFilter chosen, uint64_t seq) except? 0:
+        """The same; blocks are counted from the nearer end."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle, index
         cdef Block block
         cdef uint64_t total = 0
+        if seq > self.last_seq:
+            return 0
         if seq <= self.first_seq:
-            return self.msgs if chosen.everything else self.index.matching_total(chosen)[1]
+            return self._count_all(chosen)
         chosen.prepare()
-        for block in self.blocks:
-            if block.last_seq < seq or block.live_msgs == 0:
-                continue
-            if chosen.everything and block.first_seq >= seq:
-                total += block.live_msgs
-                continue
-            self.load_index(block)
-            total += block.count_accepted(seq, chosen)
-        return total
+        while low < high:
+            middle = (low + high) // 2
+            if (<Block>self.blocks[middle]).last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if chosen.everything or self.unsettled or len(self.blocks) - low <= low + 1:
+            for index in range(low, len(self.blocks)):
+                total += self._count_block_from(self.blocks[index], chosen, seq)
+            return total
+        for index in range(low):
+            total += self._count_block_from(self.blocks[index], chosen, 0)
+        block = self.blocks[low]
+        total += self._count_block_from(block, chosen, 0)
+        total -= self._count_block_from(block, chosen, seq)
+        return self._count_all(chosen) - total
+
+    def _count_all(self, SubjectFilter chosen not None):
+        cdef SubjectEntry* entry
+        if chosen.everything:
+            return self.msgs
+        if chosen.is_literal:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            return 0 if entry == NULL else entry.total
+        return self.index.matching_total(chosen)[1]
+
+    cdef uint64_t _count_block_from(self, Block block, SubjectFilter chosen,
+                                    uint64_t seq) except? 0:
+        """The same in one block; the filter is prepared."""
+        cdef SubjectEntry* entry
+        if block.live_msgs == 0 or block.last_seq < seq:
+            return 0
+        if chosen.everything:
+            seq = max(seq, block.first_seq)
+            return block.last_seq - seq + 1 - sequences_count_in(
+                &block.deleted.tree, seq, block.last_seq)
+        if chosen.is_literal:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            if entry == NULL or not entry.first_block <= block.number <= entry.last_block:
+                return 0
+        self.load_index(block)
+        return block.count_accepted(seq, chosen)
 
     def sequence_at(self, int64_t timestamp_ns):
         """The first live sequence stored at or after a time; last_seq + 1 if there is none."""
+        return self.sequence_from(timestamp_ns)
+
+    cdef uint64_t sequence_from(self, int64_t timestamp_ns) except? 0:
         cdef Block block
         cdef Record record
         cdef uint64_t seq
-        everything = self.filter()
+        cdef SubjectFilter everything = self.filter()
+        cdef bint is_there
         for block in self.blocks:
             if block.live_msgs == 0 or block.last_timestamp < timestamp_ns:
                 continue

@@ -37,6 +37,8 @@ cdef class SubjectFilter:
     cdef readonly tuple patterns        # bytes; empty: everything
     cdef readonly bint everything
     cdef bytes literal                  # the one literal pattern, or None
+    cdef bint is_literal
+    cdef uint32_t literal_id            # of its subject when it was prepared; SUBJECT_NONE: none
     cdef const char** pattern_pointers  # into the bytes of `patterns`
     cdef uint32_t* pattern_sizes
     cdef uint32_t pattern_count
@@ -48,3 +50,4 @@ cdef class SubjectFilter:
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil
     cdef int prepare(self) except -1
     cdef bint accepts(self, uint32_t subject_id) noexcept nogil
+    cdef bint all_literal(self) except -1

@@ -197,6 +197,8 @@ cdef class SubjectFilter:
         if len(self.patterns) == 1 \
                 and subject_is_literal(self.patterns[0], <uint32_t>len(self.patterns[0])):
             self.literal = self.patterns[0]
+        self.is_literal = self.literal is not None
+        self.literal_id = SUBJECT_NONE
         self.epoch = index.epoch
         self.pattern_pointers = <const char**>malloc(max(len(self.patterns), 1) * sizeof(char*))
         self.pattern_sizes = <uint32_t*>malloc(max(len(self.patterns), 1) * sizeof(uint32_t))
@@ -226,7 +228,13 @@ cdef class SubjectFilter:
         """
         cdef uint32_t capacity
         cdef uint8_t* verdicts
+        cdef SubjectEntry* entry
         if self.everything:
+            return 0
+        if self.is_literal:
+            # There is one verdict, so it takes no memory per subject.
+            entry = self.index.find(self.literal, <uint32_t>len(self.literal))
+            self.literal_id = SUBJECT_NONE if entry == NULL else entry.id
             return 0
         if self.epoch != self.index.epoch:
             self.epoch = self.index.epoch
@@ -248,6 +256,8 @@ cdef class SubjectFilter:
         cdef SubjectEntry* entry
         if self.everything:
             return True
+        if self.literal_id != SUBJECT_NONE:
+            return subject_id == self.literal_id
         if subject_id >= self.index.entry_count:
             return False
         if subject_id >= self.verdict_capacity:
@@ -260,6 +270,14 @@ cdef class SubjectFilter:
                 return False
             self.verdicts[subject_id] = 2 if self._matches(&entry.name[0], entry.name_size) else 1
         return self.verdicts[subject_id] == 2
+
+    cdef bint all_literal(self) except -1:
+        """Whether no pattern has a wildcard; then the subjects can be looked up."""
+        cdef uint32_t index
+        for index in range(self.pattern_count):
+            if not subject_is_literal(self.pattern_pointers[index], self.pattern_sizes[index]):
+                return False
+        return self.pattern_count > 0
 
     def matches(self, bytes subject not None):
         """Whether a literal subject passes, stored or not."""

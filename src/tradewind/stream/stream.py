@@ -143,10 +143,9 @@ class Stream:
         self._republish: SubjectMapping | None = None
         self.direct = DirectGet(
             self.name,
-            store,
+            self.ingest,
             context.account,
             context.router,
-            lambda: self.visible_seq,
             context.direct_bytes_max,
             self._direct_waits,
         )

@@ -11,7 +11,7 @@ from stream_kit import SECOND_NS, StreamKit, frame
 
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
-from tradewind.stream.direct import PENDING_BYTES_MAX
+from tradewind.stream.direct_core import PENDING_MAX
 from tradewind.stream.stream import Stream
 
 
@@ -228,7 +228,7 @@ def test_large_batch_waits_for_a_requester_that_does_not_read() -> None:
     kit.peer.stop_reading()
     kit.peer.send(frame("$JS.API.DIRECT.GET.S", b'{"seq":1,"batch":500}'))
     assert stream.next_deadline_ns > 0
-    assert kit.peer.session.pending_bytes < 2 * PENDING_BYTES_MAX
+    assert kit.peer.session.pending_bytes < 2 * PENDING_MAX
     kit.peer.resume_reading()
     received = len(kit.messages())
     while stream.next_deadline_ns:

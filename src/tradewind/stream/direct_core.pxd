@@ -1,0 +1,106 @@
+"""State of the direct gets of a stream; the code and the explanation are in direct_core.pyx."""
+
+from cpython.ref cimport PyObject
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.broker.accounts cimport Account
+from tradewind.broker.router cimport Router
+from tradewind.broker.state cimport Message
+from tradewind.store.messages cimport MessageStore
+from tradewind.store.records cimport Record
+from tradewind.store.subject_index cimport SubjectFilter
+from tradewind.stream.get_replies cimport GetReplies
+from tradewind.stream.get_request cimport GetRequest
+from tradewind.stream.ingest cimport Ingest
+from tradewind.wire.buffer cimport Buffer
+
+cdef enum:
+    NO_SUBJECT = 0xFFFFFFFF
+
+# A request that waits for the end of the turn; its bytes follow in the order of the sizes.
+ctypedef struct RequestHead:
+    PyObject* session           # who asked, a reference of ours; NULL: the server itself
+    uint32_t reply_size
+    uint32_t subject_size       # behind the name of the stream; NO_SUBJECT: none
+    uint32_t header_size
+    uint32_t body_size
+
+# Where its bytes are.
+ctypedef struct Request:
+    const char* reply
+    const char* subject
+    const char* header
+    const char* body
+    RequestHead head
+
+
+cdef class GetSubject:
+    cdef DirectCore core
+    cdef uint32_t skip          # bytes in front of the subject that is asked for; 0: there is none
+
+
+cdef class GetOrder:
+    cdef readonly str subject   # for a log
+    cdef readonly object session    # None: each request is counted by itself
+    cdef uint64_t through       # requests that were queued up to this place among the services
+
+
+cdef class Batch:
+    cdef bytes reply
+    cdef SubjectFilter chosen   # None: the messages are in `found`
+    cdef uint64_t seq           # the next may not be below
+    cdef uint64_t visible       # nor above; both as of the request
+    cdef int64_t left           # messages that may still be sent
+    cdef int64_t bytes_max
+    cdef int64_t sent_bytes
+    cdef uint64_t pending
+    cdef uint64_t last_seq      # of the message that was sent last; 0: none was
+    cdef uint64_t up_to
+    cdef bint no_header
+    cdef bint is_over           # all that was asked for is sent, except the end
+    cdef bint is_crowded        # a receiver has too much to read
+    cdef Buffer found           # sequences of last messages, ascending
+    # Of a request that has not begun because its sender has too much to read; None otherwise.
+    cdef object session
+    cdef bytes waiting          # RequestHead and its bytes
+
+
+cdef class DirectCore:
+    cdef readonly Ingest ingest
+    cdef MessageStore store
+    cdef Router router
+    cdef Account account
+    cdef GetReplies replies
+    cdef GetRequest request             # the one that is being answered
+    cdef SubjectFilter filter           # of the last request that had one
+    cdef str name
+    cdef int64_t bytes_max              # of a batch that names no limit
+    cdef object on_deadline
+    cdef Buffer arrived                 # RequestHead and bytes, oldest first
+    cdef Buffer serving                 # the same; nothing is added, so that pointers stay valid
+    cdef uint64_t queued                # requests ever queued
+    cdef uint64_t served
+    cdef GetOrder order                 # the last that was lined up with the services
+    cdef object ready                   # deque of batches that can go on in the next turn
+    cdef object crowded                 # ... that wait until their receivers have read
+    cdef bint is_deferred
+    cdef public int64_t next_deadline_ns    # when `tick` has something to do; 0: never
+
+    cdef int queue(self, Message* message, uint32_t skip) except -1
+    cdef int line_up(self) except -1
+    cdef int serve_next(self) except -1
+    cdef int answer(self, Request* request) except -1
+    cdef int answer_request(self, Request* request) except -1
+    cdef bint understand(self, Request* request) except -1
+    cdef int answer_last(self, Request* request, const char* subject, uint32_t size) except -1
+    cdef int answer_one(self, Request* request) except -1
+    cdef int answer_batch(self, Request* request) except -1
+    cdef int answer_many(self, Request* request) except -1
+    cdef SubjectFilter filter_for(self, tuple patterns)
+    cdef int begin(self, Batch batch) except -1
+    cdef bint step(self, Batch batch) except -1
+    cdef bint step_messages(self, Batch batch) except -1
+    cdef bint send_next(self, Batch batch) except -1
+    cdef int hold(self, Request* request) except -1
+    cdef bint resume(self, Batch batch) except -1
+    cdef int go_on_later(self) except -1
+    cdef int refuse(self, Request* request, bytes line) except -1

@@ -1,0 +1,9 @@
+from typing import Any
+
+from tradewind.api.request_types import MsgGetRequest
+
+class GetRequest:
+    def values(self) -> dict[str, Any]: ...
+
+def read_plain(body: bytes) -> dict[str, Any] | None: ...
+def read_decoded(request: MsgGetRequest) -> dict[str, Any]: ...

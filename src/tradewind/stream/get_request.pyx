@@ -1,0 +1,291 @@
+"""The body of a direct get as C values.
+
+Owns the rules which fields exclude each other. Bodies as clients write them are read here: an
+object of known names in lower case, each once, plain numbers and plain ASCII strings. Whatever else
+is left to `api.requests`, which knows all that Go takes for JSON; `adopt` takes its result. Never
+looks at a stream.
+
+    {"seq":7}   {"last_by_subj":"orders.7"}   {"seq":1,"batch":100,"max_bytes":65536}
+    {"multi_last":["orders.*"],"up_to_seq":9}   {"no_hdr":true}
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp
+from tradewind.stream.header_scan cimport Span
+
+from tradewind.api.times import parse_time
+from tradewind.stream.reading import to_bytes
+
+cdef enum:
+    # All numbers with so many digits fit into 64 bits without a sign.
+    NUMBER_DIGITS_MAX = 19
+
+cdef enum Field:
+    FIELD_NONE = 0
+    FIELD_SEQ = 1
+    FIELD_BATCH = 2
+    FIELD_MAX_BYTES = 4
+    FIELD_UP_TO_SEQ = 8
+    FIELD_LAST = 16
+    FIELD_NEXT = 32
+    FIELD_MULTI = 64
+    FIELD_NO_HEADER = 128
+
+cdef int64_t TIME_MIN = -0x7FFFFFFFFFFFFFFF - 1
+cdef int64_t TIME_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+cdef inline void skip_blanks(const char** at, const char* end) noexcept nogil:
+    while at[0] < end and (at[0][0] == 32 or at[0][0] == 10 or at[0][0] == 13 or at[0][0] == 9):
+        at[0] += 1
+
+
+cdef inline bint take(const char** at, const char* end, char byte) noexcept nogil:
+    """Pass over blanks and one byte; false if another is there."""
+    skip_blanks(at, end)
+    if at[0] >= end or at[0][0] != byte:
+        return False
+    at[0] += 1
+    return True
+
+
+cdef bint take_string(const char** at, const char* end, Span* found) noexcept nogil:
+    """A string of printable ASCII without escapes."""
+    cdef const char* start
+    if not take(at, end, 34):
+        return False
+    start = at[0]
+    while at[0] < end and 32 <= at[0][0] < 127 and at[0][0] != 34 and at[0][0] != 92:
+        at[0] += 1
+    if at[0] >= end or at[0][0] != 34:
+        return False
+    found.start = start
+    found.size = <uint32_t>(at[0] - start)
+    at[0] += 1
+    return True
+
+
+cdef bint take_number(const char** at, const char* end, uint64_t* value) noexcept nogil:
+    """Digits without a sign, a fraction or leading zeros."""
+    cdef const char* start
+    skip_blanks(at, end)
+    start = at[0]
+    value[0] = 0
+    while at[0] < end and 48 <= at[0][0] <= 57:
+        if at[0] - start == NUMBER_DIGITS_MAX:
+            return False
+        value[0] = value[0] * 10 + <uint64_t>(at[0][0] - 48)
+        at[0] += 1
+    if at[0] == start or (start[0] == 48 and at[0] - start > 1):
+        return False
+    # What goes on like a number is one that is not plain.
+    return at[0] < end and at[0][0] != 46 and (at[0][0] | 32) != 101
+
+
+cdef bint take_bool(const char** at, const char* end, bint* value) noexcept nogil:
+    skip_blanks(at, end)
+    if end - at[0] >= 4 and memcmp(at[0], b"true", 4) == 0:
+        at[0] += 4
+        value[0] = True
+        return True
+    if end - at[0] >= 5 and memcmp(at[0], b"false", 5) == 0:
+        at[0] += 5
+        value[0] = False
+        return True
+    return False
+
+
+cdef inline bint is_name(const Span* name, const char* known, size_t size) noexcept nogil:
+    return name.size == size and memcmp(name.start, known, size) == 0
+
+
+cdef int field_of(const Span* name) noexcept nogil:
+    if is_name(name, b"seq", 3):
+        return FIELD_SEQ
+    if is_name(name, b"last_by_subj", 12):
+        return FIELD_LAST
+    if is_name(name, b"batch", 5):
+        return FIELD_BATCH
+    if is_name(name, b"next_by_subj", 12):
+        return FIELD_NEXT
+    if is_name(name, b"max_bytes", 9):
+        return FIELD_MAX_BYTES
+    if is_name(name, b"multi_last", 10):
+        return FIELD_MULTI
+    if is_name(name, b"up_to_seq", 9):
+        return FIELD_UP_TO_SEQ
+    if is_name(name, b"no_hdr", 6):
+        return FIELD_NO_HEADER
+    return FIELD_NONE
+
+
+cdef class GetRequest:
+    """Used again for every request; the spans are valid as long as the body is."""
+
+    cdef int clear(self) except -1:
+        """A request of zero values."""
+        self.seq = self.up_to_seq = 0
+        self.batch = self.max_bytes = 0
+        self.start_ns = self.up_to_ns = 0
+        self.has_start = self.has_up_to = self.no_header = False
+        self.last_subject.size = self.next_subject.size = 0
+        self.last_subjects = None
+        return 0
+
+    cdef bint parse(self, const char* body, size_t size) except -1:
+        """Take a plain body; false, with the values undefined, if it is not plain."""
+        cdef const char* at = body
+        cdef const char* end = body + size
+        cdef Span name
+        cdef uint32_t seen = 0
+        cdef int field
+        self.clear()
+        if not take(&at, end, 123):
+            return False
+        if take(&at, end, 125):
+            skip_blanks(&at, end)
+            return at == end
+        while True:
+            if not take_string(&at, end, &name) or not take(&at, end, 58):
+                return False
+            field = field_of(&name)
+            if field == FIELD_NONE or seen & <uint32_t>field \
+                    or not take_value(self, field, &at, end):
+                return False
+            seen |= <uint32_t>field
+            if not take(&at, end, 44):
+                break
+        if not take(&at, end, 125):
+            return False
+        skip_blanks(&at, end)
+        return at == end
+
+    cdef int adopt(self, request) except -1:
+        """Take the values of a `MsgGetRequest`."""
+        self.clear()
+        self.seq = request.seq
+        self.up_to_seq = request.up_to_seq
+        self.batch = request.batch
+        self.max_bytes = request.max_bytes
+        self.no_header = request.no_hdr
+        if request.start_time is not None:
+            self.has_start = True
+            self.start_ns = bounded_time(request.start_time)
+        if request.up_to_time is not None:
+            self.has_up_to = True
+            self.up_to_ns = bounded_time(request.up_to_time)
+        self._last = to_bytes(request.last_by_subj)
+        self.last_subject.start = self._last
+        self.last_subject.size = <uint32_t>len(self._last)
+        self._next = to_bytes(request.next_by_subj)
+        self.next_subject.start = self._next
+        self.next_subject.size = <uint32_t>len(self._next)
+        if request.multi_last:
+            self.last_subjects = [to_bytes(subject) for subject in request.multi_last]
+        return 0
+
+    cdef bint names_nothing(self) noexcept:
+        """Whether it says of no message which one."""
+        return self.seq == 0 and self.last_subject.size == 0 and self.next_subject.size == 0 \
+            and self.last_subjects is None and not self.has_start
+
+    cdef bint has_conflict(self) noexcept:
+        """Whether it names messages in two ways that exclude each other."""
+        cdef bint by_last = self.last_subject.size > 0
+        cdef bint many = self.last_subjects is not None
+        if by_last and (self.seq or self.has_start or self.next_subject.size
+                        or self.batch > 0 or many):
+            return True
+        return (self.has_start and self.seq) or (self.next_subject.size and many) \
+            or (self.up_to_seq and self.has_up_to)
+
+    cdef bint asks_for_more(self) noexcept:
+        """Whether it says more than that no header is wanted."""
+        return not self.names_nothing() or self.batch or self.max_bytes or self.up_to_seq \
+            or self.has_up_to
+
+    # -------------------------------------------------------------- for tests
+
+    def values(self):
+        """Everything, as a dictionary by the names of JSON; times in nanoseconds or None."""
+        return {
+            "seq": self.seq,
+            "last_by_subj": self.last_subject.start[:self.last_subject.size]
+            if self.last_subject.size else b"",
+            "next_by_subj": self.next_subject.start[:self.next_subject.size]
+            if self.next_subject.size else b"",
+            "batch": self.batch,
+            "max_bytes": self.max_bytes,
+            "start_time": self.start_ns if self.has_start else None,
+            "multi_last": self.last_subjects or [],
+            "up_to_seq": self.up_to_seq,
+            "up_to_time": self.up_to_ns if self.has_up_to else None,
+            "no_hdr": bool(self.no_header),
+        }
+
+
+cdef bint take_value(GetRequest request, int field, const char** at, const char* end) except -1:
+    cdef uint64_t number = 0
+    cdef bint flag = False
+    if field == FIELD_LAST:
+        return take_string(at, end, &request.last_subject)
+    if field == FIELD_NEXT:
+        return take_string(at, end, &request.next_subject)
+    if field == FIELD_MULTI:
+        return take_subjects(request, at, end)
+    if field == FIELD_NO_HEADER:
+        if not take_bool(at, end, &flag):
+            return False
+        request.no_header = flag
+        return True
+    if not take_number(at, end, &number):
+        return False
+    if field == FIELD_SEQ:
+        request.seq = number
+    elif field == FIELD_UP_TO_SEQ:
+        request.up_to_seq = number
+    elif number > <uint64_t>TIME_MAX:
+        return False
+    elif field == FIELD_BATCH:
+        request.batch = <int64_t>number
+    else:
+        request.max_bytes = <int64_t>number
+    return True
+
+
+cdef bint take_subjects(GetRequest request, const char** at, const char* end) except -1:
+    """A list of strings; an empty one is none."""
+    cdef Span subject
+    cdef list found = []
+    if not take(at, end, 91):
+        return False
+    if take(at, end, 93):
+        return True
+    while True:
+        if not take_string(at, end, &subject):
+            return False
+        found.append(subject.start[:subject.size])
+        if not take(at, end, 44):
+            break
+    if not take(at, end, 93):
+        return False
+    request.last_subjects = found
+    return True
+
+
+cdef int64_t bounded_time(text) except? -1:
+    """A time in nanoseconds; one that is too far away is as far as 64 bits go."""
+    return min(max(parse_time(text), TIME_MIN), TIME_MAX)
+
+
+def read_plain(bytes body not None):
+    """What a plain body says, None if it is not plain; for tests."""
+    cdef GetRequest request = GetRequest()
+    return request.values() if request.parse(body, len(body)) else None
+
+
+def read_decoded(request):
+    """The same of a `MsgGetRequest`; for tests."""
+    cdef GetRequest taken = GetRequest()
+    taken.adopt(request)
+    return taken.values()
