@@ -11,10 +11,9 @@ write is not needed. Never keeps a file of the real disk open but for its mappin
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tradewind.store.disk import (
     Buffer,
@@ -25,6 +24,7 @@ from tradewind.store.disk import (
     disk_error,
     path_within,
 )
+from tradewind.store.mapping import FileMapping
 
 READ_AT_ONCE_BYTES = 1024 * 1024
 
@@ -83,7 +83,7 @@ class UnchangedFile(DiskFile):
         return bytes(self._content.memory[offset : offset + size])
 
     def map(self) -> memoryview:
-        """All of it is read before it is mapped: a bad sector under a mapping kills the process."""
+        """All of it is read before it is mapped, to tell how far that is; see `DiskFile.map`."""
         content = self._content
         if not content.source:
             return memoryview(bytes(content.memory))
@@ -92,10 +92,10 @@ class UnchangedFile(DiskFile):
             try:
                 size = os.fstat(descriptor).st_size
                 for start in range(0, size, READ_AT_ONCE_BYTES):
-                    self._told(len(os.pread(descriptor, READ_AT_ONCE_BYTES, start)))
-                if not size:
-                    return memoryview(b"")
-                return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+                    with suppress(OSError):  # whoever reads the mapping finds out
+                        os.pread(descriptor, READ_AT_ONCE_BYTES, start)
+                    self._told(min(READ_AT_ONCE_BYTES, size - start))
+                return memoryview(FileMapping(descriptor, size)) if size else memoryview(b"")
             finally:
                 os.close(descriptor)
 
@@ -155,6 +155,13 @@ class UnchangedDisk(Disk):
         else:
             self._changed[target] = self._content(source, "rename")
         self._hide(source)
+
+    def link(self, source: str, target: str) -> None:
+        """See `Disk.link`."""
+        source, target = path_within(self.root, source), path_within(self.root, target)
+        if self.exists(target):
+            raise disk_error(source, "link", errno.EEXIST, target)
+        self._changed[target] = self._content(source, "link")
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""

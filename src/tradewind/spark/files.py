@@ -17,7 +17,7 @@ from typing import Any
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.spark.errors import OptionError
-from tradewind.store.disk import MissingFile, OsDisk
+from tradewind.store.disk import UNREADABLE, MissingFile, OsDisk, OsFile, read_readable
 from tradewind.store.layout import (
     COMPRESSED_MAGIC,
     INDEX_FILE,
@@ -102,14 +102,17 @@ class StreamFiles:
             if size < 8:
                 return bytes(8)
             file.seek(size - 8)
-            return file.read(8)
+            try:
+                return file.read(8)
+            except OSError:
+                return b""  # it fits no summary
 
     def read_index(self) -> bytes | None:
         """index.db, if there is one."""
         try:
             return _read(f"{self.folder}/{MESSAGES_FOLDER}/{INDEX_FILE}")
         except Vanished:
-            return None
+            return None  # zeros of a bad sector fail its hash
 
     def sync_block(self, number: int) -> None:
         """What is in the file stays there over a power failure, once this returns.
@@ -183,7 +186,20 @@ def _read(path: str, size: int = -1) -> bytes:
     with _opened(path) as file:
         # One call may give less than there is, so until the end.
         parts = []
-        while size != 0 and (part := file.read(size)):
-            parts.append(part)
-            size -= len(part) if size > 0 else 0
+        wanted = size
+        try:
+            while wanted != 0 and (part := file.read(wanted)):
+                parts.append(part)
+                wanted -= len(part) if wanted > 0 else 0
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
+            return _readable(path, size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _readable(path: str, size: int) -> bytes:
+    """Zeros where the disk gives nothing: that is damage to whoever looks at the records."""
+    with OsFile(path, os.open(path, os.O_RDONLY)) as file:
+        content, _ = read_readable(file)
+    return content if size < 0 else content[:size]

@@ -13,7 +13,7 @@ from libc.string cimport memset
 from tradewind.store.hash cimport Key
 from tradewind.store.message_core cimport MARK_FLOOR
 from tradewind.store.records cimport (
-    RECORD_MIN, RECORD_OK, Record, parse_record, record_is_intact)
+    RECORD_MIN, RECORD_OK, Record, mark_kind, mark_value, parse_record, record_is_intact)
 from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.sequence_tree cimport (
     sequences_contains, sequences_insert, sequences_next_present)
@@ -22,7 +22,6 @@ from tradewind.errors import StoreError
 
 # 24 bytes each while the limits are replayed.
 REPLAYED_MAX = 100_000_000
-cdef uint64_t VALUE_MASK = 0xFFFFFFFFFFFFFF
 
 
 cdef class BlockSurvey:
@@ -46,8 +45,8 @@ def survey_block(bytes data not None, Key key not None, *, bint verifies):
                 break
         elif record.tombstone and record.seq == 0:
             survey.is_ours = survey.is_ours or position == 0
-            if <uint64_t>record.timestamp >> 56 == MARK_FLOOR:
-                survey.floor = max(survey.floor, <uint64_t>record.timestamp & VALUE_MASK)
+            if mark_kind(record.timestamp) == MARK_FLOOR:
+                survey.floor = max(survey.floor, mark_value(record.timestamp))
         elif record.tombstone:
             survey.spoken_seq = max(survey.spoken_seq, record.seq)
             if sequences_insert(&survey.tombstones.tree, record.seq) < 0:

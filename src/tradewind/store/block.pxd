@@ -30,7 +30,9 @@ cdef class Block:
     cdef object mapped                      # keeps the mapping (or the inflated bytes) alive
     cdef const char* mapped_data
     cdef uint64_t mapped_size
+    cdef bint owned                         # `mapped` is memory of ours, not that of the system
     cdef readonly bint patched              # the bytes are in memory, those of the file are damaged
+    cdef public uint64_t unreadable         # so many bytes of the file the disk did not give
     cdef readonly bint compressed           # in the file; `mapped` then holds the plain bytes
     cdef RecordIndex records
     cdef uint64_t lowest
@@ -45,6 +47,8 @@ cdef class Block:
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
+    cdef int _take(self, bytes content) except -1
+    cdef bint has_faulted(self) except -1
     cdef int forget_pages(self) except -1
     cdef bint is_loaded(self) noexcept nogil
     cdef bint has_dead_records(self) noexcept nogil

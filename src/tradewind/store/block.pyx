@@ -32,8 +32,10 @@ from tradewind.wire.buffer cimport (
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
+from tradewind.store.disk import MissingFile, is_unreadable, read_readable
 from tradewind.store.hash import key_for
 from tradewind.store.mapping import FileMapping
+from tradewind.store.mapping import is_unreadable as has_unreadable_pages
 
 cdef enum:
     TOMBSTONE_BIT = 62
@@ -65,22 +67,59 @@ cdef class Block:
     # -------------------------------------------------------------- bytes
 
     cdef int _map(self) except -1:
-        """Map (or inflate) what is in the file."""
+        """Map (or inflate) what is in the file; CorruptRecord if the file is gone."""
         cdef const unsigned char[::1] view
         if self.file is None:
             raise StoreError("a block in memory has nothing to map")
         self.mapped_data = NULL
         self.mapped_size = 0
-        self.mapped = self.file.map()
+        self.owned = False
+        try:
+            self.mapped = self.file.map()
+        except MissingFile as error:
+            raise CorruptRecord(self.path, 0, "the file is gone") from error
         self.compressed = s2.is_compressed(bytes(self.mapped[:COMPRESSED_HEAD]))
         if self.compressed:
             # Damaged parts come back as zeros: only the records in them are lost.
-            self.mapped, _ = s2.salvage_block(bytes(self.mapped))
+            raw, self.mapped = self.mapped, None
+            return self._take(s2.salvage_block(bytes(raw))[0])
         view = self.mapped
         if view.shape[0]:
             self.mapped_data = <const char*>&view[0]
         self.mapped_size = view.shape[0]
         return 0
+
+    cdef int _take(self, bytes content) except -1:
+        """These are the bytes of the file, in memory of ours."""
+        cdef const unsigned char[::1] view = content
+        self.mapped = content
+        self.mapped_data = <const char*>&view[0] if view.shape[0] else NULL
+        self.mapped_size = view.shape[0]
+        self.owned = True
+        return 0
+
+    def read_again(self):
+        """Have the bytes of the file by reads instead of a mapping: these tell what the disk does
+        not give, and that is zeros then. Gives how many bytes that are; a file that is gone is
+        empty.
+        """
+        cdef bytes content
+        try:
+            content, unreadable = read_readable(self.file)
+        except MissingFile:
+            content, unreadable = b"", 0
+        self.compressed = s2.is_compressed(content[:COMPRESSED_HEAD])
+        self._take(s2.salvage_block(content)[0] if self.compressed else content)
+        return unreadable
+
+    cdef bint has_faulted(self) except -1:
+        """Whether the system could not read some of the mapping: any part of it may be zeros."""
+        return has_unreadable_pages(self.mapped)
+
+    @property
+    def faulted(self):
+        """The same for recovery."""
+        return self.has_faulted()
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL:
         """A pointer to `size` bytes of the block."""
@@ -163,7 +202,7 @@ cdef class Block:
     @property
     def memory_bytes(self):
         """Anonymous memory that `release` would give back, and the tail."""
-        inflated = self.mapped_size if self.compressed or self.patched else 0
+        inflated = self.mapped_size if self.owned or self.patched else 0
         return records_memory(&self.records) + self.tail.capacity + inflated
 
     def rewrite(self, parts, disk):
@@ -176,6 +215,7 @@ cdef class Block:
                            for part in parts)
         disk.write_file_atomically(self.file.path, content)
         self.patched = False
+        self.unreadable = 0
         self.unmap()
         records_free(&self.records)
         self.file.close()
@@ -328,6 +368,7 @@ cdef class Block:
         if not self.patched:
             self.forget_index()
         self.patched = False
+        self.unreadable = 0
         self.unmap()
         self.size = self.written = size
 
@@ -370,7 +411,7 @@ cdef class Block:
 
     cdef int forget_pages(self) except -1:
         """Leave what was read of the file to the system; it is there again when it is read."""
-        if self.mapped_data != NULL and not self.compressed and not self.patched:
+        if self.mapped_data != NULL and not self.owned and not self.patched:
             mapping = self.mapped.obj
             if isinstance(mapping, FileMapping):
                 mapping.forget_pages()
@@ -383,6 +424,7 @@ cdef class Block:
         self.mapped = None
         self.mapped_data = NULL
         self.mapped_size = 0
+        self.owned = False
 
     # -------------------------------------------------------------- the index
 
@@ -446,12 +488,30 @@ cdef class Block:
         self._map()
         self.written = self.size = self.mapped_size
 
+    def adopt_readable(self):
+        """The same by `read_again`. Bytes with zeros that are not in the file are kept as a patch.
+        """
+        self.unreadable = self.read_again()
+        self.written = self.size = self.mapped_size
+        self.patched = self.unreadable > 0
+
+    def adopt_again(self):
+        """The bytes of the file could be read this time, and are what they should be."""
+        self.forget_index()
+        self.read_again()
+
     def adopt_size(self):
         """The same without reading the file; a compressed one is inflated, for only that tells its
         size.
         """
         size = self.file.size
-        if s2.is_compressed(self.file.read(0, min(size, COMPRESSED_HEAD))):
+        head = b""
+        try:
+            head = self.file.read(0, min(size, COMPRESSED_HEAD))
+        except StoreError as error:
+            if not is_unreadable(error):
+                raise
+        if s2.is_compressed(head):
             self.adopt_file()
             return
         self.written = self.size = size
@@ -570,6 +630,8 @@ cdef class Block:
         if offset == NO_RECORD:
             raise CorruptRecord(self.path, 0, f"sequence {following} is not in the index")
         memcpy(&timestamp, self._at(offset, RECORD_MIN) + 12, 8)
+        if timestamp == 0 and self.has_faulted():
+            raise CorruptRecord(self.path, offset, "the disk does not give it")
         return timestamp
 
     cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1:

@@ -15,7 +15,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind.store.block cimport Block
 from tradewind.store.message_core cimport MARK_FLOOR
-from tradewind.store.records cimport RECORD_OK, Record, erase_record, parse_record
+from tradewind.store.records cimport (
+    RECORD_OK, Record, erase_record, mark_kind, mark_value, parse_record)
 from tradewind.store.sequence_tree cimport SequenceTree, sequences_contains
 
 ctypedef struct Span:
@@ -114,9 +115,9 @@ cdef class _Copy:
         while position < self.size:
             if parse_record(self.data + position, self.size - position, &record) != RECORD_OK:
                 return found
-            value = <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull
+            value = mark_value(record.timestamp)
             if record.tombstone and record.seq == 0 \
-                    and <uint64_t>record.timestamp >> 56 == MARK_FLOOR and value >= highest:
+                    and mark_kind(record.timestamp) == MARK_FLOOR and value >= highest:
                 highest = value
                 found = position
             position += record.size

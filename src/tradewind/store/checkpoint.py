@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.errors import CorruptRecord
 from tradewind.store.block import Block
+from tradewind.store.disk import DiskFault
 from tradewind.store.index_file import (
     EMPTY_CHECKSUM,
     IndexBlock,
@@ -72,7 +73,7 @@ def read_checkpoint(disk: Disk, folder: str, stream: str) -> StreamIndex | None:
         return None
     try:
         return decode_index(disk.read_file(path), stream, path)
-    except CorruptRecord:
+    except (CorruptRecord, DiskFault):
         return None
 
 
@@ -81,7 +82,10 @@ def fits(index: StreamIndex, disk: Disk, folder: str, numbers: list[int]) -> boo
     listed = [block.number for block in index.blocks]
     if not numbers or numbers[-1] != listed[-1] or not set(listed) <= set(numbers):
         return False
-    return _last_checksum(disk, folder, listed[-1]) == index.last_checksum
+    try:
+        return _last_checksum(disk, folder, listed[-1]) == index.last_checksum
+    except DiskFault:
+        return False
 
 
 def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> bool:

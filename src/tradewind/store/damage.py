@@ -6,7 +6,7 @@ there is replaced; only people remove files from it. Decides nothing about messa
 
     damage/3.json       a RecoveryReport: where, how much, which sequences
     damage/3-7.bin      what was taken out of block 7, piece behind piece
-    damage/3-7.blk      the whole file of block 7, where it was compressed
+    damage/3-7.blk      the whole file of block 7, where it was compressed or cannot be read
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tradewind.errors import StoreError
+from tradewind.store.disk import DiskFault, is_unreadable
 from tradewind.store.s2 import is_compressed as is_compressed_block
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ class DamageEntry:
     """One piece of damage. Sequences `first_lost` to `last_lost` may have been there.
 
     `missing` bytes behind it were cut off. The `size` bytes are at `saved_at` of `saved_as`; of a
-    compressed block that is the whole file, and the offset is that of the plain bytes.
+    compressed block that is the whole file, and the offset is that of the plain bytes. Of a block
+    with `unreadable` bytes it is the file itself, under a second name.
     """
 
     block: int
@@ -45,6 +48,7 @@ class DamageEntry:
     saved_as: str = ""
     saved_at: int = 0
     missing: int = 0
+    unreadable: int = 0  # in the block
 
 
 @dataclass(slots=True)
@@ -136,7 +140,14 @@ class DamageFolder:
 
     def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
         parts: list[bytes] = []
-        content = self._disk.read_file(block.path)
+        content = self._content(block)
+        if content is None:
+            for entry in pieces:
+                entry.saved_as = f"{name}.blk"
+                entry.unreadable = max(block.unreadable, 1)
+            self._disk.link(block.path, f"{self.path}/{name}.blk")
+            self._disk.sync_directory(self.path)
+            return
         is_compressed = is_compressed_block(content)
         if is_compressed:
             name += ".blk"
@@ -152,6 +163,17 @@ class DamageFolder:
                 offset += entry.size
         self._disk.write_file_atomically(f"{self.path}/{name}", b"".join(parts))
 
+    def _content(self, block: Block) -> bytes | None:
+        """None if the disk did not give all of it: it may do so another time."""
+        if block.unreadable:
+            return None
+        try:
+            return self._disk.read_file(block.path)
+        except StoreError as error:
+            if is_unreadable(error):
+                return None
+            raise
+
     def earlier(self) -> list[RecoveryReport]:
         """All reports; of one that cannot be read there are only `notes`."""
         found = []
@@ -161,7 +183,7 @@ class DamageFolder:
             path = f"{self.path}/{name}"
             try:
                 found.append(msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, DiskFault) as error:
                 note = f"{path}: what was lost earlier cannot be read: {error}"
                 found.append(RecoveryReport("", notes=[note]))
         return found

@@ -59,6 +59,7 @@ Operation = Literal[
     "sync",
     "close",
     "rename",
+    "link",
     "remove",
     "remove_tree",
     "make_directory",
@@ -73,6 +74,13 @@ FILE_MODE = 0o600
 # The official server's name for a file that is about to replace another one.
 TEMPORARY_SUFFIX = ".tmp"
 BLOCK_FILES_MAX = 16_384
+# What a system says of bytes that it cannot get from the disk, now or for ever.
+UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
+PAGE_BYTES = 4096
+READ_BYTES = 128 * 1024
+# A disk may take seconds to give a sector up: so many pages, and then so many larger parts of a
+# file, are tried in vain before the rest of it counts as unreadable too.
+FAILED_READS_MAX = 16
 
 
 class DiskError(StoreError):
@@ -161,10 +169,10 @@ class DiskFile(Protocol):
     def map(self) -> memoryview:
         """The file as it is now, read-only; stays readable after `close`, `rename` and `remove`.
 
-        Whether it shows later writes is not promised: map again. The file must not be cut below
-        the size of a mapping in use, because a read of what is gone kills the process (SIGBUS);
-        a bad sector under a mapping does the same, so bytes of unproven health are fetched by
-        `read`, which raises. A mapping holds no descriptor.
+        Whether it shows later writes is not promised: map again. What cannot be read, because the
+        sector is bad or the file was cut since, reads as zeros; then `mapping.is_unreadable` is
+        true and any part of it may be zeros. Ask `read` what is there. A mapping holds no
+        descriptor.
         """
 
     def truncate(self, size: int) -> None:
@@ -213,6 +221,9 @@ class Disk(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Atomic; a file or an empty folder at `target` is replaced."""
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; one that is there already is an error."""
 
     def remove(self, path: str) -> None:
         """One file."""
@@ -266,6 +277,50 @@ class Disk(Protocol):
             raise
         if sync:
             self.sync_directory(os.path.dirname(path))
+
+
+def is_unreadable(error: StoreError) -> bool:
+    """Whether the disk did not give bytes that are there: they may be had another time."""
+    return isinstance(error, DiskFault) and error.errno in UNREADABLE
+
+
+def read_readable(file: DiskFile) -> tuple[bytes, int]:
+    """All of a file with zeros where it cannot be read, and how many bytes that are.
+
+    Bounded in time: what surrounds many unreadable places may count as one of them.
+    """
+    size = file.size
+    content = bytearray(size)
+    unreadable = failed_pages = failed_parts = 0
+    for start in range(0, size, READ_BYTES):
+        end = min(start + READ_BYTES, size)
+        if failed_parts > FAILED_READS_MAX:
+            unreadable += size - start
+            break
+        if (part := _read_or_none(file, start, end)) is not None:
+            content[start : start + len(part)] = part
+            continue
+        failed_parts += 1
+        for place in range(start, end, PAGE_BYTES):
+            stop = min(place + PAGE_BYTES, end)
+            page = None
+            if failed_pages < FAILED_READS_MAX:
+                page = _read_or_none(file, place, stop)
+                failed_pages += page is None
+            if page is None:
+                unreadable += stop - place
+            else:
+                content[place : place + len(page)] = page
+    return bytes(content), unreadable
+
+
+def _read_or_none(file: DiskFile, start: int, end: int) -> bytes | None:
+    try:
+        return file.read(start, end - start)
+    except DiskFault as error:
+        if not is_unreadable(error):
+            raise
+        return None
 
 
 class OsFile(DiskFile):
@@ -339,12 +394,18 @@ class OsFile(DiskFile):
             raise disk_error(self.path, "truncate", error.errno) from error
 
     def sync(self) -> None:
-        """fdatasync: the times of the file are not worth a second write, its size is included."""
+        """fdatasync: the times of the file are not worth a second write, its size is included.
+
+        What is in a file that somebody has removed is gone with its last descriptor, so that
+        cannot be made durable.
+        """
         if self._sync_failed or self._descriptor < 0:
             number = errno.EIO if self._sync_failed else errno.EBADF
             raise disk_error(self.path, "sync", number)
         try:
             os.fdatasync(self._descriptor)
+            if not os.fstat(self._descriptor).st_nlink:
+                raise OSError(errno.ENOENT, "the file was removed")  # noqa: TRY301
         except OSError as error:
             self._sync_failed = True
             raise disk_error(self.path, "sync", error.errno) from error
@@ -414,6 +475,14 @@ class OsDisk(Disk):
             os.rename(source, target)
         except OSError as error:
             raise disk_error(source, "rename", error.errno, target) from error
+
+    def link(self, source: str, target: str) -> None:
+        """See `Disk.link`."""
+        source, target = path_below(self.root, source), path_below(self.root, target)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            raise disk_error(source, "link", error.errno, target) from error
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""

@@ -129,7 +129,7 @@ cdef int start_timers(MessageCore store, uint64_t from_seq) except -1:
         everything.prepare()
         seq = block.next_accepted(max(from_seq, block.first_seq), everything)
         while seq:
-            if block.read(seq, &record) == 0:
+            if store.read(seq, &record) == 0:
                 ttl_ns = ttl_of(&record)
                 if ttl_ns > 0:
                     store.timers.add(seq, later(record.timestamp, ttl_ns))

@@ -29,7 +29,7 @@ from tradewind.store.checkpoint import encode_checkpoint
 from tradewind.store.commit import Commit
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.damage import DamageFolder, RecoveryReport
-from tradewind.store.disk import DiskFull
+from tradewind.store.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.file_core import FileCore
 from tradewind.store.layout import RECORD_BYTES_MIN, block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
@@ -312,7 +312,8 @@ class FileStore(FileCore):
             for block in blocks:
                 self.forget_index_file()
                 block.close()
-                self.disk.remove(block.path)
+                with suppress(MissingFile):
+                    self.disk.remove(block.path)
                 self._names_changed = True
                 self.rewriter.removed(block)
 
@@ -479,7 +480,7 @@ class FileStore(FileCore):
         path = f"{self.folder}/{TIMERS_FILE}"
         found, stamp = TimingWheel(), 0
         if self.disk.exists(path):
-            with suppress(CorruptRecord):
+            with suppress(CorruptRecord, DiskFault):
                 found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
         self.adopt_timers(found, stamp)
 

@@ -27,7 +27,7 @@ What limits removed stays away, although they write nothing while messages come 
 
 from libc.stdlib cimport free, malloc
 from tradewind.store.records cimport (
-    RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record,
+    RECORD_MAX, RECORD_MIN, SUBJECT_MAX, mark_time, record_is_intact, record_size, write_record,
 )
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.sequence_tree cimport sequences_contains
@@ -48,7 +48,7 @@ cdef enum:
     BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
 
-# Marks of our own: records with sequence 0, whose timestamp field is kind << 56 | value.
+# Marks of our own: records with sequence 0, whose time says what they mean, see records.pxd.
 MARK_SYNCED_KIND = MARK_SYNCED
 MARK_FLOOR_KIND = MARK_FLOOR
 MARK_PREVIOUS_KIND = MARK_PREVIOUS
@@ -74,6 +74,14 @@ cdef class StoreListener:
 cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* record) except -1:
     """The bytes of a file have changed since they were verified: go on with what is good in it."""
     if block is store.last:
+        if block.has_faulted():
+            # The disk may give it when it is asked again.
+            block.read_again()
+            try:
+                if block.read(seq, record) == 0 and record_is_intact(&block.key, record):
+                    return 0
+            except CorruptRecord:
+                pass
         store.record_damaged(block)
         return 1
     store.block_damaged(block)
@@ -222,11 +230,15 @@ cdef class MessageCore:
                     self.maps_since_check = 0
                     self.limit_mappings(block)
             return 0
-        if load_block_index(block, self.index) != 0:
+        try:
+            status = load_block_index(block, self.index)
+        except CorruptRecord:
+            status = 1      # the file is gone, or shorter than it was
+        if status != 0:
             self.block_damaged(block)
         block.forget_pages()
         self.loads_since_check += 1
-        if self.loads_since_check >= EVICTION_CHECK_LOADS or block.compressed:
+        if self.loads_since_check >= EVICTION_CHECK_LOADS or block.owned:
             self.loads_since_check = 0
             self.evict(block)
         return 0
@@ -713,7 +725,7 @@ cdef class MessageCore:
 
     cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
         """A record with sequence 0, which the official server passes over; see layout.py."""
-        self.last.append_mark(TOMBSTONE, <int64_t>((kind << 56) | (value & 0xFFFFFFFFFFFFFF)))
+        self.last.append_mark(TOMBSTONE, mark_time(kind, value))
         return 0
 
     def mark(self, uint64_t kind, uint64_t value):

@@ -37,6 +37,40 @@ ctypedef struct Record:
     uint32_t payload_size
 
 
+cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
+    """What a mark of ours has in its field for the time: the kind in its highest byte, then the
+    value.
+
+    Values with more than 56 bits have kinds of their own, none of which is in the time of a real
+    record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (a smaller offset
+    than the true one only says less), and from 0x80 on the kind is 2, with six bits of the value.
+    """
+    if value >> 56 == 0:
+        return <int64_t>(kind << 56 | value)
+    if kind == 2:
+        return <int64_t>((0x80 | (value >> 56)) << 56 | (value & 0xFFFFFFFFFFFFFFull))
+    return <int64_t>(((kind + 7) >> 1) << 56 | (value >> 32) << 24
+                     | min(value & 0xFFFFFFFFull, <uint64_t>0xFFFFFF))
+
+
+cdef inline uint64_t mark_kind(int64_t timestamp) noexcept nogil:
+    """0: it is none of ours."""
+    cdef uint64_t kind = <uint64_t>timestamp >> 56
+    if kind == 4 or kind == 5:
+        return 2 * kind - 7
+    if 0x80 <= kind < 0xC0:
+        return 2
+    return kind if kind <= 3 else 0
+
+
+cdef inline uint64_t mark_value(int64_t timestamp) noexcept nogil:
+    cdef uint64_t kind = <uint64_t>timestamp >> 56
+    cdef uint64_t value = <uint64_t>timestamp & 0xFFFFFFFFFFFFFFull
+    if kind == 4 or kind == 5:
+        return (value >> 24) << 32 | (value & 0xFFFFFF)
+    return (kind & 0x3F) << 56 | value if kind >= 0x80 else value
+
+
 cdef inline uint64_t record_size(uint64_t subject_size, uint64_t header_size,
                                  uint64_t payload_size) noexcept nogil:
     return (RECORD_HEAD + subject_size + (header_size + 4 if header_size else 0)

@@ -30,6 +30,7 @@ from tradewind.store.checkpoint import (
 )
 from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
+from tradewind.store.disk import DiskFault, read_readable
 from tradewind.store.filestore import FileStore, Position
 from tradewind.store.index_file import EMPTY_CHECKSUM
 from tradewind.store.layout import (
@@ -47,6 +48,7 @@ from tradewind.store.message_core import (
 from tradewind.store.salvage import in_order, replacement
 from tradewind.store.scan import BlockReport, Damage, recover_block
 from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.settle import PATCHED_BYTES_MAX
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
@@ -84,6 +86,7 @@ class Recovery:
         self._deleted = SequenceSet()
         self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
         self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
+        self._doubtful: set[int] = set()  # blocks that are read, not mapped
 
     def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
         """Read everything and give the store."""
@@ -152,7 +155,10 @@ class Recovery:
     def _ends_with_our_mark(self, number: int) -> bool:
         with self._disk.open(f"{self._messages}/{block_file_name(number)}") as file:
             size = file.size
-            end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
+            try:
+                end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
+            except DiskFault:
+                return False
         return end == OUR_MARK_HEAD
 
     def _follow(self, store: FileStore, index: StreamIndex) -> None:
@@ -185,6 +191,11 @@ class Recovery:
 
     def _rebuild(self, store: FileStore, numbers: list[int]) -> None:
         found = self._read_blocks(store, numbers)
+        if self._doubtful:
+            # Zeros that a mapping shows may be a disk that does not give what it has.
+            self.report = RecoveryReport(self._name, notes=self.report.notes)
+            store.clear()
+            found = self._read_blocks(store, numbers)
         self._hole = hole = self._first_hole(found)
         if hole is not None and store.limits.removes_for_others:
             self._give_up_behind(hole, found)
@@ -210,16 +221,24 @@ class Recovery:
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
         found: list[tuple[Block, BlockReport]] = []
         last_seq, done, all_bytes = 0, 0, self.report.bytes
-        index_bytes, released = 0, 0
+        index_bytes, released, patched = 0, 0, 0
         if self._progress is not None:
             paths = (f"{self._messages}/{block_file_name(number)}" for number in numbers)
             all_bytes += sum(store.files.file(path).size for path in paths)
         for number in numbers:
             path = f"{self._messages}/{block_file_name(number)}"
             block = Block(self._name, number, store.files.file(path))
-            block.adopt_file()
+            if number in self._doubtful:
+                block.adopt_readable()
+            else:
+                block.adopt_file()
             report = recover_block(block, store.index, last_seq)
             last_seq = max(last_seq, block.last_seq)
+            if number not in self._doubtful:
+                self._doubt(block, report)
+            elif block.unreadable:
+                patched += block.size
+                self._note_unreadable(block, report, patched)
             block.unmap()
             done += block.size
             self.report.bytes += block.size
@@ -240,6 +259,23 @@ class Recovery:
                 oldest.release()
                 released += 1
         return found
+
+    def _doubt(self, block: Block, report: BlockReport) -> None:
+        """Remember a block of which the disk may not have given everything."""
+        if not block.faulted and (not report.damage or not block.written):
+            return
+        if block.faulted or read_readable(block.file)[1]:
+            self._doubtful.add(block.number)
+
+    def _note_unreadable(self, block: Block, report: BlockReport, patched: int) -> None:
+        """What the disk does not give now was not cut off: it may be whole."""
+        for damage in report.damage:
+            damage.unfinished = False
+        if patched > PATCHED_BYTES_MAX:
+            raise StoreError(
+                f"{block.path}: the disk does not give {block.unreadable} bytes of it, nor all of"
+                " many other blocks; the stream is left as it is until the disk is well"
+            )
 
     def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
         """Where the bytes that were never promised begin to be untrustworthy; None if they do not.

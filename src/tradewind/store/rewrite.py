@@ -31,6 +31,7 @@ from tradewind.store import s2
 from tradewind.store.block_copy import OlderBlocks, compacted_copy, erased_copy, find_sparse
 from tradewind.store.disk import TEMPORARY_SUFFIX, DiskFull
 from tradewind.store.file_core import RewriteQueues
+from tradewind.store.mapping import is_unreadable
 from tradewind.store.salvage import salvage_block
 from tradewind.store.sequence_set import SequenceSet
 
@@ -114,8 +115,9 @@ class Rewrite:
             plain = erased_copy(self.block, self.plain, self.erase)
         else:
             plain = bytes(self.plain)
-        self.is_damaged = plain is None
-        if plain is None or self.is_empty:
+        # What was copied from where the disk gave nothing must not take the place of the file.
+        self.is_damaged = plain is None or is_unreadable(self.plain)
+        if plain is None or self.is_damaged or self.is_empty:
             return None
         self.plain_bytes = len(plain)
         if self.compress:

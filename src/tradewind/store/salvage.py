@@ -30,6 +30,7 @@ class Salvage:
     entries: list[DamageEntry]
     lost: list[int]
     is_told: bool = False  # in the log
+    is_whole: bool = False  # nothing is wrong with it after all
 
 
 def replacement(block: Block, damage: Damage, last_lost: int) -> bytes:
@@ -58,13 +59,18 @@ def salvage_block(block: Block, stream: str) -> Salvage:
     itself is told by the caller.
     """
     probe = Block(stream, block.number, block.file)
-    probe.adopt_file()
+    probe.adopt_readable()
     report = recover_block(probe, SubjectIndex(), max(block.first_seq, 1) - 1)
     damages = [damage for damage in report.damage if not damage.out_of_order]
     misplaced = [damage for damage in report.damage if damage.out_of_order]
     found = {*probe.live_sequences(), *(damage.before_seq for damage in misplaced)}
     lost = [seq for seq in known_live(block) if seq not in found]
     plain = probe.plain()
+    if block.faulted and not report.damage and not lost and len(plain) == block.size:
+        # The disk did not give it a moment ago, and does now.
+        block.adopt_again()
+        return Salvage(block, [], [], is_whole=True)
+    block.unreadable = probe.unreadable
     entries = [
         DamageEntry(block.number, damage.offset, damage.size, False, damage.before_seq, 0)
         for damage in misplaced

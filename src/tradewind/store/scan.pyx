@@ -16,13 +16,16 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tradewind.store.record_index cimport NO_RECORD
 from tradewind.store.records cimport (
-    RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
+    RECORD_MIN, RECORD_OK, Record, header_value, mark_kind, mark_value, parse_record,
+    record_is_intact)
 from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.sequence_tree cimport sequences_contains, sequences_insert
 from tradewind.store.subject_index cimport SubjectEntry
 
-# No stream comes this far.
-cdef uint64_t SEQUENCE_MAX = <uint64_t>1 << 56
+# Behind damage every byte may be the begin of a record, and what is there may have been made to look
+# like one. Beyond so many bytes of a block only short records are looked for.
+cdef uint64_t HASHED_BYTES_MAX = <uint64_t>1 << 30
+cdef uint32_t SHORT_BYTES = 4096
 # More zeros side by side than the numbers in a record have.
 cdef uint32_t HOLE_BYTES = 24
 # What a disk writes wholly or not at all.
@@ -126,7 +129,7 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
             lowest = record.seq if lowest == 0 else min(lowest, record.seq)
             messages += 1
         position += record.size
-    if pushed != block.live_msgs:
+    if pushed != block.live_msgs or block.has_faulted():
         block.forget_index()
         return 1
     block.adopt_counts(messages, lowest, tombstones)
@@ -134,14 +137,18 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
     return 0
 
 
-cdef bint is_record(Block block, const char* data, uint64_t position,
-                    Record* record) noexcept nogil:
-    """Whether an intact record is there."""
-    return parse_record(data + position, block.size - position, record) == RECORD_OK \
-        and record.seq < SEQUENCE_MAX and record_is_intact(&block.key, record)
+cdef bint is_record(Block block, const char* data, uint64_t position, Record* record,
+                    uint64_t* hashed) noexcept nogil:
+    """Whether an intact record is there; `hashed` counts the bytes that it took to find out."""
+    if parse_record(data + position, block.size - position, record) != RECORD_OK \
+            or (hashed[0] > HASHED_BYTES_MAX and record.size > SHORT_BYTES):
+        return False
+    hashed[0] += record.size
+    return record_is_intact(&block.key, record)
 
 
-cdef uint64_t next_record(Block block, const char* data, uint64_t position) noexcept nogil:
+cdef uint64_t next_record(Block block, const char* data, uint64_t position,
+                          uint64_t* hashed) noexcept nogil:
     """Where the next intact record behind the damaged one at `position` begins; 0 if there is none.
 
     A payload may hold bytes that look like a record. So if the length of the damaged one leads to
@@ -150,12 +157,12 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position) noex
     cdef Record record
     cdef uint64_t start = position + 1, target = 0, follow
     if parse_record(data + position, block.size - position, &record) == RECORD_OK \
-            and is_record(block, data, position + record.size, &record):
+            and is_record(block, data, position + record.size, &record, hashed):
         target = <uint64_t>(record.start - data)
     while start + RECORD_MIN <= block.size and start != target:
-        if is_record(block, data, start, &record):
+        if is_record(block, data, start, &record, hashed):
             follow = start + record.size
-            while follow < target and is_record(block, data, follow, &record):
+            while follow < target and is_record(block, data, follow, &record, hashed):
                 follow += record.size
             if target == 0 or follow == target:
                 return start
@@ -163,11 +170,12 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position) noex
     return target
 
 
-cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after_seq):
+cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after_seq,
+                            bint is_unreadable):
     """The sequences of records that are all there but for their checksums, one behind the other.
 
     A write cut off by a crash is not: a torn write ends early, or its missing sectors are zeros up
-    to the end.
+    to the end. Zeros mean nothing where the disk `is_unreadable`.
     """
     cdef Record record
     cdef uint32_t index
@@ -179,7 +187,7 @@ cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after
             if record.seq <= after_seq or record.seq - after_seq > CLAIM_GAP_MAX:
                 break
             for index in range(record.size - 8, record.size):
-                if data[position + index] != 0:
+                if data[position + index] != 0 or is_unreadable:
                     break
             else:
                 break
@@ -280,7 +288,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     """
     cdef uint64_t newest_seq = 0
     cdef int64_t newest_timestamp = 0
-    cdef uint64_t position = 0, next_position, last = after_seq
+    cdef uint64_t position = 0, next_position, last = after_seq, hashed = 0
     cdef const char* data
     cdef Record record
     report = BlockReport()
@@ -292,9 +300,9 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     while position < block.size:
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or not record_is_intact(&block.key, &record):
-            next_position = next_record(block, data, position)
+            next_position = next_record(block, data, position, &hashed)
             end = next_position or block.size
-            claimed = claimed_sequences(data + position, end - position, last)
+            claimed = claimed_sequences(data + position, end - position, last, block.unreadable > 0)
             if claimed:
                 parse_record(data + position, block.size - position, &record)
                 unfinished = has_hole(data, position, position + record.size)
@@ -311,8 +319,8 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
         if record.tombstone and record.seq:
             report.tombstones.append(record.seq, record.timestamp, <uint32_t>position)
         elif record.tombstone:
-            report.marks.append((<uint64_t>record.timestamp >> 56,
-                                 <uint64_t>record.timestamp & 0xFFFFFFFFFFFFFFull, position))
+            report.marks.append(
+                (mark_kind(record.timestamp), mark_value(record.timestamp), position))
         elif record.seq > last:
             for damage in reversed(report.damage):
                 if damage.before_seq:

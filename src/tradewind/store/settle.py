@@ -73,6 +73,9 @@ class Settlement:
     def found(self, block: Block) -> None:
         """A block does not hold what is known of it: go on with all that is good in it."""
         found = salvage_block(block, self._store.name)
+        if found.is_whole:
+            self._store.load(block)
+            return
         self._store.take_salvaged(block, found.lost)
         places = {(entry.block, entry.offset) for entry in found.entries}
         self._is_read = self._is_read and places <= self._reported

@@ -140,6 +140,8 @@ class SimulatedFile(DiskFile):
         self._enter("read")
         if offset < 0:
             raise disk_error(self.path, "read", errno.EINVAL)
+        if self._node.is_unreadable(offset, size):
+            raise disk_error(self.path, "read", errno.EIO)
         return self._node.read(offset, max(0, size))
 
     def map(self) -> memoryview:
@@ -367,6 +369,23 @@ class SimulatedDisk(Disk):
             )
             self.tree.change(change)
 
+    def link(self, source: str, target: str) -> None:
+        """See `Disk.link`."""
+        source, target = path_below(self.root, source), path_below(self.root, target)
+        with self.mutex:
+            self._enter("link", source, is_step=True)
+            node = self.tree.find(source)
+            try:
+                folder, name = self.tree.place(target, "link")
+            except DiskError as error:
+                raise disk_error(source, "link", error.errno, target) from None
+            if not isinstance(node, FileNode):
+                number = errno.EPERM if node else errno.ENOENT
+                raise disk_error(source, "link", number, target)
+            if name in folder.entries:
+                raise disk_error(source, "link", errno.EEXIST, target)
+            self.tree.change(Change(self.steps, ((folder, name, node),)))
+
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
         path = path_below(self.root, path)
@@ -474,7 +493,7 @@ class SimulatedDisk(Disk):
 
     def room_for(self, node: FileNode, size: int) -> int:
         """The size, at most the given one, that this file may grow to."""
-        return min(size, node.size + self._free_bytes()) if node.linked else size
+        return min(size, node.size + self._free_bytes()) if node.links else size
 
     # --- what tests look at and put there, without steps or faults -----------------------------
 
@@ -509,6 +528,15 @@ class SimulatedDisk(Disk):
     def content_of(self, path: str) -> bytes:
         """What programs see of a file."""
         return self.tree.file(path_within(self.root, path), "read").visible()
+
+    def spoil(self, path: str, start: int, size: int) -> None:
+        """Bad sectors: these bytes of a file cannot be read from now on. Writing does not heal."""
+        node = self.tree.file(path_within(self.root, path), "read")
+        node.unreadable.append(range(start, start + size))
+
+    def heal(self, path: str) -> None:
+        """They can be read again."""
+        self.tree.file(path_within(self.root, path), "read").unreadable.clear()
 
     def settle_file(self, path: str, content: bytes) -> None:
         """Make this the durable content under a durable name; its folders are made as needed."""

@@ -46,13 +46,14 @@ class FileNode:
     one power failure share them.
     """
 
-    __slots__ = ("_durable", "_mappings", "_visible", "linked", "pending")
+    __slots__ = ("_durable", "_mappings", "_visible", "links", "pending", "unreadable")
 
-    def __init__(self, content: bytes = b"") -> None:
+    def __init__(self, content: bytes = b"", links: int = 0) -> None:
         self._visible: bytes | bytearray = content
         self._durable: bytes | bytearray = content
         self.pending: list[Effect] = []
-        self.linked = True
+        self.links = links  # how many names it has
+        self.unreadable: list[range] = []  # bad sectors
         self._mappings: list[weakref.ref[_Mapping]] = []
 
     @property
@@ -74,9 +75,17 @@ class FileNode:
         """What programs see of a part."""
         return bytes(memoryview(self._visible)[offset : offset + size])
 
+    def is_unreadable(self, offset: int, size: int) -> bool:
+        """Whether a bad sector is among these bytes."""
+        end = min(offset + size, self.size)
+        return any(bad.start < end and offset < bad.stop for bad in self.unreadable)
+
     def map(self) -> memoryview:
-        """What programs see now, in memory of its own."""
+        """What programs see now, in memory of its own; bad sectors are zeros."""
         mapping = _Mapping(self._visible)
+        for bad in self.unreadable:
+            end = min(bad.stop, len(mapping))
+            mapping[bad.start : end] = bytes(max(0, end - bad.start))
         self._mappings = [one for one in self._mappings if one() is not None]
         self._mappings.append(weakref.ref(mapping))
         return memoryview(mapping).toreadonly()
@@ -213,7 +222,9 @@ def tree_after(
         copy = FolderNode()
         for name, node in names.get(folder, folder.durable).items():
             if isinstance(node, FileNode):
-                copy.entries[name] = FileNode(content(node) if node.pending else node.durable())
+                bytes_left = content(node) if node.pending else node.durable()
+                copy.entries[name] = file = FileNode(bytes_left, links=1)
+                file.unreadable = list(node.unreadable)
             else:
                 copy.entries[name] = copied(node)
         copy.durable = dict(copy.entries)

@@ -94,13 +94,13 @@ class NameTree:
         for folder, name, node in change.sets:
             old = folder.entries.pop(name, None)
             if isinstance(old, FileNode):
-                self.used_bytes -= old.size
-                old.linked = False
+                old.links -= 1
+                self.used_bytes -= 0 if old.links else old.size
             if node is not None:
                 folder.entries[name] = node
             if isinstance(node, FileNode):
-                self.used_bytes += node.size
-                node.linked = True
+                self.used_bytes += 0 if node.links else node.size
+                node.links += 1
         self.changes.append(change)
 
     def write(self, node: FileNode, step: int, offset: int, data: bytes) -> None:
@@ -114,7 +114,7 @@ class NameTree:
         node.truncate(step, size)
 
     def _resize(self, node: FileNode, size: int) -> None:
-        if node.linked:
+        if node.links:
             self.used_bytes += size - node.size
 
     # --- durability ----------------------------------------------------------------------------
