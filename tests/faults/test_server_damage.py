@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
 from random import Random
 
 import pytest
-from server_disk_kit import STREAMS, check_content, consumer, fill, page, publish, running, take
+from server_disk_kit import (
+    STREAMS,
+    check_content,
+    consumer,
+    fill,
+    page,
+    publish,
+    running,
+    take,
+    wait_for,
+)
 from server_kill_streams import Wire
 
 from harness import ServerProcess
@@ -154,3 +165,44 @@ def test_damaged_configuration_keeps_one_stream_closed_and_its_files_as_they_are
         assert NAME in health["error"]
         fill(wire, "OTHER", 3, first=4)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_files_that_are_cut_below_a_running_server_cost_what_was_cut(tmp_path: Path) -> None:
+    """The pages that are gone raise SIGBUS in whoever reads them; nobody else notices."""
+    with running(tmp_path) as (_, wire):
+        make(wire)
+        wire.api("STREAM.CREATE.OTHER", {"name": "OTHER", "subjects": ["OTHER.*"]})
+        fill(wire, "OTHER", 100)
+    with running(tmp_path) as (server, wire):
+        check_content(wire, NAME, COUNT)
+        lost: list[int] = []
+        blocks = sorted((tmp_path / STREAMS / NAME / "msgs").glob("*.blk"), key=_number)
+        for path in blocks[1], blocks[-1]:
+            content = path.read_bytes()
+            os.truncate(path, 8192)
+            lost += [
+                seq
+                for seq in range(1, COUNT + 1)
+                if content.find(b"%08d " % seq) >= 8192 - 500  # the payload, and 8 of checksum
+            ]
+        wanted = [seq for seq in range(1, COUNT + 1) if seq not in lost]
+        assert take(wire, NAME, "reader", len(wanted)) == wanted
+        check_content(wire, NAME, COUNT, lost)
+        check_content(wire, "OTHER", 100)
+        assert publish(wire, "OTHER.x", b"new")["seq"] == 101
+        assert publish(wire, f"{NAME}.x", b"new")["seq"] == COUNT + 1
+        wait_for(
+            lambda: wire.api(f"STREAM.INFO.{NAME}")["state"].get("lost", {}).get("msgs") == lost,
+            "all of it to be found",
+        )
+        server.wait_for_log(rf"\[ERR\] .*{NAME}.*messages are lost")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == 0
+    with running(tmp_path) as (server, wire):
+        assert not [line for line in server.lines if "[ERR]" in line]
+        check_content(wire, NAME, COUNT, lost)
+        assert wire.api(f"STREAM.INFO.{NAME}")["state"]["lost"]["msgs"] == lost
+
+
+def _number(path: Path) -> int:
+    return int(path.stem)

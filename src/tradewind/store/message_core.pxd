@@ -71,6 +71,7 @@ cdef class MessageCore:
                          int64_t ttl_ns=*) except 0
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
+    cdef object keeper(self, const Record* record)
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0
     cdef uint64_t last_of(self, SubjectEntry* entry) except? 0
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0

@@ -481,7 +481,7 @@ cdef class MessageCore:
 
     cdef int read(self, uint64_t seq, Record* record) except -1:
         """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
-        a block.
+        a block: whoever needs it longer has to hold its `keeper`, or a copy.
 
         What lies in a file is verified every time: the system reads it again from the disk whenever
         it likes, long after the index of the block was built.
@@ -505,6 +505,15 @@ cdef class MessageCore:
                 and not record_is_intact(&block.key, record):
             return read_damaged(self, block, seq, record)
         return 0
+
+    cdef object keeper(self, const Record* record):
+        """As long as somebody holds this object, the record that `read` gave just now stays where it
+        is. None: it is in memory that may move.
+        """
+        cdef Block block = self.reading
+        if block.mapped_data <= record.start < block.mapped_data + block.mapped_size:
+            return block.mapped
+        return None
 
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
         """The first live sequence >= seq whose subject passes; 0 if there is none."""
