@@ -116,6 +116,9 @@ class Subscriptions(RuleBasedStateMachine):
         interest = bool(expected_plain or expected_groups)
         assert self.cached.has_interest(subject) == interest
         assert self.plain.has_interest(subject) == interest
+        for queue in (b"", b"q", b"r", COLLIDING[1]):
+            exact = (subject, queue) in self.model.values()
+            assert self.cached.is_subscribed(subject, queue) == exact
 
     @rule()
     def fill_the_cache(self) -> None:

@@ -60,6 +60,36 @@ cdef class InternalSubscription:
         subscription_free(self.subscription)
 
 
+cdef class InterestWatch:
+    """Somebody waits for a first receiver."""
+
+    cdef Account account
+    cdef bytes subject
+    cdef object callback
+    cdef object watcher
+
+    def __init__(self, Account account not None, bytes subject not None, callback not None):
+        self.account = account
+        self.subject = subject
+        self.callback = callback
+        self.watcher = self.look
+        account.sublist.watch(subject, b"", self.watcher)
+        account.sublist.watch(b">", b"", self.watcher)
+
+    def look(self):
+        """Subscriptions have come or gone."""
+        if self.watcher is not None and self.account.sublist.has_interest(self.subject):
+            self.cancel()
+            self.callback()
+
+    def cancel(self):
+        """Wait no more."""
+        if self.watcher is not None:
+            self.account.sublist.unwatch(self.subject, b"", self.watcher)
+            self.account.sublist.unwatch(b">", b"", self.watcher)
+            self.watcher = None
+
+
 cdef str text_of(const char* data, uint32_t size):
     return data[:size].decode("utf-8", "replace")
 
@@ -71,7 +101,7 @@ cdef class Account:
     def __init__(self, str name not None, router, seed=0, limits=None, cache=True):
         self.name = name
         self.router = router
-        self.sublist = Sublist(seed, cache)
+        self.sublist = Sublist(seed, cache, router.changes)
         self.limits = limits or AccountLimits()
         self.sessions = {}
         self._internal = {}
@@ -86,14 +116,28 @@ cdef class Account:
         """Number of client subscriptions; the server's own are not counted."""
         return self.sublist.count - len(self._internal)
 
-    @property
-    def subscription_changes(self):
-        """A number that is another one after each subscription that came or went."""
-        return self.sublist.inserts + self.sublist.removes
-
     def has_interest(self, str subject not None):
         """Whether anybody would receive a message on this subject."""
         return self.sublist.has_interest(subject.encode())
+
+    def watch(self, bytes subject not None, bytes queue not None, watcher not None):
+        """Have `watcher()` called at the end of each turn in which somebody came to exactly this
+        subject (and queue group) or everybody left it, perhaps also for nothing.
+        """
+        self.sublist.watch(subject, queue, watcher)
+
+    def unwatch(self, bytes subject not None, bytes queue not None, watcher not None):
+        """Undo `watch`; a watcher that is not known is ignored."""
+        self.sublist.unwatch(subject, queue, watcher)
+
+    def watch_interest(self, str subject not None, callback not None):
+        """Have `callback()` called once, at the end of the turn in which somebody would first
+        receive a message on this subject, also by a wildcard; gives a function that cancels it.
+
+        It is not called for interest that is there already. Every wildcard subscription that comes
+        asks all who wait here, so whoever calls this bounds how often.
+        """
+        return InterestWatch(self, subject.encode(), callback).cancel
 
     def publish(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
         """Publish as the server itself; gives the number of deliveries."""

@@ -5,6 +5,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.state cimport Message, SessionState
 from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport Match, Subscription, SubscriptionArray
+from tradewind.route.watches cimport Changes
 
 cdef enum:
     READ_AREA_BYTES = 262144
@@ -21,6 +22,7 @@ cdef class Router:
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
     cdef readonly size_t largest_pending    # at the fullest receiver of the last publish
     cdef readonly Turn turn
+    cdef readonly Changes changes           # watched subjects whose subscriptions changed
     cdef readonly uint64_t in_msgs
     cdef readonly uint64_t in_bytes
     cdef readonly uint64_t out_msgs

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from tradewind.broker.accounts import Account, InternalMessage, SubscriptionInfo
 from tradewind.broker.session import Session
 from tradewind.broker.turn import Turn
+from tradewind.route.watches import Changes
 
 class Router:
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
@@ -17,6 +18,8 @@ class Router:
     def crowded_count(self) -> int: ...
     @property
     def turn(self) -> Turn: ...
+    @property
+    def changes(self) -> Changes: ...
     @property
     def largest_pending(self) -> int: ...
     @property

@@ -34,6 +34,7 @@ cdef class Router:
         self.touched = []
         self.internal = []
         self.turn = Turn()
+        self.changes = Changes()
         self.exhausted.items = NULL
         self.exhausted.count = 0
         self.exhausted.capacity = 0
@@ -82,7 +83,7 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched) or bool(self.internal) or self.turn.has_work
+        return bool(self.touched) or bool(self.internal) or self.turn.has_work or bool(self.changes)
 
     # -------------------------------------------------------------- publish
 

@@ -161,7 +161,6 @@ class Consumer(Delivery):
             f"$JS.API.CONSUMER.MSG.NEXT.{names}".encode(),
             f"$JS.FC.{names}.*".encode() if self.config.flow_control else b"",
         )
-        self.check_binding()
 
     def _apply(self, config: ConsumerConfig) -> None:
         """What may change in the life of a consumer."""
@@ -480,11 +479,12 @@ class Consumer(Delivery):
         self._inactive_due_ns = now_ns + self._inactive_ns
         self.context.inactive(self)
 
-    def binding_changed(self) -> None:
-        """Somebody has come to the deliver subject, or everybody has left."""
-        if not self.is_bound:
-            self.active_ns = self.turn.monotonic_ns
-        self.turn.add_woken(self)
+    def look_at_binding(self) -> None:
+        """Somebody may have come to the deliver subject, or everybody may have left."""
+        if self.check_binding():
+            if not self.is_bound:
+                self.active_ns = self.turn.monotonic_ns
+            self.turn.add_woken(self)
 
     def update(self, config: ConsumerConfig) -> None:
         """Another configuration, which is allowed and complete."""
@@ -494,7 +494,6 @@ class Consumer(Delivery):
         self._apply(config)
         self.acks.configure(*_ack_settings(config))
         self.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
-        self.check_binding()
         if set(filters_of(config)) != set(filters_of(old)):
             self.cursor.set_filter(filters_of(config))
         if config.pause_until != old.pause_until:

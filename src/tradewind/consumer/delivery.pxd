@@ -116,5 +116,4 @@ cdef class Delivery(Participant):
     cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1
-    cdef bint _find_binding(self) noexcept
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1

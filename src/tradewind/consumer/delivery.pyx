@@ -21,7 +21,6 @@ from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.pulls cimport set_pin
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
-from tradewind.route.sublist cimport Match, Subscription
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
 
@@ -73,7 +72,8 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 cdef class Delivery(Participant):
-    """The subclass has `other_ack`, `sampled`, `new_pin` and `flow_acknowledged`."""
+    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_acknowledged` and `look_at_binding`.
+    """
 
     def __cinit__(self):
         self.tokens = []
@@ -122,12 +122,14 @@ cdef class Delivery(Participant):
         if flow_subjects:
             self.tokens.append(self.account.attach(flow_subjects, on_flow_answer, self))
         removals.followers.append(self.follower)
+        self.watch_binding()
 
     def detach(self, RemovalFanOut removals not None):
         """Listen to nothing any more; nothing is sent from now on."""
         for token in self.tokens:
             self.account.unsubscribe(token)
         self.tokens = []
+        self.unwatch_binding()
         if self.follower in removals.followers:
             removals.followers.remove(self.follower)
         self.closed = True
@@ -154,8 +156,10 @@ cdef class Delivery(Participant):
 
     def set_deliver_subject(self, bytes subject not None, bytes group not None):
         """Push to another subject from now on."""
+        self.unwatch_binding()
         self.deliver_subject = subject
         self.deliver_group = group
+        self.watch_binding()
 
     cdef int _changed(self) except -1:
         """The state differs from the saved one."""
@@ -772,35 +776,26 @@ cdef class Delivery(Participant):
 
     # -------------------------------------------------------------- interest
 
-    cdef bint _find_binding(self) noexcept:
-        """Whether somebody subscribes to exactly the deliver subject, in its group."""
-        cdef bytes subject = self.deliver_subject
-        cdef bytes group = self.deliver_group
-        cdef Match* match = self.account.sublist.match(subject, <uint32_t>len(subject))
-        cdef Subscription* found
-        cdef uint32_t index, member
-        if match == NULL:
-            return False
-        if not group:
-            for index in range(match.plain.count):
-                found = match.plain.items[index]
-                if found.subject_size == len(subject) \
-                        and memcmp(found.subject, <const char*>subject, len(subject)) == 0:
-                    return True
-            return False
-        for index in range(match.groups.count):
-            for member in range(match.groups.items[index].members.count):
-                found = match.groups.items[index].members.items[member]
-                if found.queue_size == len(group) and found.subject_size == len(subject) \
-                        and memcmp(found.queue, <const char*>group, len(group)) == 0 \
-                        and memcmp(found.subject, <const char*>subject, len(subject)) == 0:
-                    return True
-        return False
+    def watch_binding(self):
+        """Be told, by `look_at_binding`, when somebody comes to the deliver subject or leaves."""
+        if self.pulls is None:
+            self.account.watch(self.deliver_subject, self.deliver_group, self.look_at_binding)
+        self.check_binding()
+
+    def unwatch_binding(self):
+        """Undo `watch_binding`."""
+        self.account.unwatch(self.deliver_subject, self.deliver_group, self.look_at_binding)
 
     def check_binding(self):
-        """Look anew whether somebody is there to push to; true if that has changed."""
+        """Look whether somebody subscribes to exactly the deliver subject, in its group; true if
+        that has changed.
+        """
+        cdef bytes subject = self.deliver_subject
+        cdef bytes group = self.deliver_group
         was_bound = self.is_bound
-        self.is_bound = self.pulls is None and not self.closed and self._find_binding()
+        self.is_bound = self.pulls is None and not self.closed \
+            and self.account.sublist.has_subscription(
+                subject, <uint32_t>len(subject), group, <uint32_t>len(group))
         return was_bound != self.is_bound
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:

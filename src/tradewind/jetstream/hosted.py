@@ -286,8 +286,6 @@ class HostedStream(StreamTurns):
         self._interest.clear()
         if self.retention is not None:
             self.retention.set_consumers(list(self.consumers.values()))
-        pushes = any(consumer.pulls is None for consumer in self.consumers.values())
-        self.engine.watch(self, pushes=pushes)
 
     def interest_changed(self) -> None:
         """A consumer has gone or wants less: what nobody needs goes too."""

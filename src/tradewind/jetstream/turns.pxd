@@ -32,11 +32,8 @@ cdef class EngineTurns:
     cdef readonly dict consumer_hosts       # Consumer -> StreamTurns
     # Consumers that nobody has used for long: they go at the end of the turn.
     cdef readonly list retired              # (StreamTurns, Consumer)
-    # Streams with consumers that push, and the number of changes of subscriptions seen.
-    cdef dict pushing
     cdef readonly object timers             # Timers
     cdef object wall_ns
     cdef object monotonic_ns
 
     cdef int send(self) except -1
-    cdef int check_bindings(self) except -1

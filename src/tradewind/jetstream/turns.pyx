@@ -117,7 +117,6 @@ cdef class EngineTurns:
         self.hosts = {}
         self.consumer_hosts = {}
         self.retired = []
-        self.pushing = {}
         self.timers = timers
         self.wall_ns = wall_ns
         self.monotonic_ns = monotonic_ns
@@ -130,8 +129,9 @@ cdef class EngineTurns:
     def end_turn(self):
         """The clients had their turn: write, acknowledge, send."""
         cdef Turn turn = self.turn
-        if self.pushing:
-            self.check_bindings()
+        if not self.router.changes.is_empty():
+            self.set_time()
+            self.router.changes.tell()
         if not turn.is_busy():
             return
         self.turn.now_ns = self.wall_ns()
@@ -171,25 +171,4 @@ cdef class EngineTurns:
                 hosted.hindered(error)
             hosted.demand.filled(participant)
             self.timers.set(participant, participant.next_deadline_ns)
-        return 0
-
-    def watch(self, StreamTurns hosted not None, *, bint pushes):
-        """Whether the receivers of a stream's consumers are of interest."""
-        if pushes:
-            self.pushing[hosted] = -1
-        else:
-            self.pushing.pop(hosted, None)
-
-    cdef int check_bindings(self) except -1:
-        """Subscriptions came or went: consumers may have found a receiver, or lost it."""
-        cdef Ingest ingest
-        for hosted, seen in self.pushing.items():
-            ingest = (<StreamTurns>hosted).ingest
-            changes = ingest.account.subscription_changes
-            if changes == seen:
-                continue
-            self.pushing[hosted] = changes
-            for consumer in (<StreamTurns>hosted).consumers.values():
-                if consumer.pulls is None and consumer.check_binding():
-                    consumer.binding_changed()
         return 0

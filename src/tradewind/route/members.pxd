@@ -20,7 +20,7 @@ ctypedef struct Subscription:
     int64_t delivered
     int64_t delivered_max   # 0: no limit
     char* subject           # these three lie behind the struct in the same heap block
-    char* queue
+    char* queue             # ... this one a blank behind the subject: together they are a key
     char* sid
     uint32_t subject_size
     uint32_t queue_size     # 0: a plain subscription
@@ -52,14 +52,15 @@ cdef inline Subscription* subscription_new(
         const char* subject, uint32_t subject_size, const char* queue, uint32_t queue_size,
         const char* sid, uint32_t sid_size) noexcept nogil:
     """A zeroed subscription with copies of its strings in one heap block; NULL without memory."""
-    cdef size_t size = sizeof(Subscription) + subject_size + <size_t>queue_size + sid_size
+    cdef size_t size = sizeof(Subscription) + subject_size + 1 + <size_t>queue_size + sid_size
     cdef char* block = <char*>malloc(size)
     cdef Subscription* subscription = <Subscription*>block
     if block == NULL:
         return NULL
     memset(block, 0, sizeof(Subscription))
     subscription.subject = block + sizeof(Subscription)
-    subscription.queue = subscription.subject + subject_size
+    subscription.subject[subject_size] = 32
+    subscription.queue = subscription.subject + subject_size + 1
     subscription.sid = subscription.queue + queue_size
     subscription.subject_size = subject_size
     subscription.queue_size = queue_size

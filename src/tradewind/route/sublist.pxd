@@ -5,6 +5,7 @@ from tradewind.route.members cimport (
     GroupArray, Match, QueueGroup, Subscription, SubscriptionArray, subscription_free,
     subscription_new)
 from tradewind.route.table cimport Table
+from tradewind.route.watches cimport Changes
 
 cdef enum:
     SUB_CACHE_SLOTS_MAX = 8192
@@ -46,6 +47,9 @@ cdef class Sublist:
     cdef uint32_t scratch_size      # 0: not known
     cdef uint64_t scratch_changes   # inserts and removes by then
     cdef SubscriptionArray kept     # made by `keep`: they live as long as the sublist
+    cdef Table watched              # subject, or subject and queue -> Link* of a Watch
+    cdef dict _watches              # the same -> Watch, which they own
+    cdef Changes changes            # where those are noted that changed
     cdef uint64_t generation
     cdef uint64_t seed
     cdef readonly uint64_t count
@@ -58,6 +62,10 @@ cdef class Sublist:
     cdef void remove(self, Subscription* subscription) noexcept nogil
     cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil
     cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil
+    cdef bint has_subscription(self, const char* subject, uint32_t size, const char* queue,
+                               uint32_t queue_size) noexcept nogil
+    cdef void _note(self, const Subscription* subscription) noexcept nogil
+    cdef void _note_key(self, const char* key, uint32_t size) noexcept nogil
     cdef void _invalidate(self, const char* subject, uint32_t size) noexcept nogil
     cdef Match* _fill(self, CacheEntry* entry, uint64_t hash_value, const char* subject,
                       uint32_t size) noexcept nogil

@@ -14,12 +14,15 @@ Invariants
 - the cache is bounded in bytes: neither long subjects nor large results are kept in it;
 - a Match returned by `match` is valid until the next insert, remove or match;
 - the last lookup past the cache is used again for the same subject until something is inserted or
-  removed: a pull request gets all its messages on one inbox.
+  removed: a pull request gets all its messages on one inbox;
+- whoever watches a subject is noted when its first plain subscription, or the first of a queue
+  group, comes, and when the last goes (`watches`); nobody else is looked at.
 
 Queue groups of equal name that match through different patterns count as one group, as in
 nats-server.
 """
 
+cimport cython
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 from tradewind.route.members cimport (
@@ -27,6 +30,9 @@ from tradewind.route.members cimport (
     groups_name_last, groups_push, groups_remove_member, match_fanout, match_free)
 from tradewind.route.table cimport (
     hash_bytes, table_find, table_free, table_hash, table_init, table_insert, table_remove)
+from tradewind.route.watches cimport Link, Watch
+
+cdef const char* ANY_WILDCARD = b">"
 
 cdef enum:
     DOT = 46
@@ -206,6 +212,17 @@ cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint creat
     return child
 
 
+cdef Node* node_at(Node* node, const char* pattern, uint32_t size) noexcept nogil:
+    """The node below `node` of subscriptions to exactly this; NULL if there is none."""
+    cdef uint32_t start = 0, end
+    while True:
+        end = token_end(pattern, start, size)
+        node = node_descend(node, pattern + start, end - start, False)
+        if node == NULL or end == size:
+            return node
+        start = end + 1
+
+
 cdef inline Node* child_for(const Node* node, const char* token, uint32_t size) noexcept nogil:
     """The child for a token of a published subject, where '*' and '>' are ordinary tokens."""
     if node.children.count == 0:
@@ -293,13 +310,17 @@ cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
 
 # ------------------------------------------------------------------ the class
 
+@cython.no_gc_clear     # a watch is reached from its table as long as subscriptions go
 cdef class Sublist:
     """All subscriptions of one subject space. The Python methods are for tests, monitoring and the
     control plane.
     """
 
-    def __cinit__(self, uint64_t seed=0, bint cache=True):
+    def __cinit__(self, uint64_t seed=0, bint cache=True, Changes changes=None):
         self.seed = seed
+        self._watches = {}
+        self.changes = Changes() if changes is None else changes
+        table_init(&self.watched, seed)
         self.generation = 1
         self.cache_enabled = cache
         memset(&self.scratch, 0, sizeof(Match))
@@ -316,6 +337,7 @@ cdef class Sublist:
             match_free(&self.cache[index].match)
         free(self.cache)
         match_free(&self.scratch)
+        table_free(&self.watched)
         for index in range(self.kept.count):
             subscription_free(self.kept.items[index])
         free(self.kept.items)
@@ -359,31 +381,32 @@ cdef class Sublist:
         self.count += 1
         self.inserts += 1
         self._invalidate(subscription.subject, subscription.subject_size)
+        if self.watched.count and array.count == 1:
+            self._note(subscription)
         return 0
 
     cdef void remove(self, Subscription* subscription) noexcept nogil:
         """Take a subscription out that `insert` took in."""
         cdef Node* node = self.root
-        cdef uint32_t start = 0, end
         cdef QueueGroup* group
-        while True:
-            end = token_end(subscription.subject, start, subscription.subject_size)
-            node = node_descend(node, subscription.subject + start, end - start, False)
-            if node == NULL:
-                return
-            if end == subscription.subject_size:
-                break
-            start = end + 1
+        cdef bint is_last
+        node = node_at(node, subscription.subject, subscription.subject_size)
+        if node == NULL:
+            return
         if subscription.queue_size:
             group = groups_find(&node.groups, subscription.queue, subscription.queue_size)
             if group == NULL:
                 return
+            is_last = group.members.count == 1
             groups_remove_member(&node.groups, group, subscription.position)
         else:
+            is_last = node.plain.count == 1
             array_swap_remove(&node.plain, subscription.position)
         self.count -= 1
         self.removes += 1
         self._invalidate(subscription.subject, subscription.subject_size)
+        if self.watched.count and is_last:
+            self._note(subscription)
         self._prune(node)
 
     cdef void _prune(self, Node* node) noexcept nogil:
@@ -485,6 +508,31 @@ cdef class Sublist:
             self.scratch_changes = self.inserts + self.removes
         return &self.scratch
 
+    cdef bint has_subscription(self, const char* subject, uint32_t size, const char* queue,
+                               uint32_t queue_size) noexcept nogil:
+        """Whether somebody subscribes to exactly this, in this group or without one."""
+        cdef Node* node = node_at(self.root, subject, size)
+        if node == NULL:
+            return False
+        if queue_size == 0:
+            return node.plain.count != 0
+        return groups_find(&node.groups, queue, queue_size) != NULL
+
+    cdef void _note(self, const Subscription* subscription) noexcept nogil:
+        """The first subscription of its kind has come, or the last one has gone."""
+        self._note_key(subscription.subject, subscription.subject_size)
+        if not subject_is_literal(subscription.subject, subscription.subject_size):
+            self._note_key(ANY_WILDCARD, 1)
+        if subscription.queue_size:
+            self._note_key(subscription.subject,
+                           subscription.subject_size + 1 + subscription.queue_size)
+
+    cdef void _note_key(self, const char* key, uint32_t size) noexcept nogil:
+        cdef Link* link = <Link*>table_find(
+            &self.watched, table_hash(&self.watched, key, size), key, size)
+        if link != NULL:
+            self.changes.note(link)
+
     cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil:
         return not has_empty_token(subject, size) and any_below(self.root, subject, 0, size)
 
@@ -553,6 +601,39 @@ cdef class Sublist:
     def has_interest(self, bytes subject not None):
         """Whether anything matches a literal subject."""
         return self.matches_any(subject, <uint32_t>len(subject))
+
+    def is_subscribed(self, bytes subject not None, bytes queue not None=b""):
+        """Whether somebody subscribes to exactly this, in this group or without one."""
+        return self.has_subscription(subject, <uint32_t>len(subject), queue, <uint32_t>len(queue))
+
+    def watch(self, bytes subject not None, bytes queue not None, watcher not None):
+        """Have `watcher()` called by `changes.tell` when `is_subscribed` may have changed; without
+        a queue also when the first or last member of a group came or went. Whoever watches ">" is
+        called for all wildcards.
+        """
+        cdef bytes key = subject + b" " + queue if queue else subject
+        cdef Watch watch = self._watches.get(key)
+        if watch is None:
+            watch = Watch(self.changes, key)
+            key = watch.key
+            self._watches[key] = watch
+            if table_insert(&self.watched, table_hash(&self.watched, key, len(key)), key,
+                            <uint32_t>len(key), &watch.link) != 0:
+                del self._watches[key]
+                raise MemoryError
+        watch.watchers[watcher] = None
+
+    def unwatch(self, bytes subject not None, bytes queue not None, watcher not None):
+        """Undo `watch`; a watcher that is not known is ignored."""
+        cdef bytes key = subject + b" " + queue if queue else subject
+        cdef Watch watch = self._watches.get(key)
+        if watch is None:
+            return
+        watch.watchers.pop(watcher, None)
+        if not watch.watchers:
+            table_remove(&self.watched, table_hash(&self.watched, key, len(key)), key,
+                         <uint32_t>len(key))
+            del self._watches[key]
 
     def node_count(self):
         """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it."""

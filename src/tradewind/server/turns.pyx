@@ -49,7 +49,8 @@ cdef class ServerTurns:
                 session.link.flush()
         if broker.deferred:
             self.check_passwords()
-        if broker.router.touched or broker.router.internal or broker.router.turn.is_busy():
+        if broker.router.touched or broker.router.internal or broker.router.turn.is_busy() \
+                or not broker.router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
 

@@ -1,0 +1,21 @@
+"""State of watches; the code and the explanation are in watches.pyx."""
+
+
+ctypedef struct Link:
+    Link* before
+    Link* after             # NULL: in no ring
+    void* watch             # the Watch that it lies in; NULL: the ring's own
+
+
+cdef class Changes:
+    cdef Link ring          # of the watches that changed, oldest first
+
+    cdef bint is_empty(self) noexcept nogil
+    cdef void note(self, Link* link) noexcept nogil
+
+
+cdef class Watch:
+    cdef Link link
+    cdef Changes changes
+    cdef readonly bytes key
+    cdef readonly dict watchers     # whom to call -> None
