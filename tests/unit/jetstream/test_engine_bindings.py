@@ -126,7 +126,7 @@ def test_time_without_a_receiver_counts_from_the_moment_it_left() -> None:
     # Nothing happens for long: the clock of the last turn is far behind.
     server.advance(60)
     server.clock.advance_ns(60_000_000_000)
-    client.send(b"UNSUB 1\r\nPING\r\n")
+    client.close()
     server.advance(5)
     assert not bound(peer, "c")
     server.advance(20)
