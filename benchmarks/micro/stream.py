@@ -40,7 +40,7 @@ def _publisher(**config: Any) -> "FakeConnection":
     server = InProcessServer()
     broker = server.broker
     broker.engine = _Engine(broker.router.turn)
-    context = StreamContext(broker.router, broker.accounts["$G"], server.log)
+    context = StreamContext(broker.router, broker.accounts["$G"], server.log, broker.chance)
     stream = Stream.create(
         context,
         StreamConfig(

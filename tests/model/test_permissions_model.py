@@ -58,15 +58,15 @@ def test_rules_mean_the_same_compiled() -> None:
     source = random.Random(20240229)
     for _ in range(CASES // CASES_PER_RULES):
         rules = random_rules(source)
-        compiled = Permissions(rules)
+        compiled = Permissions(rules, 1)
         for _ in range(CASES_PER_RULES):
             check_one(rules, compiled, source)
 
 
 def test_no_rules_allow_everything_and_empty_lists_allow_nothing() -> None:
-    everything = Permissions(PermissionRules())
+    everything = Permissions(PermissionRules(), 1)
     assert everything.may_publish(b"a")
     assert everything.may_subscribe(">", "q") == (True, False)
-    nothing = Permissions(PermissionRules(publish_allow=(), subscribe_allow=()))
+    nothing = Permissions(PermissionRules(publish_allow=(), subscribe_allow=()), 1)
     assert not nothing.may_publish(b"a")
     assert nothing.may_subscribe("a") == (False, False)

@@ -63,7 +63,7 @@ def test_ids_behave_like_a_list_with_times(steps: list[tuple[str, Any]], seed: i
 
 
 def test_a_million_ids_cost_less_than_100_bytes_each_beside_themselves() -> None:
-    ids = MessageIds(SECOND_NS)
+    ids = MessageIds(SECOND_NS, 1)
     count, size = 1_000_000, 22
     for number in range(count):
         ids.remember(b"%022d" % number, number + 1, 1)

@@ -7,7 +7,7 @@ from tradewind.route.sublist cimport Sublist
 
 cdef class Account:
     cdef readonly str name
-    cdef Sublist sublist
+    cdef readonly Sublist sublist
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
     cdef readonly dict sessions             # cid -> Session

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
+from tradewind.route.sublist import Sublist
 
 @dataclass(frozen=True, slots=True)
 class AccountLimits:
@@ -49,7 +50,7 @@ class Account:
         self,
         name: str,
         router: Router,
-        seed: int = 0,
+        seed: int,
         limits: AccountLimits | None = None,
         cache: bool = True,
     ) -> None: ...
@@ -66,6 +67,8 @@ class Account:
         self, subject: str, handler: Callable[[InternalMessage], object], queue: str = ""
     ) -> int: ...
     def unsubscribe(self, token: int) -> None: ...
+    @property
+    def sublist(self) -> Sublist: ...
     def sublist_stats(self) -> dict[str, int | float]: ...
     def all_subscriptions(self, offset: int = 0, limit: int = 1024) -> list[SubscriptionInfo]: ...
     def matching(self, subject: str) -> list[SubscriptionInfo]: ...

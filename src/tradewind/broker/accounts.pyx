@@ -8,7 +8,7 @@ lookups in here.
 from dataclasses import dataclass
 
 cimport cython
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.state cimport Hook
 from tradewind.route.sublist cimport (
     Match, QueueGroup, Subscription, subject_valid, subscription_free, subscription_new)
@@ -98,7 +98,7 @@ cdef str text_of(const char* data, uint32_t size):
 cdef class Account:
     """Created by the broker with the router that delivers for it."""
 
-    def __init__(self, str name not None, router, seed=0, limits=None, cache=True):
+    def __init__(self, str name not None, router, uint64_t seed, limits=None, cache=True):
         self.name = name
         self.router = router
         self.sublist = Sublist(seed, cache, router.changes)

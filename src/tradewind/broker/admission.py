@@ -35,9 +35,9 @@ _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
 @lru_cache(maxsize=1024)
-def compiled(rules: PermissionRules) -> Permissions:
+def compiled(rules: PermissionRules, seed: int) -> Permissions:
     """Sessions of one user share the compiled form of its rules."""
-    return Permissions(rules)
+    return Permissions(rules, seed)
 
 
 class Admission:
@@ -209,7 +209,9 @@ class Admission:
             session.account.sessions.pop(session.cid, None)
             account.sessions[session.cid] = session
             account.total_connections += 1
-        permissions = None if identity.permissions is None else compiled(identity.permissions)
+        permissions = None
+        if identity.permissions is not None:
+            permissions = compiled(identity.permissions, broker.hash_seed)
         session.enter(
             account, identity.user, permissions, broker.options, connected or session.is_connected
         )

@@ -56,10 +56,12 @@ class Broker(TurnEnd):
         server_id: str,
         clock: Clock,
         log: BrokerLog,
-        seed: int,
+        chance: random.Random,
     ) -> None:
-        self._seed = seed & (2**64 - 1)
-        super().__init__(Router(self._seed), Deadlines())
+        # Each has a number of its own, as what queue groups see could tell theirs.
+        super().__init__(Router(chance.getrandbits(64)), Deadlines())
+        self.hash_seed = chance.getrandbits(64)
+        self.chance = chance
         self.options = options
         self.clock = clock
         self.log = log
@@ -71,7 +73,6 @@ class Broker(TurnEnd):
         self.sessions: dict[int, Session] = {}
         self.closed: deque[ClosedSession] = deque(maxlen=options.max_closed_clients)
         self.observers: list[Observer] = []
-        self._random = random.Random(seed)  # noqa: S311 - spreads pings, keeps no secret
         self.totals = Totals(self.router)
         self.accounts: dict[str, Account] = {}
         self._set_accounts(accounts)
@@ -93,7 +94,7 @@ class Broker(TurnEnd):
                 self.accounts[name].limits = limits
             else:
                 cache = not self.options.disable_sublist_cache
-                self.accounts[name] = Account(name, self.router, self._seed, limits, cache)
+                self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
 
     # ---------------------------------------------------------------- time
 
@@ -125,7 +126,7 @@ class Broker(TurnEnd):
             self.accounts[GLOBAL_ACCOUNT],
             self._next_cid,
             self.options,
-            self._seed,
+            self.hash_seed,
         )
         self._next_cid += 1
         session.remote_ip = remote.ip
@@ -144,7 +145,7 @@ class Broker(TurnEnd):
         self.log.debug(f"{label(session)} - Client connection created")
         self.admission.enter_without_connect(session)
         interval_ns = min(self._ping_interval_ns(session), FIRST_PING_NS)
-        jitter_ns = self._random.randrange(max(interval_ns // 5, 1))
+        jitter_ns = self.chance.randrange(max(interval_ns // 5, 1))
         if self.options.ping_interval_ns <= FIRST_PING_NS:
             jitter_ns = 0
         self.deadlines.add(self.monotonic_ns() + interval_ns + jitter_ns, session.cid, "ping")

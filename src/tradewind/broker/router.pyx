@@ -29,8 +29,9 @@ cdef enum:
 cdef class Router:
     """One per broker."""
 
-    def __cinit__(self, seed=1):
-        self.random_state = (<uint64_t>seed) | 1
+    def __cinit__(self, uint64_t seed):
+        # Members of a queue group see what comes of it: it must say nothing of another seed.
+        self.random_state = seed | 1
         self.touched = []
         self.internal = []
         self.turn = Turn()

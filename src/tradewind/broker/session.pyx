@@ -67,7 +67,7 @@ cdef class Session:
         buffer_init(&self.partial)
 
     def __init__(self, broker, Router router not None, Account account not None, uint64_t cid,
-                 limits, uint64_t seed=0):
+                 limits, uint64_t seed):
         self.state.session = <void*>self
         self.state.echo = 1
         buffer_init(&self.state.outbox)
@@ -716,6 +716,11 @@ cdef class Session:
         self.broker.session_closed(self)
 
     # -------------------------------------------------------------- for monitoring
+
+    @property
+    def seed(self):
+        """What the places in the table of subscription ids depend on."""
+        return self.state.sids.seed
 
     @property
     def kind(self):

@@ -57,6 +57,8 @@ INACTIVE_SLACK_NS: Final = 100_000_000
 # The official server counts the size of a message against the largest payload.
 BURST_BYTES_DEFAULT: Final = 1024 * 1024
 
+FLOW_ID_LENGTH: Final = 4
+
 DELETED: Final = b"409 Consumer Deleted"
 SHUTDOWN: Final = b"409 Server Shutdown"
 REASON_DELETED: Final = "Unacknowledged message was deleted"
@@ -405,6 +407,10 @@ class Consumer(Delivery):
             ack_time=self.turn.monotonic_ns - delivered_ns,
             deliveries=deliveries,
         )
+
+    def flow_id(self) -> bytes:
+        """The end of a subject for flow control: an answer from before a restart fits no more."""
+        return self.context.new_id()[:FLOW_ID_LENGTH].encode()
 
     def flow_acknowledged(self, header: bytes) -> None:
         """An answer to flow control says how far the receiver has come."""

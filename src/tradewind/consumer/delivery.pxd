@@ -75,7 +75,6 @@ cdef class Delivery(Participant):
     cdef int64_t window_pending
     cdef int64_t window_asked               # what the answer to `flow_subject` takes off
     cdef readonly bytes flow_subject        # b"": no question is open
-    cdef uint32_t flow_number
     # Pace.
     cdef double rate                        # bytes per second; 0: no limit
     cdef double burst

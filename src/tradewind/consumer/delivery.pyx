@@ -56,7 +56,6 @@ cdef bytes TOO_LARGE = b"409 Message Size Exceeds MaxBytes"
 cdef bytes BATCH_COMPLETED = b"409 Batch Completed"
 cdef bytes WRONG_PIN = b"423 Nats-Wrong-Pin-Id"
 cdef bytes FLOW_REQUEST = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
-cdef bytes DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 cdef int on_ack(void* target, Message* message) except -1:
@@ -72,7 +71,8 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 cdef class Delivery(Participant):
-    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_acknowledged` and `look_at_binding`.
+    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_id`, `flow_acknowledged` and
+    `look_at_binding`.
     """
 
     def __cinit__(self):
@@ -571,12 +571,7 @@ cdef class Delivery(Participant):
 
     def ask_flow(self):
         """Send a flow control request."""
-        cdef uint32_t number = self.flow_number
-        cdef bytes token = b""
-        self.flow_number += 1
-        for _ in range(4):
-            token += DIGITS[number % 62:number % 62 + 1]
-            number //= 62
+        cdef bytes token = (<object>self).flow_id()
         # Between the prefixes of acks and of flow control only one word differs.
         self.flow_subject = b"$JS.FC." + self.reply[8:self.prefix_size] + token
         self.window_asked = self.window_pending

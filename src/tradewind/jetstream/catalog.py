@@ -49,9 +49,9 @@ def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> Stre
         engine.router,
         home.account,
         engine.log,
+        engine.broker.chance,
         domain=engine.domain,
         syncs=options.sync_interval_ns == 0,
-        seed=engine.seed,
         resources=resources,
     )
     if options.max_buffered_msgs:
@@ -127,7 +127,7 @@ def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig)
         raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
     folder = engine.root.stream(home.name, config.name)
     yield folder.creation(meta)
-    store = folder.begin(meta)
+    store = folder.begin(meta, seed=context.chance.getrandbits(64))
     stream = Stream(context, meta, store, folder)
     try:
         while (commit := store.begin_commit()) is not None:

@@ -75,7 +75,6 @@ class JetStream(EngineTurns):
         root: StoreRoot | None,
         syncer: Syncer,
         workers: Workers,
-        seed: int = 0,
     ) -> None:
         clock = broker.clock
         super().__init__(broker.router, syncer, Timers(), clock.wall_ns, clock.monotonic_ns)
@@ -84,8 +83,7 @@ class JetStream(EngineTurns):
         self.settings = settings
         self.root = root
         self.workers = workers
-        self.seed = seed
-        self.names = Names(seed)
+        self.names = Names(broker.chance)
         self.advisories = Advisories(self.names, broker.now_ns, self.domain)
         self.accounts: dict[str, JetStreamAccount] = {}
         # What streams leave to be done while all of them are closed, see `close`; else None.

@@ -1,6 +1,8 @@
-"""Names that the server makes up: ids of events, names of consumers.
+"""Names that the server makes up: ids of events and pins, subjects of backups, names of consumers.
 
-Owns their alphabet and length. Randomness comes from a seed, so that a test sees the same names.
+Owns their alphabet and length. Some of them let in whoever knows them: the holder of a pin is given
+the messages, and the subject of a restore takes the content of a stream. So `chance` is the
+operating system's; only a test brings its own, to see the same names again.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ EVENT_ID_LENGTH: Final = 22
 
 
 class Names:
-    """A source of names that do not repeat within the life of a server, for all one can tell."""
+    """A source of names that do not repeat, for all one can tell, and that nobody can foresee."""
 
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - unique is enough, they guard nothing
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
 
     def event_id(self) -> str:
-        """The id of an advisory."""
+        """The id of an advisory or a pin, or the end of a subject."""
         return self._make(EVENT_ID_LENGTH)
 
     def consumer(self) -> str:
@@ -28,4 +30,9 @@ class Names:
         return self._make(CONSUMER_NAME_LENGTH)
 
     def _make(self, length: int) -> str:
-        return "".join(self._random.choices(DIGITS, k=length))
+        number = self._chance.randrange(len(DIGITS) ** length)
+        digits = []
+        for _ in range(length):
+            number, digit = divmod(number, len(DIGITS))
+            digits.append(DIGITS[digit])
+        return "".join(digits)

@@ -6,15 +6,17 @@ Python. Deny always wins, also where a narrower allow names the same queue (nats
 that twice).
 """
 
+from libc.stdint cimport uint64_t
+
 from tradewind.subjects import collide, is_literal, is_subset
 
 
-cdef Sublist subject_set(entries):
+cdef Sublist subject_set(entries, uint64_t seed):
     """A trie of the entries; None for no list at all."""
     cdef Sublist result
     if entries is None:
         return None
-    result = Sublist()
+    result = Sublist(seed)
     for entry in entries:
         result.keep(entry.encode())
     return result
@@ -32,15 +34,15 @@ cdef list split_entries(entries):
 cdef class Permissions:
     """Compiled from `route.rules.PermissionRules`; immutable, so sessions of one user share it."""
 
-    def __init__(self, rules):
+    def __init__(self, rules, uint64_t seed):
         self.rules = rules
-        self.publish_allow = subject_set(rules.publish_allow)
-        self.publish_deny = subject_set(rules.publish_deny) if rules.publish_deny else None
+        self.publish_allow = subject_set(rules.publish_allow, seed)
+        self.publish_deny = subject_set(rules.publish_deny, seed) if rules.publish_deny else None
         self.subscribe_allow_entries = (
             None if rules.subscribe_allow is None else split_entries(rules.subscribe_allow))
         self.subscribe_deny_entries = split_entries(rules.subscribe_deny)
         plain = [subject for subject, queue in self.subscribe_deny_entries if not queue]
-        self.subscribe_deny = subject_set(plain) if plain else None
+        self.subscribe_deny = subject_set(plain, seed) if plain else None
         self.tracks_responses = rules.responses is not None
 
     cdef bint publish_allowed(self, const char* subject, uint32_t size) noexcept nogil:

@@ -51,7 +51,7 @@ cdef class Sublist:
     cdef dict _watches              # the same -> Watch, which they own
     cdef Changes changes            # where those are noted that changed
     cdef uint64_t generation
-    cdef uint64_t seed
+    cdef readonly uint64_t seed
     cdef readonly uint64_t count
     cdef readonly uint64_t inserts
     cdef readonly uint64_t removes

@@ -316,7 +316,7 @@ cdef class Sublist:
     control plane.
     """
 
-    def __cinit__(self, uint64_t seed=0, bint cache=True, Changes changes=None):
+    def __cinit__(self, uint64_t seed, bint cache=True, Changes changes=None):
         self.seed = seed
         self._watches = {}
         self.changes = Changes() if changes is None else changes

@@ -7,7 +7,7 @@ broker, everything about files and flags in `config` and `flags`.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -91,7 +91,7 @@ class Server(ServerTurns):
             server_id=create_server_id(),
             clock=SystemClock(),
             log=log,
-            seed=secrets.randbits(64),
+            chance=random.SystemRandom(),
         )
         self.view = MonitorView(self.broker)
         self.view.report_fault = log.error

@@ -92,11 +92,11 @@ cdef class MessageCore:
     """Append, find and remove; `MessageStore` adds the methods that everybody else calls."""
 
     def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
-                 uint64_t index_bytes_max=256 * 1024 * 1024, uint64_t seed=0):
+                 uint64_t index_bytes_max=256 * 1024 * 1024, seed=None):
         self.name = name
         self.blocks = []
         self.index = SubjectIndex(seed)
-        self.timers = TimingWheel()
+        self.timers = TimingWheel(seed)
         self.recount = Recount()
         self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max

@@ -26,7 +26,7 @@ class MessageStore:
         limits: StoreLimits | None = None,
         block_bytes_max: int = ...,
         index_bytes_max: int = ...,
-        seed: int = 0,
+        seed: int | None = None,
     ) -> None: ...
     @property
     def name(self) -> str: ...

@@ -10,6 +10,7 @@ dead the store renumbers them, and `epoch` tells the filters to start over.
 """
 
 from array import array
+from secrets import randbits
 
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -22,10 +23,10 @@ cdef enum:
 
 
 cdef class SubjectIndex:
-    """One per stream."""
+    """One per stream. Publishers choose the subjects: without a `seed` nobody knows it."""
 
-    def __cinit__(self, uint64_t seed=0):
-        table_init(&self.names, seed)
+    def __cinit__(self, seed=None):
+        table_init(&self.names, randbits(64) if seed is None else seed)
 
     def __dealloc__(self):
         cdef uint32_t index
@@ -33,6 +34,11 @@ cdef class SubjectIndex:
             free(self.entries[index])
         free(self.entries)
         table_free(&self.names)
+
+    @property
+    def seed(self):
+        """What the places in the table of names depend on."""
+        return self.names.seed
 
     cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil:
         """The entry of a subject with live messages, or NULL."""

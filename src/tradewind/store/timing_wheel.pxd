@@ -15,6 +15,7 @@ ctypedef struct TimerTable:
     Timer* heap
     uint64_t heap_size
     uint64_t heap_capacity
+    uint64_t seed
 
 cdef inline int64_t later(int64_t time_ns, int64_t duration_ns) noexcept nogil:
     """The sum; what is too far away for 64 bits is as far as they go. A duration is not negative.
@@ -22,7 +23,7 @@ cdef inline int64_t later(int64_t time_ns, int64_t duration_ns) noexcept nogil:
     return time_ns + duration_ns if time_ns <= INT64_MAX - duration_ns else INT64_MAX
 
 
-cdef void timers_init(TimerTable* table) noexcept nogil
+cdef void timers_init(TimerTable* table, uint64_t seed) noexcept nogil
 cdef void timers_free(TimerTable* table) noexcept nogil
 # Adds, or changes the time of a sequence, which is not 0; -1 if there is no memory.
 cdef int timers_add(TimerTable* table, uint64_t seq, int64_t expires_ns) noexcept nogil

@@ -20,7 +20,10 @@ from libc.string cimport memset
 
 from libc.stdint cimport uint8_t
 
+from tradewind.route.table cimport fold_multiply
 from tradewind.store.index_codec cimport UVARINT_BYTES_MAX, read_uvarint, write_uvarint
+
+from secrets import randbits
 
 from tradewind.errors import CorruptRecord
 
@@ -35,8 +38,12 @@ cdef enum:
 
 
 cdef inline uint64_t home(const TimerTable* table, uint64_t seq) noexcept nogil:
-    """Where a sequence would like to be; neighbours are spread, for they expire together."""
-    return (seq * <uint64_t>11400714819323198485ULL) >> 20 & (table.capacity - 1)
+    """Where a sequence would like to be; neighbours are spread, for they expire together.
+
+    Publishers choose which messages have a time to live, so the places hold a secret.
+    """
+    return fold_multiply(seq ^ table.seed, table.seed ^ <uint64_t>11400714819323198485ULL) \
+        & (table.capacity - 1)
 
 
 cdef inline bint is_before(const Timer* one, const Timer* other) noexcept nogil:
@@ -45,14 +52,15 @@ cdef inline bint is_before(const Timer* one, const Timer* other) noexcept nogil:
     return one.seq < other.seq
 
 
-cdef void timers_init(TimerTable* table) noexcept nogil:
+cdef void timers_init(TimerTable* table, uint64_t seed) noexcept nogil:
     memset(table, 0, sizeof(TimerTable))
+    table.seed = seed
 
 
 cdef void timers_free(TimerTable* table) noexcept nogil:
     free(table.places)
     free(table.heap)
-    timers_init(table)
+    timers_init(table, table.seed)
 
 
 # The table by sequence.
@@ -255,10 +263,13 @@ cdef inline uint64_t get_u64(const uint8_t* source) noexcept nogil:
 
 
 cdef class TimingWheel:
-    """The timers of a stream: at most one per sequence, which is never 0."""
+    """The timers of a stream: at most one per sequence, which is never 0.
 
-    def __cinit__(self):
-        timers_init(&self.table)
+    Without a `seed` nobody knows where they are in the table.
+    """
+
+    def __cinit__(self, seed=None):
+        timers_init(&self.table, randbits(64) if seed is None else seed)
 
     def __dealloc__(self):
         timers_free(&self.table)
@@ -342,6 +353,11 @@ cdef class TimingWheel:
     def clear(self) -> None:
         """Stop all of them."""
         timers_free(&self.table)
+
+    @property
+    def seed(self):
+        """What the places in the table depend on."""
+        return self.table.seed
 
     @property
     def next_expiry(self) -> int | None:

@@ -21,7 +21,7 @@ cdef class MessageIds:
     cdef uint64_t dropped           # bytes ever taken out: the position of data[begin]
     cdef IdSlot* slots
     cdef size_t slot_count          # 0 or a power of two, at least twice `count`
-    cdef uint64_t seed
+    cdef readonly uint64_t seed
     cdef readonly size_t count
     cdef readonly int64_t window_ns         # 0: nothing is remembered
     cdef readonly size_t bytes_max

@@ -23,7 +23,7 @@ IDS_BYTES_MAX = 1024 * 1024 * 1024
 cdef class MessageIds:
     """The table of one stream. With a window of 0 nothing is a duplicate."""
 
-    def __init__(self, int64_t window_ns, size_t bytes_max=IDS_BYTES_MAX, uint64_t seed=0):
+    def __init__(self, int64_t window_ns, uint64_t seed, size_t bytes_max=IDS_BYTES_MAX):
         self.window_ns = window_ns
         self.bytes_max = bytes_max
         self.seed = seed

@@ -85,17 +85,18 @@ class StreamContext:
     `syncs`: acknowledged means synced, for streams in files that do not ask for less.
     `resources(bytes)` gives the error if the account may not store so many more bytes. It is asked
     by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
+    `chance` is the operating system's, except in a test.
     """
 
     router: Router
     account: Account
     log: BrokerLog
+    chance: random.Random
     domain: str = ""
     syncs: bool = True
     waiting_msgs_max: int = WAITING_MSGS_MAX
     waiting_bytes_max: int = WAITING_BYTES_MAX
     direct_bytes_max: int = DIRECT_BYTES_MAX
-    seed: int = 0
     resources: Callable[[int], errors.ApiError | None] = field(default=_no_limit)
 
 
@@ -119,7 +120,7 @@ class Stream:
         self.folder = folder
         self.interest: Interest | None = None
         self.turn = context.router.turn
-        self.ids = MessageIds(self.config.duplicate_window, seed=context.seed)
+        self.ids = MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
         self.is_preview = bool(preview_of(self.config.metadata))
         name = encode(self.name)
         domain = b',"domain":' + encode(context.domain) if context.domain else b""
@@ -138,7 +139,6 @@ class Stream:
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
-        self._random = random.Random(context.seed)  # noqa: S311 - spreads subjects, keeps no secret
         self._transform: SubjectMapping | None = None
         self._republish: SubjectMapping | None = None
         self.direct = DirectGet(
@@ -177,6 +177,7 @@ class Stream:
     @classmethod
     def in_memory(cls, context: StreamContext, meta: StreamMeta, **settings: Any) -> Stream:
         """A new stream that nothing is left of when the server ends."""
+        settings.setdefault("seed", context.chance.getrandbits(64))
         store = MessageStore(str(meta.config["name"]), limits_of(meta.config), **settings)
         first_seq = int(meta.config.get("first_seq") or 0)
         if first_seq > 1:
@@ -188,6 +189,7 @@ class Stream:
         cls, context: StreamContext, folder: StreamFolder, now_ns: int, **settings: Any
     ) -> tuple[Stream, RecoveryReport]:
         """A stream that is on disk, with what recovery has to say. It takes no messages yet."""
+        settings.setdefault("seed", context.chance.getrandbits(64))
         meta, store, report = folder.open(now_ns, **settings)
         stream = cls(context, meta, store, folder)
         stream.load_ids(now_ns)
@@ -272,7 +274,8 @@ class Stream:
         )
 
     def _mapping(self, source: str, destination: str) -> SubjectMapping:
-        return compile_mapping(source or ">", destination, random_below=self._random.randrange)
+        chance = self.context.chance
+        return compile_mapping(source or ">", destination, random_below=chance.randrange)
 
     def close(self) -> None:
         """Take no more messages and make everything durable. Replies that wait are sent."""

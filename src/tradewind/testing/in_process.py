@@ -12,6 +12,7 @@ fires the timers. Everything is done when a call returns, so a test never waits.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 
 from tradewind.broker.accounts import AccountLimits
@@ -159,7 +160,7 @@ class InProcessServer:
             server_id="SERVER",
             clock=self.clock,
             log=self.log,
-            seed=seed,
+            chance=random.Random(seed),  # noqa: S311 - must be repeatable, keeps no secret
         )
         self._connections = 0
         self._manual_sync = manual_sync
@@ -167,12 +168,12 @@ class InProcessServer:
         self.workers = InlineWorkers()
         self.engine: JetStream | None = None
         if disk is not None:
-            self.engine = self._start_engine(disk, seed)
+            self.engine = self._start_engine(disk)
 
-    def _start_engine(self, disk: SimulatedDisk, seed: int) -> JetStream:
+    def _start_engine(self, disk: SimulatedDisk) -> JetStream:
         settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
         root = StoreRoot(disk, disk.root)
-        engine = JetStream(self.broker, settings, root, self.syncer, self.workers, seed)
+        engine = JetStream(self.broker, settings, root, self.syncer, self.workers)
         recover(engine, root)
         engine.start()
         return engine

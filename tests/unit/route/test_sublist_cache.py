@@ -13,7 +13,7 @@ ERASER = (0xE7037ED1A0B428DB).to_bytes(8, "little")
 
 
 def test_the_second_lookup_comes_from_the_cache() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     handle = tree.add(b"a.*")
     for _ in range(5):
         assert tree.find(b"a.b") == ([handle], {})
@@ -31,7 +31,7 @@ def test_a_switched_off_cache_is_never_hit() -> None:
 
 
 def test_inboxes_that_come_and_go_leave_the_cache_alone() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     wildcard = tree.add(b"a.>")
     tree.find(b"a.b")
     for number in range(100):
@@ -58,7 +58,7 @@ def test_an_inbox_that_is_asked_for_again_shows_what_came_and_went() -> None:
 
 
 def test_a_literal_is_seen_at_once_by_its_own_subject_only() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     tree.find(b"a")
     tree.find(b"b")
     handle = tree.add(b"a")
@@ -70,7 +70,7 @@ def test_a_literal_is_seen_at_once_by_its_own_subject_only() -> None:
 
 
 def test_a_wildcard_is_seen_at_once_by_every_subject() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     for subject in (b"a", b"b.c", b"b.d"):
         tree.find(subject)
     handle = tree.add(b"b.*")
@@ -80,7 +80,7 @@ def test_a_wildcard_is_seen_at_once_by_every_subject() -> None:
 
 
 def test_the_cache_grows_with_the_subjects_in_use() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     subjects = [b"s.%d" % number for number in range(4000)]
     for _ in range(12):
         for subject in subjects:
@@ -92,7 +92,7 @@ def test_the_cache_grows_with_the_subjects_in_use() -> None:
 
 
 def test_neither_long_subjects_nor_large_results_fill_the_cache() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     handles = [tree.add(b"wide") for _ in range(300)] + [tree.add(b"x" * 600)]
     for _ in range(3):
         assert len(tree.find(b"wide")[0]) == 300
@@ -104,7 +104,7 @@ def test_neither_long_subjects_nor_large_results_fill_the_cache() -> None:
 
 
 def test_groups_of_one_name_are_one_group_through_all_patterns() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     names = {b"a.b": b"q", b"a.*": b"q", b">": b"q", b"*.b": b"r"}
     handles = {pattern: tree.add(pattern, queue) for pattern, queue in names.items()}
     plain, groups = tree.find(b"a.b")
@@ -119,7 +119,7 @@ def test_groups_of_one_name_are_one_group_through_all_patterns() -> None:
 
 @pytest.mark.parametrize("token", [b"a", b"*"])
 def test_subjects_of_very_many_tokens_need_no_deep_stack(token: bytes) -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     subject = b".".join([b"a"] * 500_000)
     handle = tree.add(b".".join([token] * 500_000))
     assert tree.find(subject) == ([handle], {})
@@ -131,13 +131,13 @@ def test_subjects_of_very_many_tokens_need_no_deep_stack(token: bytes) -> None:
 
 
 def test_a_deep_trie_is_freed_without_a_deep_stack() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     tree.keep(b".".join([b"a"] * 500_000))
     del tree
 
 
 def test_every_level_may_branch() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     depth = 500
     literal = [b"a"] * depth
     handles = [
@@ -181,7 +181,7 @@ def test_very_many_queue_groups_on_one_subject_cost_no_more_than_as_many_subscri
 
 
 def test_an_invalid_subject_cannot_be_added() -> None:
-    tree = Sublist()
+    tree = Sublist(1)
     for subject in (b"", b".", b"a..b", b">.a", b"a b"):
         with pytest.raises(ValueError, match="invalid subject"):
             tree.add(subject)
@@ -192,4 +192,4 @@ def test_an_invalid_subject_cannot_be_added() -> None:
 def test_only_bytes_are_subjects(call: str) -> None:
     for wrong in (None, "a", bytearray(b"a")):
         with pytest.raises(TypeError):
-            getattr(Sublist(), call)(wrong)
+            getattr(Sublist(1), call)(wrong)

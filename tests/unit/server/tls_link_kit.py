@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Turns:
             server_id="N" * 56,
             clock=SystemClock(),
             log=self.log,
-            seed=1,
+            chance=random.Random(1),
         )
 
     def input_done(self, link: object) -> None:

@@ -62,7 +62,9 @@ class StreamKit:
         self.syncer = SteppedSyncer(self.clock)
         self.engine = Engine(self.server.broker, self.syncer)
         self.server.broker.engine = self.engine
-        self.context = StreamContext(self.router, self.account, self.server.log, **context)
+        self.context = StreamContext(
+            self.router, self.account, self.server.log, self.server.broker.chance, **context
+        )
         self.turn.now_ns = self.clock.wall_ns()
         self.turn.monotonic_ns = self.clock.monotonic_ns()
         self.peer = self.server.connect(

@@ -240,7 +240,7 @@ def test_publisher_that_wants_replies_is_not_held_back() -> None:
 
 def test_ids_beyond_their_memory_are_refused_not_forgotten() -> None:
     taken = 0
-    small = MessageIds(SECOND_NS, bytes_max=2000)
+    small = MessageIds(SECOND_NS, 1, bytes_max=2000)
     for number in range(100):
         if small.can_take(b"id-%02d" % number):
             small.remember(b"id-%02d" % number, number + 1, 1)
