@@ -94,25 +94,6 @@ def test_help_goes_to_stdout(kind: str, flag: str) -> None:
         assert option in result.stdout
 
 
-def test_unknown_flag_is_named_and_nothing_starts(kind: str) -> None:
-    """The exit code is not compared: the official server gives 0 although nothing was done."""
-    result = run_once(kind, "--bogus")
-    assert re.search(r"-bogus\b", result.stderr)
-    assert "Server is ready" not in result.stderr + result.stdout
-
-
-def test_value_of_the_wrong_type_is_named_and_nothing_starts(kind: str) -> None:
-    result = run_once(kind, "-p", "abc")
-    assert "abc" in result.stderr
-    assert "Server is ready" not in result.stderr + result.stdout
-
-
-def test_unknown_argument_is_refused(kind: str) -> None:
-    result = run_once(kind, "surplus")
-    assert result.returncode == 1
-    assert "surplus" in result.stderr
-
-
 # Checking a configuration
 
 
@@ -190,13 +171,6 @@ def test_undefined_variable_is_named(kind: str, tmp_path: Path) -> None:
     assert re.search(r"line 2\b|bad\.conf:2:", result.stderr)
 
 
-def test_missing_config_file_is_named(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "absent.conf"
-    result = run_once(kind, "-c", str(path))
-    assert result.returncode == 1
-    assert str(path) in result.stderr
-
-
 def test_secrets_do_not_appear_in_config_errors(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.conf"
     path.write_text(
@@ -232,24 +206,6 @@ def test_settings_that_contradict_each_other_stop_the_start(
 # Ports and files
 
 
-def test_address_in_use_is_fatal(start: StartServer) -> None:
-    port = start().port
-    second = start("", "-a", "127.0.0.1", "-p", str(port), ready=False)
-    assert second.wait() == 1
-    assert re.search(
-        rf"\[FTL\] Error listening on port: 127\.0\.0\.1:{port}, .*[Aa]ddress already in use",
-        second.log,
-    )
-    assert "Server is ready" not in second.log
-
-
-def test_monitor_address_in_use_is_fatal(start: StartServer) -> None:
-    port = start().port
-    second = start("", "-m", str(port), ready=False)
-    assert second.wait() == 1
-    assert re.search(r"\[FTL\] Can't start monitoring: .*[Aa]ddress already in use", second.log)
-
-
 def test_random_ports_differ(start: StartServer) -> None:
     first, second = start(), start()
     assert first.port != second.port
@@ -266,12 +222,6 @@ def test_pid_file_from_the_config(start: StartServer, tmp_path: Path) -> None:
     path = tmp_path / "server.pid"
     server = start(f'pid_file: "{path}"\n')
     assert path.read_text() == str(server.process.pid)
-
-
-def test_pid_file_that_cannot_be_written_is_fatal(start: StartServer, tmp_path: Path) -> None:
-    server = start("", "-P", str(tmp_path / "absent" / "server.pid"), ready=False)
-    assert server.wait() == 1
-    assert re.search(r"\[FTL\] Could not write pidfile: ", server.log)
 
 
 def ports_of(server: ServerProcess, folder: Path) -> dict[str, list[str]]:

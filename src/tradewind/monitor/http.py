@@ -102,9 +102,7 @@ def _bind(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise ServerStartError(
-            f"cannot listen on monitoring address {host}:{port}: {error}"
-        ) from error
+        raise _bind_error(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -112,10 +110,16 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise ServerStartError(
-            f"cannot listen on monitoring address {host}:{port}: {error}"
-        ) from error
+        raise _bind_error(host, port, error) from error
     return listener
+
+
+def _bind_error(host: str, port: int, error: OSError) -> ServerStartError:
+    """In the words that tools know from nats-server."""
+    reason = (error.strerror or str(error)).lower()
+    return ServerStartError(
+        f"can't listen to the monitor port: listen tcp {host}:{port}: bind: {reason}"
+    )
 
 
 class MonitorServer:

@@ -6,6 +6,7 @@ Owns what the engine needs from the outside. Everything about streams is in `tra
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from tradewind.server.logs import Log
 from tradewind.server.resources import StoreResources, store_resources
 from tradewind.server.syncer import ThreadedSyncer
 from tradewind.server.workers import LoopWorkers
-from tradewind.store.disk import OsDisk
+from tradewind.store.disk import DiskError, OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.stream_folder import StoreRoot
 from tradewind.store.syncer import INTERVAL_NS
@@ -46,7 +47,10 @@ def start_jetstream(
     try:
         root = StoreRoot(OsDisk(folder), folder)
     except StoreError as error:
-        raise ServerStartError(f"Can't start JetStream: {error}") from None
+        reason = str(error)
+        if isinstance(error, DiskError) and error.errno in (errno.EEXIST, errno.ENOTDIR):
+            reason = f"storage directory is not a directory: {error.path}"
+        raise ServerStartError(f"Can't start JetStream: {reason}") from None
     _log_banner(log, options, resources, root.folder)
     syncer = ThreadedSyncer(
         asyncio.get_running_loop(),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 import ssl
 from functools import partial
@@ -55,11 +54,11 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in sockets:
             listening.close()
-        reason = "bind: address already in use" if error.errno == errno.EADDRINUSE else str(error)
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise ServerStartError(
-            f'Error listening on port: {place}, "listen tcp {place}: {reason}"'
-        ) from None
+        reason = f"listen tcp {place}: bind: {(error.strerror or str(error)).lower()}"
+        if isinstance(error, socket.gaierror):
+            reason = f"listen tcp: lookup {host}: no such host"
+        raise ServerStartError(f'Error listening on port: {place}, "{reason}"') from None
     return sockets
 
 

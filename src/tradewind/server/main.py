@@ -43,8 +43,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         flags = parse_flags(sys.argv[1:] if argv is None else argv)
     except FlagError as error:
-        print(f"{error.text}\n{USAGE}", file=sys.stderr)
-        return 0  # as nats-server, whatever one thinks of it
+        # As nats-server, whatever one thinks of it.
+        print(error.text, file=sys.stderr)
+        print(USAGE)
+        return 0
     try:
         code = _answer(flags)
         return _run(flags) if code is None else code

@@ -219,7 +219,7 @@ async def test_an_address_in_use_is_a_start_error(view: MonitorView) -> None:
 
 
 async def test_a_host_that_is_not_ours_is_a_start_error(view: MonitorView) -> None:
-    with pytest.raises(ServerStartError, match="cannot listen on monitoring address"):
+    with pytest.raises(ServerStartError, match="can't listen to the monitor port: listen tcp"):
         await MonitorServer(view, "192.0.2.1", 1).start()
 
 
