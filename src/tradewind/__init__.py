@@ -7,11 +7,12 @@ the package costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tradewind._version import __version__
 
+TYPE_CHECKING = False  # as in typing, which takes longer to import than everything here
 if TYPE_CHECKING:
+    from typing import Any
+
     from tradewind.client.connection import Connection, connect
     from tradewind.server.embedded import Server, ServerThread, serve
 

@@ -18,9 +18,6 @@ import os
 import re
 from collections.abc import Callable
 
-from nacl.exceptions import BadSignatureError
-from nacl.signing import SigningKey, VerifyKey
-
 from tradewind.errors import TradewindError
 
 SERVER = "N"
@@ -68,6 +65,9 @@ class KeyPair:
             )
         if len(raw_seed) != KEY_BYTES:
             raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+        # Loaded when it is needed: a server without nkey users starts sooner.
+        from nacl.signing import SigningKey
+
         self.kind = kind
         self._signing_key = SigningKey(raw_seed)
 
@@ -100,8 +100,8 @@ class KeyPair:
 
 
 def create_server_id(entropy: Callable[[int], bytes] = os.urandom) -> str:
-    """A fresh server id: the public half of a server key whose private half nobody needs."""
-    return KeyPair.create(SERVER, entropy).public
+    """A fresh server id: random, in the form of a server's public key. Nobody has a private one."""
+    return encode_public(SERVER, entropy(KEY_BYTES))
 
 
 def encode_public(kind: str, key: bytes) -> str:
@@ -175,6 +175,9 @@ def verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether `signature` over `message` was made by the holder of `public_key` (32 raw bytes)."""
     if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
+
     try:
         VerifyKey(public_key).verify(message, signature)
     except BadSignatureError:

@@ -8,7 +8,7 @@ it never looks at a password itself.
 from __future__ import annotations
 
 import base64
-import secrets
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -68,7 +68,7 @@ class Admission:
         gate = self.gate(session)
         session.options = ConnectOptions()
         if gate.nonce_required:
-            random_bytes = secrets.token_bytes(NONCE_RANDOM_BYTES)
+            random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
         # Asked even where INFO says auth_required: only the gate knows whom it lets in.
         stranger = gate.check(Credentials(connection_type=session.connection_type))

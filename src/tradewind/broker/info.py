@@ -5,7 +5,7 @@ Owns the field names, their order and when they are left out. It never decides a
 
 from __future__ import annotations
 
-import platform
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from tradewind._version import __version__
 from tradewind.wire import ops
 
 # Go clients never read it, tools print it: it names what the server runs on.
-RUNTIME = f"python{platform.python_version()}"
+RUNTIME = f"python{sys.version.split()[0]}"
 _encode = msgspec.json.Encoder().encode
 
 

@@ -68,11 +68,11 @@ def run(
     restart. Two contexts lead to it: `nats_NAME`, and `nats_NAME_system` for `tradewind server ls`
     and `tradewind top`.
     """
-    from tradewind.server.main import main
+    from tradewind.server.command import run_command
 
     flags = [*(["-D"] if debug else []), *(["-V"] if verbose else []), *(more or [])]
     if config:
-        return main(["-c", config, *flags])
+        return run_command(["-c", config, *flags])
     if not _NAME.fullmatch(name):
         raise CommandError(
             f"{name!r} cannot be the name of a server: letters, digits, '-' and '_'",
@@ -97,7 +97,7 @@ def run(
     contexts = _save_contexts(name, f"nats://{host}:{port}", logins) if port > 0 else []
     _show(name, f"{host}:{port}", path, storage if jetstream else None, contexts)
     try:
-        return main(["-c", str(path), *flags])
+        return run_command(["-c", str(path), *flags])
     finally:
         if clean:
             for context in contexts:

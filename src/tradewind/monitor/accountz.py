@@ -4,6 +4,8 @@ nothing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tradewind.monitor.documents import (
     AccountDetail,
     AccountStat,
@@ -14,12 +16,15 @@ from tradewind.monitor.documents import (
 from tradewind.monitor.formats import present, timestamp
 from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
 from tradewind.monitor.parameters import PageError, quoted
-from tradewind.monitor.subsz import merged_stats
-from tradewind.monitor.views import AccountView, BrokerView
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import AccountView, BrokerView
 
 
 def account_detail(broker: BrokerView, name: str) -> AccountDetail:
     """One account; raises PageError when there is none of that name."""
+    from tradewind.monitor.subsz import merged_stats
+
     account = broker.accounts.get(name)
     if account is None:
         raise PageError(f"Account {quoted(name)[1:-1]} does not exist")

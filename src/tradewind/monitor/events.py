@@ -6,8 +6,8 @@ built. It publishes only; answering requests is `system`.
 
 from __future__ import annotations
 
-import secrets
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -24,9 +24,11 @@ from tradewind.monitor.formats import (
     timestamp,
 )
 from tradewind.monitor.varz import subscription_total
-from tradewind.monitor.views import AccountView, ClosedSessionView, ConnectionView, SessionView
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.wire.ops import CLOSED_AUTHENTICATION_FAILURE, NATS_VERSION
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import AccountView, ClosedSessionView, ConnectionView, SessionView
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS
 ACCOUNT_INTERVAL_NS = 30 * SECOND_NS
@@ -142,7 +144,7 @@ class StatszMessage(msgspec.Struct, kw_only=True):
 
 def event_id() -> str:
     """A name that no other event has: 22 characters, as the ids of nats-server are."""
-    number_left = int.from_bytes(secrets.token_bytes(17), "big")
+    number_left = int.from_bytes(os.urandom(17), "big")
     characters = []
     for _ in range(_ID_LENGTH):
         number_left, digit = divmod(number_left, len(_ID_ALPHABET))

@@ -10,10 +10,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tradewind.monitor.accountz import build_accountz, build_accstatz
-from tradewind.monitor.connz import build_connz
 from tradewind.monitor.documents import (
     AccountStatz,
     Accountz,
@@ -36,11 +35,12 @@ from tradewind.monitor.options import (
     JszOptions,
     SubszOptions,
 )
-from tradewind.monitor.prometheus import Family, render, server_families
-from tradewind.monitor.subsz import build_subsz
 from tradewind.monitor.usage import Usage, UsageMeter
 from tradewind.monitor.varz import Listening, build_varz
-from tradewind.monitor.views import BrokerView
+
+if TYPE_CHECKING:
+    from tradewind.monitor.prometheus import Family
+    from tradewind.monitor.views import BrokerView
 
 
 class JetStreamPages(Protocol):
@@ -91,10 +91,14 @@ class MonitorView:
 
     def connz(self, options: ConnzOptions) -> Connz:
         """/connz."""
+        from tradewind.monitor.connz import build_connz
+
         return build_connz(self.broker, options, self.broker.now_ns())
 
     def subsz(self, options: SubszOptions) -> Subsz:
         """/subsz."""
+        from tradewind.monitor.subsz import build_subsz
+
         return build_subsz(self.broker, options, self.broker.now_ns())
 
     def accountz(self, options: AccountzOptions) -> Accountz:
@@ -134,6 +138,8 @@ class MonitorView:
 
     def metrics(self) -> bytes:
         """/metrics, for Prometheus."""
+        from tradewind.monitor.prometheus import render, server_families
+
         healthy = self.health.report(HealthzOptions())[0] == 200
         families = list(server_families(self.broker, self.usage(), healthy=healthy))
         for source in self._metric_sources:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -27,9 +27,11 @@ from tradewind.monitor.options import (
     SubszOptions,
 )
 from tradewind.monitor.parameters import PageError
-from tradewind.monitor.views import AccountView
 from tradewind.route.rules import PermissionRules
 from tradewind.subjects import is_subset, is_valid_literal
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import AccountView
 
 BAD_REQUEST = 400
 FAILED = 500

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -40,13 +40,15 @@ from tradewind.monitor.requests import (
     encoded,
     user_permissions,
 )
-from tradewind.monitor.views import (
-    AccountView,
-    BrokerView,
-    ClosedSessionView,
-    MessageView,
-    SessionView,
-)
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import (
+        AccountView,
+        BrokerView,
+        ClosedSessionView,
+        MessageView,
+        SessionView,
+    )
 
 
 class SystemServices:

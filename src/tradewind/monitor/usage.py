@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 
 _SAMPLE_NS_MIN = 1_000_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -46,7 +46,9 @@ class UsageMeter:
     """Reads this process's use on demand; the clock and the folder can be replaced for tests."""
 
     def __init__(
-        self, monotonic_ns: Callable[[], int] = time.monotonic_ns, proc: Path = Path("/proc/self")
+        self,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        proc: str | PathLike[str] = "/proc/self",
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._proc = proc
@@ -54,15 +56,20 @@ class UsageMeter:
         self._processor_ns = self._read_processor_ns()
         self._cpu_percent = 0.0
 
+    def _read(self, name: str) -> str:
+        # Not pathlib: nothing else of a plain start needs it.
+        with open(f"{self._proc}/{name}", encoding="ascii") as file:  # noqa: PTH123
+            return file.read()
+
     def _read_processor_ns(self) -> int:
         try:
-            return _processor_ns((self._proc / "stat").read_text())
+            return _processor_ns(self._read("stat"))
         except (OSError, ValueError, IndexError):
             return 0
 
     def _read_memory_bytes(self) -> int:
         try:
-            return int((self._proc / "statm").read_text().split()[1]) * _PAGE_BYTES
+            return int(self._read("statm").split()[1]) * _PAGE_BYTES
         except (OSError, ValueError, IndexError):
             return 0
 

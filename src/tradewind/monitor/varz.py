@@ -4,19 +4,20 @@ secret.
 
 from __future__ import annotations
 
-import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tradewind._version import __version__
-from tradewind.monitor import certificates
 from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettings
 from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
 from tradewind.monitor.usage import Usage
-from tradewind.monitor.views import BrokerView, TotalsView
 from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import BrokerView, TotalsView
 
 _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
@@ -54,7 +55,11 @@ def auth_timeout_seconds(options: ServerOptions) -> float:
 
 
 def _certificate_end(tls: TlsOptions | None) -> str:
-    return certificates.expiry_of_file(tls.cert_file) if tls is not None and tls.cert_file else ""
+    if tls is None or not tls.cert_file:
+        return ""
+    from tradewind.monitor import certificates
+
+    return certificates.expiry_of_file(tls.cert_file)
 
 
 def _websocket_settings(options: ServerOptions, listening: Listening) -> WebsocketSettings:
@@ -116,7 +121,7 @@ def build_varz(
         version=NATS_VERSION,
         tradewind_version=__version__,
         proto=PROTOCOL_VERSION,
-        go=f"python{platform.python_version()}",
+        go=f"python{sys.version.split()[0]}",
         host=listening.host or options.host,
         port=listening.port or options.port,
         auth_required=present(auth_required(options)),

@@ -2,6 +2,9 @@
 
 Owns their life: start, turns, reload, lame duck, stop. Everything about the protocol is in the
 broker, everything about files and flags in `config` and `flags`.
+
+What not every server has (JetStream, TLS, WebSocket, pages) is imported by the function that starts
+it, so that a server without it accepts its first connection sooner.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ import asyncio
 import random
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -21,40 +23,28 @@ from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.jetstream import JetStreamMonitor
 from tradewind.monitor.system import SystemServices
 from tradewind.nkeys import create_server_id
 from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions, TlsOptions
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
-from tradewind.server.files import PortsFile, write_pid_file
-from tradewind.server.jetstream import RunningJetStream, start_jetstream
-from tradewind.server.listener import Listener, WebSocketListener, bind
+from tradewind.server.listener import Listener, bind
 from tradewind.server.logs import Log
-from tradewind.server.reload import describe_changes
-from tradewind.server.tls import (
-    RenewableContext,
-    ServerContext,
-    check_pinned,
-    renewable_context,
-    server_context,
-)
+from tradewind.server.process_signals import NAMES, ProcessSignals
 from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from tradewind.monitor.http import MonitorServer
+    from tradewind.server.files import PortsFile
+    from tradewind.server.jetstream import RunningJetStream
+    from tradewind.server.tls import RenewableContext, ServerContext
+    from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 PASSWORD_THREADS = 2
-
-SIGNAL_NAMES = {
-    signal.SIGINT: "interrupt",
-    signal.SIGTERM: "terminated",
-    signal.SIGHUP: "hangup",
-    signal.SIGUSR1: "user defined signal 1",
-    signal.SIGUSR2: "user defined signal 2",
-}
 
 
 class Server(ServerTurns):
@@ -83,7 +73,7 @@ class Server(ServerTurns):
         self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
-        self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
+        self._passwords: ThreadPoolExecutor | None = None
         self.broker = Broker(
             options,
             build_gates(options),
@@ -129,13 +119,17 @@ class Server(ServerTurns):
             "ws" if self.options.websocket.no_tls else "wss", *self._websocket.address
         )
 
-    async def start(self) -> None:
-        """Bind everything and accept connections; ServerStartError when something cannot be had."""
+    async def start(self, before_ready: Callable[[], None] = lambda: None) -> None:
+        """Bind everything and accept connections; ServerStartError when something cannot be had.
+
+        `before_ready` is called when that is done, and before the log says so: whoever waits for
+        that line may send a signal at once.
+        """
         self._loop = asyncio.get_running_loop()
         try:
             log_start(self.log, self.broker, self.options, gate_notices(self.options))
             if self.options.pid_file:
-                write_pid_file(self.options.pid_file)
+                self._write_pid_file()
             await self._start_monitors()
             if self.options.jetstream.enabled:
                 self._start_jetstream()
@@ -150,10 +144,14 @@ class Server(ServerTurns):
         self.broker.observers.append(self.system)
         self._event_tick()
         self.schedule_timer()
+        before_ready()
         self.log.notice("Server is ready")
         self._write_ports_file()
 
     def _start_jetstream(self) -> None:
+        from tradewind.monitor.jetstream import JetStreamMonitor
+        from tradewind.server.jetstream import start_jetstream
+
         self.jetstream = start_jetstream(
             self.broker, self.log, self.options.jetstream, self.turn_needed, self.turn_now
         )
@@ -164,7 +162,7 @@ class Server(ServerTurns):
 
     def _start_listener(self) -> None:
         options = self.options
-        context = server_context(options.tls) if options.tls else None
+        context = client_tls(options)
         sockets = bind(options.host, options.port)
         self._listener = Listener(
             self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
@@ -190,20 +188,13 @@ class Server(ServerTurns):
         options = self.options
         info.host, info.port = advertised(options.client_advertise, options.host, self.port)
 
-    @staticmethod
-    def _websocket_context(options: ServerOptions) -> ServerContext | None:
-        websocket = options.websocket
-        if websocket is None or websocket.no_tls:
-            return None
-        if websocket.tls is None:
-            raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
-        return server_context(websocket.tls)
-
     def _start_websocket(self) -> None:
         options = self.options.websocket
         if options is None:
             return
-        context = self._websocket_context(self.options)
+        from tradewind.server.websocket_listener import WebSocketListener
+
+        context = websocket_tls(self.options)
         self._websocket = WebSocketListener(
             self, bind(options.host, options.port), options, context
         )
@@ -220,27 +211,21 @@ class Server(ServerTurns):
         if options.no_tls:
             self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
-    @staticmethod
-    def _monitor_context(options: ServerOptions) -> ServerContext | None:
-        """As on nats-server nobody is asked for a certificate: pages have no login."""
-        if options.tls is None or not options.https_port:
-            return None
-        return server_context(options.tls, asks_client=False)
-
     async def _start_monitors(self) -> None:
         options = self.options
         wanted: list[tuple[str, int, RenewableContext | None]] = []
         if options.http_port:
             wanted.append(("http", options.http_port, None))
         if options.https_port:
-            secure = self._monitor_context(options)
+            from tradewind.server.tls import renewable_context
+
+            secure = monitor_tls(options)
             if secure is None:
                 raise ServerStartError("https_port needs a tls block with a certificate")
             self._monitor_tls = renewable_context(secure)
             wanted.append(("https", options.https_port, self._monitor_tls))
         for scheme, port, context in wanted:
             host = options.http_host or LOOPBACK
-            # Loaded when it is needed: a server without pages starts sooner.
             from tradewind.monitor.http import MonitorServer
 
             monitor = MonitorServer(self.view, host, port, context, options.http_base_path)
@@ -252,9 +237,16 @@ class Server(ServerTurns):
             self.log.notice(f"Starting {scheme} monitor on {address_text(host, bound)}")
             self._monitor_urls.append(client_url(scheme, host, bound))
 
+    def _write_pid_file(self) -> None:
+        from tradewind.server.files import write_pid_file
+
+        write_pid_file(self.options.pid_file)
+
     def _write_ports_file(self) -> None:
         if not self.options.ports_file_dir:
             return
+        from tradewind.server.files import PortsFile
+
         self._ports_file = PortsFile(self.options.ports_file_dir)
         try:
             self._ports_file.write(
@@ -289,7 +281,8 @@ class Server(ServerTurns):
         for timer in (self._timer, self._event_timer):
             if timer is not None:
                 timer.cancel()
-        self._passwords.shutdown(wait=False, cancel_futures=True)
+        if self._passwords is not None:
+            self._passwords.shutdown(wait=False, cancel_futures=True)
         if self._ports_file is not None:
             self._ports_file.remove()
         # The transports close in the next iterations of the loop; give them those.
@@ -312,6 +305,10 @@ class Server(ServerTurns):
     def check_passwords(self) -> None:
         """Let worker threads do what takes long."""
         for session, deferred in self.broker.take_deferred():
+            if self._passwords is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
             self._loop.create_task(self._check_password(session, deferred))
 
     def _event_tick(self) -> None:
@@ -345,11 +342,12 @@ class Server(ServerTurns):
         if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
         options = self._reload_options()
+        from tradewind.server.reload import describe_changes
+
         changes = describe_changes(self.options, options)
         identities_changed = who_may_enter(self.options) != who_may_enter(options)
-        context = server_context(options.tls) if options.tls else None
-        websocket_context = self._websocket_context(options)
-        monitor_context = self._monitor_context(options)
+        context = client_tls(options)
+        websocket_context, monitor_context = websocket_tls(options), monitor_tls(options)
         gates = build_gates(options)
         self.log.reconfigure(options)
         old, self.options = self.options, options
@@ -378,7 +376,7 @@ class Server(ServerTurns):
         if options.client_advertise != old.client_advertise:
             self._advertise()
         if options.pid_file and options.pid_file != old.pid_file:
-            write_pid_file(options.pid_file)
+            self._write_pid_file()
         if options.ports_file_dir != old.ports_file_dir:
             if self._ports_file is not None:
                 self._ports_file.remove()
@@ -387,6 +385,8 @@ class Server(ServerTurns):
 
     def _drop_unpinned(self, old: ServerOptions) -> None:
         """End the connections whose certificate was pinned and is not any more."""
+        from tradewind.server.tls import check_pinned
+
         dropped = 0
         for session in list(self.broker.sessions.values()):
             before = tls_of(old, session.connection_type)
@@ -441,8 +441,9 @@ class Server(ServerTurns):
 
     # ---------------------------------------------------------------- signals
 
-    def handle_signals(self) -> None:
+    def trapped(self, number: signal.Signals) -> None:
         """INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 is lame duck."""
+        self.log.notice(f'Trapped "{NAMES[number]}" signal')
         actions: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGINT: self._stop_soon,
             signal.SIGTERM: self._stop_soon,
@@ -450,14 +451,7 @@ class Server(ServerTurns):
             signal.SIGUSR1: self.log.reopen,
             signal.SIGUSR2: self.enter_lame_duck,
         }
-
-        def trapped(number: signal.Signals) -> None:
-            self.log.notice(f'Trapped "{SIGNAL_NAMES[number]}" signal')
-            actions[number]()
-
-        loop = asyncio.get_running_loop()
-        for number in actions:
-            loop.add_signal_handler(number, trapped, number)
+        actions[number]()
 
     def _stop_soon(self) -> None:
         self._stop_task = self._loop.create_task(self.stop())
@@ -469,6 +463,36 @@ def build_gates(options: ServerOptions) -> dict[str, Gate]:
         "STANDARD": build_gate(options, "standard"),
         "WEBSOCKET": build_gate(options, "websocket"),
     }
+
+
+def client_tls(options: ServerOptions) -> ServerContext | None:
+    """For the connections of clients; None without TLS."""
+    if options.tls is None:
+        return None
+    from tradewind.server.tls import server_context
+
+    return server_context(options.tls)
+
+
+def websocket_tls(options: ServerOptions) -> ServerContext | None:
+    """For WebSocket."""
+    websocket = options.websocket
+    if websocket is None or websocket.no_tls:
+        return None
+    if websocket.tls is None:
+        raise ServerStartError("websocket requires TLS configuration (or no_tls: true)")
+    from tradewind.server.tls import server_context
+
+    return server_context(websocket.tls)
+
+
+def monitor_tls(options: ServerOptions) -> ServerContext | None:
+    """For pages. As on nats-server nobody is asked for a certificate: pages have no login."""
+    if options.tls is None or not options.https_port:
+        return None
+    from tradewind.server.tls import server_context
+
+    return server_context(options.tls, asks_client=False)
 
 
 def tls_of(options: ServerOptions, connection_type: str) -> TlsOptions | None:
@@ -523,17 +547,19 @@ def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
 
 
 def run_server(
-    options: ServerOptions, log: Log, reload_options: Callable[[], ServerOptions]
+    options: ServerOptions,
+    log: Log,
+    reload_options: Callable[[], ServerOptions],
+    signals: ProcessSignals,
 ) -> int:
     """Run until a signal ends it; gives the exit code of the process."""
     import uvloop
 
     async def serve() -> None:
         server = Server(options, log, reload_options)
-        # Before "Server is ready" is logged: whoever waits for that line may send a signal at once.
-        server.handle_signals()
-        await server.start()
+        await server.start(lambda: signals.run(asyncio.get_running_loop(), server.trapped))
         await server.stopped.wait()
+        signals.end()
 
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -23,7 +23,7 @@ from tradewind.options import (
 )
 
 if TYPE_CHECKING:
-    from tradewind.server.config.load import LoadedConfig
+    from tradewind.server.config.loaded import LoadedConfig
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
@@ -262,10 +262,13 @@ def load_options(flags: Flags) -> LoadedConfig:
     """The options of a configuration file, if one is given, with the flags on top, all checked."""
     # Imported here so that --version and --help do not pay for the parser.
     from tradewind.server.config.checks import check_options
-    from tradewind.server.config.load import LoadedConfig, load_config_file
+    from tradewind.server.config.loaded import LoadedConfig
 
-    path = flags.text("config")
-    loaded = load_config_file(path) if path else LoadedConfig(ServerOptions(), ())
+    loaded = LoadedConfig(ServerOptions(), ())
+    if path := flags.text("config"):
+        from tradewind.server.config.load import load_config_file
+
+        loaded = load_config_file(path)
     options = merge(loaded.options, flags)
     check_options(options)
     return LoadedConfig(options, loaded.warnings)

@@ -11,16 +11,17 @@ import contextlib
 import socket
 import ssl
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.errors import ServerStartError
-from tradewind.options import TlsOptions, WebsocketOptions
+from tradewind.options import TlsOptions
 from tradewind.server.link import StreamLink, Turns
-from tradewind.server.tls import ServerContext
-from tradewind.server.tls_link import client_pipe, late_pipe
-from tradewind.server.tls_pipe import TlsPipe, TlsSettings
-from tradewind.server.websocket_link import WebSocketLink
+
+if TYPE_CHECKING:
+    from tradewind.server.tls import ServerContext
+    from tradewind.server.tls_pipe import TlsPipe, TlsSettings
 
 BACKLOG = 4096
 ACCEPT_BATCH = 256
@@ -101,6 +102,8 @@ class Listener:
     def _tls_settings(
         self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
     ) -> TlsSettings:
+        from tradewind.server.tls_pipe import TlsSettings
+
         return TlsSettings(
             context, tls, tls.handshake_first_ns, allow_non_tls, pending=self._pending
         )
@@ -183,55 +186,9 @@ class Listener:
         open_session = partial(self._broker.open_session, remote, self.connection_type)
         if self._tls is None:
             return StreamLink(self._turns, open_session)
+        from tradewind.server.tls_link import client_pipe
+
         return client_pipe(self._turns, open_session, self._tls)
 
 
-class WebSocketListener(Listener):
-    """The same for WebSocket: the session begins after the HTTP upgrade."""
-
-    connection_type = "WEBSOCKET"
-
-    def __init__(
-        self,
-        turns: Turns,
-        sockets: list[socket.socket],
-        options: WebsocketOptions,
-        context: ServerContext | None,
-    ) -> None:
-        self._options = options
-        self._upgrading: set[WebSocketLink] = set()
-        super().__init__(turns, sockets, options.tls, context)
-
-    def _tls_settings(
-        self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
-    ) -> TlsSettings:
-        """TLS comes first, as in https."""
-        return TlsSettings(context, tls, 0, allow_non_tls, pending=self._pending)
-
-    def set_tls(
-        self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
-    ) -> None:
-        """Also ends what has no session yet that could be looked at: it may not be pinned now."""
-        super().set_tls(tls, context, allow_non_tls=allow_non_tls)
-        for link in list(self._upgrading):
-            link.abandon_upgrade()
-
-    def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
-        """What an accepted socket talks to."""
-        tls = self._tls is not None
-        link = WebSocketLink(self._turns, self._options, self._upgrading, tls=tls)
-        return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
-
-    async def cancel_handshakes(self) -> None:
-        """Also those that have not asked for the upgrade yet."""
-        await super().cancel_handshakes()
-        for link in list(self._upgrading):
-            link.abandon_upgrade()
-
-    @property
-    def unestablished(self) -> int:
-        """Also those that have not asked for the upgrade yet."""
-        return super().unestablished + len(self._upgrading)
-
-
-__all__ = ["Listener", "WebSocketListener", "bind"]
+__all__ = ["Listener", "bind"]

@@ -7,7 +7,6 @@ configuration names are taken as they are.
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +31,19 @@ class StoreResources:
 
 def store_resources(options: JetStreamOptions) -> StoreResources:
     """The configured limits; what is not configured is three quarters of what there is."""
-    folder = options.store_dir or str(Path(tempfile.gettempdir()) / "nats")
+    folder = options.store_dir or _default_folder()
     memory, storage = options.max_memory_bytes, options.max_file_bytes
     return StoreResources(
         folder,
         memory if memory >= 0 else memory_bytes() // 4 * 3 or MEMORY_BYTES_UNKNOWN,
         storage if storage >= 0 else free_disk_bytes(folder) // 4 * 3 or STORAGE_BYTES_UNKNOWN,
     )
+
+
+def _default_folder() -> str:
+    import tempfile
+
+    return str(Path(tempfile.gettempdir()) / "nats")
 
 
 def memory_bytes() -> int:

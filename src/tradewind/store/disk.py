@@ -37,7 +37,6 @@ import errno
 import fcntl
 import os
 import resource
-import shutil
 import stat
 import weakref
 from contextlib import suppress
@@ -500,6 +499,8 @@ class OsDisk(Disk):
             descriptor = self._folder_without_links(folder)
             try:
                 if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    import shutil  # with its compressions: a start needs none of it
+
                     shutil.rmtree(name, dir_fd=descriptor)
                 else:
                     os.unlink(name, dir_fd=descriptor)

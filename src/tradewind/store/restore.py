@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from tradewind.store.archive import MAGIC, ArchiveError
 from tradewind.store.archive_restore import ArchiveRestore
 from tradewind.store.s2 import Decompressor
-from tradewind.store.tar_restore import TarRestore
 
 if TYPE_CHECKING:
     from tradewind.store.messages import MessageStore
@@ -60,7 +59,7 @@ class BackupRestore:
             if len(self._head) < len(MAGIC):
                 return
             is_archive = self._head.startswith(MAGIC)
-            self._format = (ArchiveRestore if is_archive else TarRestore)(self._plan)
+            self._format = ArchiveRestore(self._plan) if is_archive else _tar_restore(self._plan)
             plain, self._head = self._head, b""
         self._format.take(plain, bytes_allowed)
 
@@ -77,3 +76,10 @@ class BackupRestore:
             self._format.abandon()
         if self._plan.staging is not None:
             self._plan.staging.discard()
+
+
+def _tar_restore(plan: RestorePlan) -> Restore:
+    # Loaded when it is needed: few backups are that old, and a server starts sooner without it.
+    from tradewind.store.tar_restore import TarRestore
+
+    return TarRestore(plan)

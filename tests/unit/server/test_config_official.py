@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.server.main import main
+from tradewind.server.command import run_command
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 NKEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
@@ -197,7 +197,7 @@ def official(path: Path) -> tuple[bool, str]:
 
 
 def ours(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[bool, str]:
-    code = main(["-t", "-c", str(path)])
+    code = run_command(["-t", "-c", str(path)])
     return code == 0, capsys.readouterr().err
 
 

@@ -23,9 +23,10 @@ from tradewind.options import (
     TlsOptions,
     UserOptions,
 )
-from tradewind.server import main as main_module
+from tradewind.server import send_signal as sending
+from tradewind.server.command import run_command
 from tradewind.server.flags import USAGE, FlagError, load_options, merge, parse_flags
-from tradewind.server.main import main, running_servers, send_signal
+from tradewind.server.send_signal import running_servers, send_signal
 
 OFFICIAL = Path(sys.executable).parent / "nats-server"
 
@@ -113,7 +114,7 @@ def test_bad_command_line_is_answered_as_nats_server_answers(
     capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     result = subprocess.run([OFFICIAL, *arguments], capture_output=True, text=True, timeout=30)
-    assert main(arguments) == result.returncode
+    assert run_command(arguments) == result.returncode
     output = capsys.readouterr()
     assert output.err == result.stderr == f"{text}\n"
     assert output.out == f"{USAGE}\n"
@@ -259,22 +260,22 @@ def test_a_tls_block_is_read_completely(tmp_path: Path, load: Any) -> None:
 
 def test_version_begins_with_what_tools_look_for(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["-v"], ["--version"], ["version"], ["-D", "version"]):
-        assert main(arguments) == 0
+        assert run_command(arguments) == 0
         output = capsys.readouterr().out
         assert output == f"nats-server: v2.15.1\ntradewind-server: v{__version__}\n"
 
 
 def test_help_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["-h"], ["--help"], ["help"]):
-        assert main(arguments) == 0
+        assert run_command(arguments) == 0
         assert "Usage: tradewind-server" in capsys.readouterr().out
-    assert main(["--help_tls"]) == 0
+    assert run_command(["--help_tls"]) == 0
     assert "cert_file" in capsys.readouterr().out
 
 
 def test_version_and_check_do_not_load_the_server() -> None:
     code = (
-        "import sys; from tradewind.server.main import main; main(['-v']); "
+        "import sys; from tradewind.server.command import run_command; run_command(['-v']); "
         "print([name for name in ('asyncio', 'ssl', 'uvloop', 'cryptography', 'nacl') "
         "if name in sys.modules])"
     )
@@ -287,7 +288,7 @@ def test_start_that_cannot_be_ends_with_one_line_and_code_1(
     capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     result = subprocess.run([OFFICIAL, *arguments], capture_output=True, text=True, timeout=30)
-    assert main(arguments) == result.returncode == 1
+    assert run_command(arguments) == result.returncode == 1
     errors = capsys.readouterr().err
     assert errors.startswith("nats-server: ")
     assert errors.count("\n") == 1
@@ -305,14 +306,14 @@ def sleeper() -> Any:
 
 
 def test_signal_by_pid(sleeper: Any) -> None:
-    assert main(["--signal", f"term={sleeper.pid}"]) == 0
+    assert run_command(["--signal", f"term={sleeper.pid}"]) == 0
     assert sleeper.wait(10) == -signal.SIGTERM
 
 
 def test_signal_by_pid_file(sleeper: Any, tmp_path: Path) -> None:
     path = tmp_path / "server.pid"
     path.write_text(f"{sleeper.pid}\n")
-    assert main(["-sl", f"stop={path}"]) == 0
+    assert run_command(["-sl", f"stop={path}"]) == 0
     assert sleeper.wait(10) == -signal.SIGKILL
 
 
@@ -339,7 +340,7 @@ def proc(tmp_path: Path) -> Path:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Signals are recorded instead of sent."""
     recorded: list[tuple[int, int]] = []
-    monkeypatch.setattr(main_module.os, "kill", lambda pid, number: recorded.append((pid, number)))
+    monkeypatch.setattr(sending.os, "kill", lambda pid, number: recorded.append((pid, number)))
     return recorded
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from tradewind.errors import ServerStartError
 from tradewind.options import ServerOptions
-from tradewind.server.logs import FileSink, Log, StderrSink, open_log
+from tradewind.server.log_sinks import FileSink
+from tradewind.server.logs import Log, StderrSink, open_log
 
 NOW_NS = 1_767_323_045_123_456_789  # 2026-01-02 03:04:05.123456789 UTC
 PID = os.getpid()

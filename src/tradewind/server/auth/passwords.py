@@ -6,10 +6,7 @@ compares.
 
 from __future__ import annotations
 
-import hmac
 import re
-
-import bcrypt
 
 from tradewind.options import Secret
 
@@ -27,11 +24,17 @@ def is_hashed(configured: Secret) -> bool:
 
 def matches_plain(configured: Secret, presented: str) -> bool:
     """Compare with a configured plain text, in a time that does not depend on where they differ."""
+    # Loaded when it is needed: an open server starts sooner.
+    import hmac
+
     return hmac.compare_digest(_encoded(configured.reveal()), _encoded(presented))
 
 
 def matches_hash(configured: Secret, presented: str) -> bool:
     """Compare with a configured bcrypt hash, slowly by design; a broken hash never matches."""
+    # Loaded when it is needed: most servers have no hashed passwords.
+    import bcrypt
+
     password = _encoded(presented)[:_BCRYPT_PASSWORD_BYTES_MAX]
     try:
         return bcrypt.checkpw(password, _encoded(configured.reveal()))

@@ -8,7 +8,6 @@ is absent here but known to nats-server is in `absent`; checks that concern seve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tradewind.errors import ConfigError
@@ -31,6 +30,7 @@ from tradewind.server.config.absent import (
 from tradewind.server.config.access import AccessReader
 from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.jetstream import read_jetstream
+from tradewind.server.config.loaded import LoadedConfig
 from tradewind.server.config.reader import (
     Reader,
     Table,
@@ -53,14 +53,6 @@ from tradewind.server.config.tree import Node, digest
 
 LAME_DUCK_DURATION_MIN_NS = 30 * SECOND_NS
 WRITE_TIMEOUTS = ("default", "close", "retry")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
-    """What a file says. `warnings` do not stop a start but fail a `-t`, as in nats-server."""
-
-    options: ServerOptions
-    warnings: tuple[ConfigError, ...]
 
 
 def load_config_file(path: str, environ: Mapping[str, str] | None = None) -> LoadedConfig:

@@ -1,0 +1,16 @@
+"""What a configuration file says, without the parser that a start without a file can do without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tradewind.errors import ConfigError
+from tradewind.options import ServerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """What a file says. `warnings` do not stop a start but fail a `-t`, as in nats-server."""
+
+    options: ServerOptions
+    warnings: tuple[ConfigError, ...]

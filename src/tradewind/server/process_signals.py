@@ -1,0 +1,82 @@
+"""Signals to the process, from its first line to its last.
+
+Owns what they do:
+
+    starting  INT and TERM end the process at once, with code 0 as nats-server. Nothing is lost:
+              nobody was told yet that anything is stored, and a next start finds the disk as after
+              a crash, which it recovers from. The others wait until the server runs.
+    running   the server is told, in its loop
+    ended     INT and TERM end what is left at once
+
+Python's own way to stop, an exception in the middle of whatever runs, would print a traceback.
+It imports next to nothing, because it comes before everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from typing import Any
+
+    from tradewind.server.logs import Log
+
+NAMES = {
+    signal.SIGINT: "interrupt",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "hangup",
+    signal.SIGUSR1: "user defined signal 1",
+    signal.SIGUSR2: "user defined signal 2",
+}
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class ProcessSignals:
+    """What this process does with signals; there is one of it, in the main thread."""
+
+    def __init__(self) -> None:
+        self.log: Log | None = None
+        self._tell: Callable[[signal.Signals], object] | None = None
+        self._waiting: list[signal.Signals] = []
+        self._before: dict[signal.Signals, Any] = {}
+
+    def catch(self) -> None:
+        """From now on no signal does what it does by default."""
+        for number in NAMES:
+            signal.signal(number, self._received)
+
+    def run(
+        self, loop: asyncio.AbstractEventLoop, trapped: Callable[[signal.Signals], None]
+    ) -> None:
+        """The server runs: `trapped` is called in `loop`, for those that came before, too."""
+        for number in NAMES:
+            self._before[number] = signal.signal(number, self._received)
+            # Only the loop is to be woken, not whatever else waits in a system call.
+            signal.siginterrupt(number, False)
+        self._tell = lambda number: loop.call_soon_threadsafe(trapped, number)
+        for number in self._waiting:
+            self._tell(number)
+        self._waiting.clear()
+
+    def end(self) -> None:
+        """The server has stopped, and its loop is about to be closed: all is as before `run`."""
+        self._tell = None
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _received(self, value: int, _frame: object) -> None:
+        number = signal.Signals(value)
+        if self._tell is not None:
+            self._tell(number)
+        elif number not in _ENDING:
+            self._waiting.append(number)
+        else:
+            if self.log is not None:
+                self.log.notice(f'Trapped "{NAMES[number]}" signal')
+                self.log.notice("Initiating Shutdown...")
+                self.log.notice("Server Exiting..")
+            os._exit(0)

@@ -1,0 +1,66 @@
+"""The listening sockets of WebSocket: as of clients, but a session begins after the HTTP upgrade.
+
+Owns the connections that have not asked for the upgrade yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from tradewind.broker.contracts import RemoteAddress
+from tradewind.options import TlsOptions, WebsocketOptions
+from tradewind.server.link import Turns
+from tradewind.server.listener import Listener
+from tradewind.server.tls import ServerContext
+from tradewind.server.tls_link import late_pipe
+from tradewind.server.tls_pipe import TlsSettings
+from tradewind.server.websocket_link import WebSocketLink
+
+
+class WebSocketListener(Listener):
+    """Accepts WebSocket connections on a set of sockets."""
+
+    connection_type = "WEBSOCKET"
+
+    def __init__(
+        self,
+        turns: Turns,
+        sockets: list[socket.socket],
+        options: WebsocketOptions,
+        context: ServerContext | None,
+    ) -> None:
+        self._options = options
+        self._upgrading: set[WebSocketLink] = set()
+        super().__init__(turns, sockets, options.tls, context)
+
+    def _tls_settings(
+        self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
+    ) -> TlsSettings:
+        """TLS comes first, as in https."""
+        return TlsSettings(context, tls, 0, allow_non_tls, pending=self._pending)
+
+    def set_tls(
+        self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
+    ) -> None:
+        """Also ends what has no session yet that could be looked at: it may not be pinned now."""
+        super().set_tls(tls, context, allow_non_tls=allow_non_tls)
+        for link in list(self._upgrading):
+            link.abandon_upgrade()
+
+    def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
+        """What an accepted socket talks to."""
+        tls = self._tls is not None
+        link = WebSocketLink(self._turns, self._options, self._upgrading, tls=tls)
+        return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
+
+    async def cancel_handshakes(self) -> None:
+        """Also those that have not asked for the upgrade yet."""
+        await super().cancel_handshakes()
+        for link in list(self._upgrading):
+            link.abandon_upgrade()
+
+    @property
+    def unestablished(self) -> int:
+        """Also those that have not asked for the upgrade yet."""
+        return super().unestablished + len(self._upgrading)
