@@ -55,6 +55,11 @@ METRICS = {
     "rss_mib": Metric("RSS MiB", higher_is_better=False),
     "anonymous_mib": Metric("anonymous memory MiB", higher_is_better=False),
     "replayed_per_s": Metric("meanwhile replayed per s"),
+    **{
+        f"crowd_{count}{kind}": Metric(f"{count} waiting: messages per {unit}")
+        for kind, unit in (("", "s"), ("_per_cpu", "CPU s"))
+        for count in (1, 2, 4, 8, 16)
+    },
 }
 
 

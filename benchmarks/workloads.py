@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from benchmarks.direct_workloads import DIRECT_WORKLOADS
+from benchmarks.durable_workloads import DURABLE_WORKLOADS
 from benchmarks.figures import percentile
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
@@ -230,4 +231,5 @@ WORKLOADS = (
     Workload("idle-10k", "10,000 idle connections", idle_connections),
     *STREAM_WORKLOADS,
     *DIRECT_WORKLOADS,
+    *DURABLE_WORKLOADS,
 )
