@@ -8,7 +8,6 @@ message where the retention of the stream says so (`retention`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -64,8 +63,6 @@ class HostedStream(StreamTurns):
         stream.interest = self
         self._hindrance = ""  # what the log was told last
         self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
-        # (round of the syncer, whom to tell when it is kept)
-        self._waiting: deque[tuple[int, Callable[[StoreError | None], None]]] = deque()
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
@@ -98,7 +95,7 @@ class HostedStream(StreamTurns):
                 store.on_unsettled()
             self.sync_entry = self.engine.syncer.attach(
                 store,
-                on_synced=self._synced,
+                on_synced=self.synced,
                 on_failure=self._failed,
                 on_resumed=self._resumed,
                 mode=self._sync_mode(),
@@ -130,11 +127,12 @@ class HostedStream(StreamTurns):
         self.home.streams.pop(self.name, None)
         self.home.stream_configured(self.name, None)
         self.count(Usage())
-        self._durable(None)
+        self.tell_requests(None)
 
     def retire(self) -> None:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
         self.detach()
+        self.stream.dismiss_waiting()
         if self.files is not None:
             self.engine.syncer.detach(self.files)
         if isinstance(self.stream.store, FileStore):
@@ -193,15 +191,9 @@ class HostedStream(StreamTurns):
         """There may be something to send."""
         self.demand.wake(self.engine.turn, self.stream.visible_seq)
 
-    def _synced(self, _store: SyncTarget, kept: int) -> None:
-        self.stream.synced()
-        self.wake_consumers()
-        if self._waiting:
-            self._durable(None, kept)
-
     def _failed(self, _store: SyncTarget, error: StoreError) -> None:
         self.stream.failed(error)
-        self._durable(error)
+        self.tell_requests(error)
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """Call `done` when what has changed up to now is as safe as the stream promises, or with
@@ -214,13 +206,13 @@ class HostedStream(StreamTurns):
             done(store.failure)
         else:
             now_ns = self.engine.turn.monotonic_ns
-            self._waiting.append((self.engine.syncer.mark_dirty(store, now_ns), done))
+            self.waiting_requests.append((self.engine.syncer.mark_dirty(store, now_ns), done))
             self.engine.turn.add_dirty(self.stream.ingest)
 
-    def _durable(self, error: StoreError | None, kept: int | None = None) -> None:
+    def tell_requests(self, error: StoreError | None, kept: int | None = None) -> None:
         """Tell those who wait; with `kept` those up to this round."""
-        while self._waiting and (kept is None or self._waiting[0][0] <= kept):
-            self._waiting.popleft()[1](error)
+        while self.waiting_requests and (kept is None or self.waiting_requests[0][0] <= kept):
+            self.waiting_requests.popleft()[1](error)
 
     def _resumed(self, _store: SyncTarget) -> None:
         self.engine.log.notice(

@@ -13,6 +13,8 @@ cdef class StreamTurns:
     cdef public object stream               # Stream
     cdef Ingest ingest                      # its compiled half
     cdef public dict consumers              # name -> Consumer
+    # (round of the syncer, whom to tell when it is kept), oldest first.
+    cdef public object waiting_requests     # deque
     cdef public SyncEntry sync_entry        # None: it is in memory
     cdef readonly Usage _counted            # what it has in the sums of account and server
     cdef Usage account_usage

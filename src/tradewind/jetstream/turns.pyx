@@ -5,7 +5,7 @@ because with a publisher that waits for each acknowledgement this is most of wha
 Whatever is rare is left to the subclasses, `JetStream` and `HostedStream`.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
 from tradewind.jetstream.usage cimport Usage
@@ -14,6 +14,8 @@ from tradewind.store.message_core cimport MessageCore
 from tradewind.store.syncer_core cimport SyncerCore
 from tradewind.stream.ingest cimport Ingest
 
+from collections import deque
+
 from tradewind.errors import StoreError
 
 cdef enum:
@@ -21,7 +23,9 @@ cdef enum:
 
 
 cdef class StreamTurns:
-    """The subclass has `room_share`, `set_timer`, `wake_consumers`, `hindered` and `demand`."""
+    """The subclass has `room_share`, `set_timer`, `wake_consumers`, `tell_requests`, `hindered` and
+    `demand`.
+    """
 
     def __init__(self, EngineTurns engine not None, stream not None, Usage account_usage not None):
         self.engine = engine
@@ -29,6 +33,7 @@ cdef class StreamTurns:
         self.ingest = stream.ingest
         self.account_usage = account_usage
         self.consumers = {}
+        self.waiting_requests = deque()
         self._counted = Usage()
         self._is_tight = True
 
@@ -66,6 +71,15 @@ cdef class StreamTurns:
             ingest.has_deadline = False
             self.set_timer()
         return 0
+
+    def synced(self, _store, uint64_t kept):
+        """The syncer has kept its promise for this round: acknowledge, and wake who may see more.
+        """
+        self.ingest.promise_to(self.ingest.visible(), None)
+        if self.consumers:
+            self.wake_consumers()
+        if self.waiting_requests:
+            self.tell_requests(None, kept)
 
     def flush(self):
         """`settle` for Python callers."""
@@ -144,8 +158,7 @@ cdef class EngineTurns:
                 hosted = self.hosts.get(participant)
                 if hosted is not None:
                     (<StreamTurns?>hosted).settle()
-        if self.syncer._marked:
-            self.syncer.end_turn(turn.monotonic_ns)
+        self.syncer.finish_turn(turn.monotonic_ns)
         if turn.woken:
             self.send()
         if self.retired:

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
 from posix.unistd cimport close, fdatasync, read, write
-from tradewind.store.syncer_core cimport SyncJob
+from tradewind.store.syncer_core cimport SyncerCore, SyncJob
 
 import os
 
@@ -208,7 +208,7 @@ cdef bint end_pool(Pool* pool, double seconds) noexcept:
 cdef class SyncThreads:
     """Up to `threads_max` threads, which are started when they are first needed.
 
-    The loop watches `fileno()` and calls `take` when it can be read. All methods are for the loop.
+    The loop watches `fileno()` and calls `collect` when it can be read. All methods are for the loop.
     """
 
     cdef Pool* _pool
@@ -314,30 +314,69 @@ cdef class SyncThreads:
             raise OSError(number, f"no thread can be started: {os.strerror(number)}")
         return 0
 
-    def take(self):
-        """The jobs that are done, in the order in which they were; each with its error."""
+    cdef Work* _take(self) noexcept:
+        """The chain of all that is done."""
         cdef Pool* pool = self._pool
-        cdef Work* work
-        cdef Work* following
         cdef uint64_t events
-        cdef SyncJob job
-        cdef list taken = []
+        cdef Work* first
         if pool == NULL:
-            return taken
+            return NULL
         read(pool.event, &events, sizeof(events))
         pthread_mutex_lock(&pool.mutex)
-        work = pool.done.first
+        first = pool.done.first
         pool.done.first = pool.done.last = NULL
         pthread_mutex_unlock(&pool.mutex)
+        return first
+
+    cdef SyncJob _finish(self, Work* work):
+        cdef SyncJob job = <SyncJob>work.job
+        Py_DECREF(job)
+        job.run_ns = work.run_ns
+        if work.error:
+            job.commit.sync_failed(work.failed, work.error)
+        free(work)
+        return job
+
+    def collect(self, SyncerCore syncer not None, after_batch not None):
+        """Hand what is done back to the syncer; then call `after_batch`, once for all of it."""
+        cdef Work* work = self._take()
+        cdef Work* following
+        cdef int64_t now_ns = monotonic_ns()
         while work != NULL:
             following = work.next
-            job = <SyncJob>work.job
-            Py_DECREF(job)
-            job.run_ns = work.run_ns
-            if work.error:
-                job.commit.sync_failed(work.failed, work.error)
-            taken.append(job)
-            free(work)
+            try:
+                syncer.complete(self._finish(work), now_ns)
+            except BaseException:
+                self._put_back(following)
+                raise
+            work = following
+        after_batch()
+        syncer.arm()
+
+    cdef int _put_back(self, Work* work) except -1:
+        """The rest of what was taken is for the next `collect`."""
+        cdef Pool* pool = self._pool
+        cdef Work* following
+        cdef uint64_t one = 1
+        if pool == NULL:
+            return 0
+        pthread_mutex_lock(&pool.mutex)
+        while work != NULL:
+            following = work.next
+            chain_add(&pool.done, work)
+            work = following
+        pthread_mutex_unlock(&pool.mutex)
+        write(pool.event, &one, sizeof(one))
+        return 0
+
+    def take(self):
+        """The jobs that are done, in the order in which they were; each with its error."""
+        cdef Work* work = self._take()
+        cdef Work* following
+        cdef list taken = []
+        while work != NULL:
+            following = work.next
+            taken.append(self._finish(work))
             work = following
         return taken
 

@@ -9,14 +9,12 @@ not wait for it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 from tradewind.clock import Clock
 from tradewind.server.sync_threads import FineTimer, SyncThreads
 from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncTarget
-from tradewind.store.syncer_core import SyncJob
 
 # A disk with a queue syncs several files in the time of one. More threads gain little.
 SYNC_THREADS = 4
@@ -49,52 +47,23 @@ class ThreadedSyncer(Syncer):
         self._now_ns = clock.monotonic_ns
         self._after_batch = after_batch
         self._timer = FineTimer()
-        self._timer_ns = 0
+        self.set_alarm = self._set_timer
         self._idle: asyncio.Event | None = None
-        self._done: deque[SyncJob] = deque()
-        loop.add_reader(self.threads.fileno(), self._collect)
+        loop.add_reader(self.threads.fileno(), self.threads.collect, self, self._batch_done)
         loop.add_reader(self._timer.fileno(), self._on_timer)
 
-    def _collect(self) -> None:
-        """Threads are done with something."""
-        now_ns = self._now_ns()
-        self._done += self.threads.take()
-        try:
-            while self._done:
-                self.completed(self._done.popleft(), now_ns)
-        finally:
-            if self._done:
-                self._loop.call_soon(self._collect)
-        self._after_batch()
-        self._arm()
-
-    # -------------------------------------------------------------- time
-
-    def end_turn(self, now_ns: int) -> None:
-        """Write and begin to sync what was marked."""
-        if self._marked:
-            self.begin_all(now_ns)
-            self._arm()
-
-    def tick(self, now_ns: int) -> None:
-        """Do what is due."""
-        super().tick(now_ns)
-        self._arm()
-
-    def _arm(self) -> None:
-        """One timer for the next deadline."""
-        if self._idle is not None and self.is_idle:
-            self._idle.set()
-        deadline_ns = self.next_deadline_ns()
-        if deadline_ns is None or 0 < self._timer_ns <= deadline_ns:
-            return
-        self._timer_ns = deadline_ns
-        self._timer.set(deadline_ns - self._now_ns())
+    def _set_timer(self, time_ns: int) -> None:
+        self._timer.set(time_ns - self._now_ns())
 
     def _on_timer(self) -> None:
         self._timer.clear()
-        self._timer_ns = 0
+        self.alarm_ns = 0
         self.tick(self._now_ns())
+        self._batch_done()
+
+    def _batch_done(self) -> None:
+        if self._idle is not None and self.is_idle:
+            self._idle.set()
         self._after_batch()
 
     # -------------------------------------------------------------- the end
@@ -103,7 +72,8 @@ class ThreadedSyncer(Syncer):
         """Have everything on disk; gives the stores for which that did not succeed in time."""
         self._idle = asyncio.Event()
         self.begin_drain(self._now_ns())
-        self._arm()
+        if self.is_idle:
+            self._idle.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         self._idle = None

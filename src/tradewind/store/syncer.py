@@ -176,10 +176,6 @@ class Syncer(SyncerCore):
 
     # -------------------------------------------------------------- the loop's side
 
-    def end_turn(self, now_ns: int) -> None:
-        """Write and begin to sync what was marked."""
-        self.begin_all(now_ns)
-
     def begin_later(self, entry: SyncEntry, now_ns: int) -> None:
         """The next step of a store whose promise need not wait for the disk."""
         if entry.mode is SyncMode.INTERVAL:
@@ -276,6 +272,7 @@ class Syncer(SyncerCore):
         if 0 < self._idle_at_ns <= now_ns:
             self._idle_at_ns = 0
             self._mark_idle(now_ns)
+        self.rearm()
 
     def _mark_idle(self, now_ns: int) -> None:
         """Stores without a change for a while write down how far they are."""

@@ -55,10 +55,12 @@ cdef class SyncerCore:
     cdef public int64_t idle_ns             # a store without a change for so long is quiet
     cdef public bint _is_draining
     cdef readonly int64_t sync_ns           # what the sync of one file takes of late
+    cdef public object set_alarm            # None, or called with the time of an earlier deadline
+    cdef public int64_t alarm_ns            # the last one it was told; 0: none
 
     cdef bint write_entry(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int mark_entry(self, SyncEntry entry, int64_t now_ns) except -1
-    cdef int begin_marked(self, int64_t now_ns) except -1
+    cdef int finish_turn(self, int64_t now_ns) except -1
     cdef int begin(self, SyncEntry entry, int64_t now_ns) except -1
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1
@@ -67,3 +69,4 @@ cdef class SyncerCore:
     cdef int complete(self, SyncJob job, int64_t now_ns) except -1
     cdef int _count(self, SyncJob job) except -1
     cdef int64_t next_ns(self) except -1
+    cdef int arm(self) except -1

@@ -112,17 +112,20 @@ cdef class SyncerCore:
         self.mark_entry(entry, now_ns)
         return entry.rounds + 1
 
-    cdef int begin_marked(self, int64_t now_ns) except -1:
+    cdef int finish_turn(self, int64_t now_ns) except -1:
         cdef dict marked = self._marked
         cdef SyncEntry entry
+        if not marked:
+            return 0
         self._marked = {}
         for entry in marked:
             self.begin(entry, now_ns)
+        self.arm()
         return 0
 
-    def begin_all(self, int64_t now_ns):
-        """`begin_marked` for the subclass."""
-        self.begin_marked(now_ns)
+    def end_turn(self, int64_t now_ns):
+        """Write and begin to sync what was marked."""
+        self.finish_turn(now_ns)
 
     cdef int begin(self, SyncEntry entry, int64_t now_ns) except -1:
         """The next step of a store: what it is depends on its mode."""
@@ -288,14 +291,32 @@ cdef class SyncerCore:
     cdef int64_t next_ns(self) except -1:
         """When the subclass has something to do (`tick`); 0: never."""
         cdef int64_t first_ns = 0
+        cdef int64_t[4] times = [
+            self._write_at_ns, self._sync_at_ns, self._retry_at_ns, self._idle_at_ns]
         cdef SyncEntry entry
-        for time_ns in (self._write_at_ns, self._sync_at_ns, self._retry_at_ns, self._idle_at_ns):
-            if time_ns and (first_ns == 0 or time_ns < first_ns):
-                first_ns = time_ns
+        cdef int index
+        for index in range(4):
+            if times[index] and (first_ns == 0 or times[index] < first_ns):
+                first_ns = times[index]
         for entry in self._held:
             if first_ns == 0 or entry.held_until_ns < first_ns:
                 first_ns = entry.held_until_ns
         return first_ns
+
+    cdef int arm(self) except -1:
+        """Have the alarm set for the next deadline."""
+        cdef int64_t first_ns
+        if self.set_alarm is None:
+            return 0
+        first_ns = self.next_ns()
+        if first_ns and (self.alarm_ns == 0 or first_ns < self.alarm_ns):
+            self.alarm_ns = first_ns
+            self.set_alarm(first_ns)
+        return 0
+
+    def rearm(self):
+        """`arm` for the subclass."""
+        self.arm()
 
     def next_deadline_ns(self):
         """When `tick` has something to do; None if never."""

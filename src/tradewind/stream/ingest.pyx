@@ -16,9 +16,11 @@ from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport (
-    REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue)
+    REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue, Rider)
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
+
+from functools import partial
 
 from tradewind.errors import StoreError
 
@@ -34,7 +36,11 @@ cdef int take_message(void* target, Message* message) except -1:
     cdef Ingest ingest = <Ingest>target
     if message.origin == NULL:
         # The server published it, perhaps while another stream was being written: later.
-        ingest.turn.defer(ingest.submit, message.subject[:message.subject_size],
+        handler = ingest.submit
+        if ingest.turn.rider is not None:
+            handler = partial(ingest.submit_copy, ingest.turn.rider)
+            ingest.turn.rider = None
+        ingest.turn.defer(handler, message.subject[:message.subject_size],
                           message.reply[:message.reply_size],
                           message.body[:message.header_size],
                           message.body[message.header_size:message.total_size])
@@ -260,6 +266,29 @@ cdef class Ingest(Participant):
         message.header_size = len(header)
         message.total_size = len(body)
         self.publish(&message)
+
+    def submit_copy(self, Rider rider not None, bytes subject not None, bytes reply not None,
+                    bytes header not None, bytes payload not None):
+        """Publish the copy of another stream's message; then its publisher may have the rider.
+
+        That is when the copy is as safe as this stream promises. If it was refused there is nothing
+        to wait for but what came before it.
+        """
+        cdef Message message
+        if self.stream.is_active:
+            self.submit(subject, reply, header, payload)
+            self.turn.mark_dirty(self)
+            self.replies.add_rider(self.store.last_seq, rider)
+            return
+        message.origin = NULL
+        message.subject = rider.reply
+        message.subject_size = <uint32_t>len(rider.reply)
+        message.reply_size = 0
+        message.reply = NULL
+        message.body = rider.body
+        message.header_size = 0
+        message.total_size = len(rider.body)
+        self.router.publish(self.account, &message)
 
     def append(self, bytes subject not None, bytes header not None, bytes payload not None,
                bytes message_id=b"", int64_t ttl_ns=0):

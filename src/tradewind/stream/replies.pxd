@@ -18,7 +18,12 @@ ctypedef struct ReplyHead:
     uint32_t header_size
     uint32_t total_size     # header and payload
     uint32_t kind
-    uint32_t unused
+    uint32_t hops           # so many streams have stored a copy before it came here
+
+cdef class Rider:
+    cdef bytes reply                # who is to get it
+    cdef bytes body
+    cdef uint32_t hops
 
 cdef class ReplyQueue:
     cdef Buffer entries             # ReplyHead, subject, reply, header, payload; oldest first
@@ -30,6 +35,9 @@ cdef class ReplyQueue:
     cdef int add(self, uint32_t kind, uint64_t seq, const char* subject, uint32_t subject_size,
                  const char* reply, uint32_t reply_size, const char* body, uint32_t header_size,
                  uint32_t total_size) except -1
+    cdef int add_rider(self, uint64_t seq, Rider rider) except -1
     cdef int release(self, Router router, Account account, uint64_t promised,
                      bytes failure) except -1
+    cdef Rider _next_rider(self, uint64_t seq)
+    cdef int _drop_first(self) except -1
     cdef int _write_ack(self, uint64_t seq, bint duplicate) except -1

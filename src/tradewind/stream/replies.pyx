@@ -7,6 +7,10 @@ of a turn.
     {"stream":"ORDERS","seq":7}
     {"stream":"ORDERS","domain":"hub","seq":7,"duplicate": true}
     +OK                                         of a stream that a preview made
+
+A copy of a message (republish) that another stream stores takes the acknowledgement of the message
+along (`Rider`): that stream sends it when the copy is as safe as it promises. So whoever has the
+acknowledgement finds the copy. Streams that copy to each other pass it on `HOPS_MAX` times.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -14,12 +18,18 @@ from libc.string cimport memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
+from tradewind.broker.turn cimport Turn
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
 cdef enum:
     ACK_TAIL_BYTES = 64         # sequence, `,"duplicate": true` and the brace
     KEEP_BYTES = 65536          # an empty queue larger than this gives its memory back
+    HOPS_MAX = 8
+
+
+cdef class Rider:
+    """An acknowledgement that waits for another stream than the one that wrote it."""
 
 
 cdef class ReplyQueue:
@@ -54,12 +64,56 @@ cdef class ReplyQueue:
         head.header_size = header_size
         head.total_size = total_size
         head.kind = kind
-        head.unused = 0
+        head.hops = 0
         buffer_append(&self.entries, <const char*>&head, sizeof(ReplyHead))
         buffer_append(&self.entries, subject, subject_size)
         buffer_append(&self.entries, reply, reply_size)
         buffer_append(&self.entries, body, total_size)
         self.count += 1
+        return 0
+
+    cdef int add_rider(self, uint64_t seq, Rider rider) except -1:
+        """Keep the acknowledgement of a message whose copy was stored as `seq`."""
+        cdef ReplyHead head
+        cdef size_t start = self.entries.end - self.entries.begin
+        self.add(REPLY_BODY, seq, rider.reply, <uint32_t>len(rider.reply), NULL, 0, rider.body, 0,
+                 <uint32_t>len(rider.body))
+        memcpy(&head, self.entries.data + self.entries.begin + start, sizeof(ReplyHead))
+        head.hops = rider.hops
+        memcpy(self.entries.data + self.entries.begin + start, &head, sizeof(ReplyHead))
+        return 0
+
+    cdef Rider _next_rider(self, uint64_t seq):
+        """What the copy of message `seq` is to take along: the first reply that waits, if it is for
+        that message; else None.
+        """
+        cdef ReplyHead head
+        cdef Rider rider
+        cdef char* at
+        if self.count == 0:
+            return None
+        at = self.entries.data + self.entries.begin
+        memcpy(&head, at, sizeof(ReplyHead))
+        if head.seq != seq or head.kind == REPLY_COPY or head.hops >= HOPS_MAX \
+                or (head.kind == REPLY_BODY and head.hops == 0):
+            return None
+        at += sizeof(ReplyHead)
+        rider = Rider.__new__(Rider)
+        rider.reply = at[:head.subject_size]
+        if head.kind == REPLY_BODY:
+            rider.body = at[head.subject_size:head.subject_size + head.total_size]
+        else:
+            self._write_ack(head.seq, head.kind == REPLY_DUPLICATE)
+            rider.body = self.body.data[:self.body.end]
+        rider.hops = head.hops + 1
+        return rider
+
+    cdef int _drop_first(self) except -1:
+        cdef ReplyHead head
+        memcpy(&head, self.entries.data + self.entries.begin, sizeof(ReplyHead))
+        self.entries.begin += (sizeof(ReplyHead) + head.subject_size + head.reply_size
+                               + head.total_size)
+        self.count -= 1
         return 0
 
     cdef int _write_ack(self, uint64_t seq, bint duplicate) except -1:
@@ -87,6 +141,7 @@ cdef class ReplyQueue:
         """
         cdef ReplyHead head
         cdef Message message
+        cdef Rider rider
         cdef char* at
         message.origin = NULL
         while self.count:
@@ -111,11 +166,16 @@ cdef class ReplyQueue:
                 message.body = self.body.data
                 message.total_size = self.body.end
             # Taken out first: a failure while sending must not send it again.
-            self.entries.begin += (sizeof(ReplyHead) + head.subject_size + head.reply_size
-                                   + head.total_size)
-            self.count -= 1
-            if head.kind != REPLY_COPY or head.seq <= promised:
+            self._drop_first()
+            if head.kind != REPLY_COPY:
                 router.publish(account, &message)
+            elif head.seq <= promised:
+                rider = self._next_rider(head.seq)
+                router.turn.rider = rider
+                router.publish(account, &message)
+                if rider is not None and router.turn.rider is None:
+                    self._drop_first()      # a stream has taken it
+                router.turn.rider = None
         if self.entries.capacity > KEEP_BYTES:
             buffer_free(&self.entries)
         else:

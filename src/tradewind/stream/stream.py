@@ -503,6 +503,14 @@ class Stream:
         body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
         self.ingest.promise(self.ingest.promised_seq, body)
 
+    def dismiss_waiting(self) -> None:
+        """The stream is deleted: nobody has to wait for its disk any more.
+
+        What other streams have left here to be said, about messages of theirs, is said.
+        """
+        body = self.error_body(errors.STREAM_NOT_FOUND())
+        self.ingest.promise(self.ingest.promised_seq, body)
+
     # ---------------------------------------------------------------- time
 
     def _direct_waits(self) -> None:

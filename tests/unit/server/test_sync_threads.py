@@ -235,7 +235,7 @@ async def test_threads_can_be_stopped_twice_and_take_no_more_work(tmp_path: Path
     assert (watched.syncer.threads.count, watched.syncer.threads.fileno()) == (0, -1)
     assert watched.syncer.threads.take() == []
     watched.put(store)
-    watched.syncer.begin_all(CLOCK.monotonic_ns())
+    watched.syncer.end_turn(CLOCK.monotonic_ns())
     assert watched.syncer.statistics.running == 1
 
 
