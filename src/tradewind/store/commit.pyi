@@ -2,6 +2,7 @@ from tradewind.errors import StoreError
 from tradewind.store.disk import Disk, DiskFile
 from tradewind.store.rewrite import Rewrite
 from tradewind.store.settle import Evidence
+from tradewind.store.witness import TestimonyWrite
 
 class Commit:
     disk: Disk
@@ -11,6 +12,7 @@ class Commit:
     floor: int
     files: list[DiskFile]
     folders: list[str]
+    witness: TestimonyWrite | None
     evidence: Evidence | None
     rewrites: list[Rewrite]
     error: StoreError | None

@@ -37,6 +37,8 @@ cdef class Commit:
                 file.sync()
             for folder in self.folders:
                 self.disk.sync_directory(folder)
+            if self.witness is not None:
+                self.witness.save()
             if self.evidence is not None:
                 self.evidence.save()
             for rewrite in self.rewrites:
@@ -48,8 +50,8 @@ cdef class Commit:
         """How many open files of the system there are to sync, if that is all; else -1: `run` it.
         """
         cdef int count = 0, descriptor
-        if self.folders or self.rewrites or self.evidence is not None or not self.files \
-                or len(self.files) > count_max:
+        if self.folders or self.rewrites or self.witness is not None \
+                or self.evidence is not None or not self.files or len(self.files) > count_max:
             return -1
         for file in self.files:
             if type(file) is BlockFile:

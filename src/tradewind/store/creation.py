@@ -37,7 +37,8 @@ class Creation:
     """One new folder at `path`.
 
     `check` raises if something is there already. `files` are the contents beside the configuration
-    `meta`, by path. `names` are the folders to sync so that the new one is found, each with the
+    `meta`, by path; `hints` are contents that nothing depends on: they are written, and reach the
+    disk when the system likes. `names` are the folders to sync so that the new one is found, each with the
     folder whose name is durable then; `durable` remembers those. `error` says why it failed.
     """
 
@@ -52,6 +53,7 @@ class Creation:
         files: Mapping[str, bytes],
         names: Sequence[tuple[str, str]],
         durable: set[str],
+        hints: Mapping[str, bytes] | None = None,
     ) -> None:
         self.disk = disk
         self.path = path
@@ -64,6 +66,7 @@ class Creation:
             self._aside(META_SUM_FILE): meta_sum(meta, key_text),
             self._aside(META_FILE): meta,
         }
+        self._hints = hints or {}
         self._open: list[DiskFile] = []
         self._placed: list[str] = []
 
@@ -97,6 +100,9 @@ class Creation:
             file = self.disk.create(path, replace=True)
             self._open.append(file)
             file.write(content, 0)
+        for path, content in self._hints.items():
+            with self.disk.create(path, replace=True) as file:
+                file.write(content, 0)
 
     def sync(self) -> None:
         """Have the files and their names on disk."""

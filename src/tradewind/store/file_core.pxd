@@ -1,5 +1,6 @@
 """State of a stream's files that every turn looks at; the explanation is in file_core.pyx."""
 
+from libc.stdint cimport uint64_t
 from tradewind.store.block cimport Block
 from tradewind.store.commit cimport Commit
 from tradewind.store.messages cimport MessageStore
@@ -34,6 +35,7 @@ cdef class FileCore(MessageStore):
     cdef public bint _is_unmarked
     cdef public list unsafe_files           # paths of those that `secure` has to sync
     cdef public Commit _committing          # the one under way, or None
+    cdef public uint64_t reserved_seq       # beyond it a commit has to tell the witness
 
     cdef bint is_waiting(self) except -1
     cdef int write_block(self, Block block) except -1

@@ -21,6 +21,7 @@ class FileCore(MessageStore):
     rewriter: Any
     _settlement: Any
     index_file_present: bool
+    reserved_seq: int
     synced_seq: int
     _unsynced: dict[str, BlockFile]
     _names_changed: bool

@@ -113,7 +113,7 @@ cdef class FileCore(MessageStore):
         cdef BlockFile file
         if block is None or self._committing is not None or self._names_changed \
                 or self.failure is not None or self.unsettled or self.unsafe_files \
-                or self.is_waiting():
+                or self.last_seq > self.reserved_seq or self.is_waiting():
             return None
         file = block.file
         if len(self._unsynced) > 1 or (self._unsynced and file.path not in self._unsynced):

@@ -37,6 +37,7 @@ from tradewind.store.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.settle import Settlement
 from tradewind.store.timing_wheel import TimingWheel
+from tradewind.store.witness import FIRST_TESTIMONY, Testimony, Witness
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
@@ -98,6 +99,7 @@ class FileStore(FileCore):
             self, DamageFolder(disk, folder.rpartition("/")[0])
         )
         self._settled: list[RecoveryReport] = []
+        self._witness: Witness = Witness(disk, folder.rpartition("/")[0], name)
         self.on_damage: Callable[[RecoveryReport], None] | None = None
         # Damage was found: commits are needed to settle it.
         self.on_unsettled: Callable[[], None] | None = None
@@ -105,12 +107,29 @@ class FileStore(FileCore):
     # -------------------------------------------------------------- blocks, called by MessageStore
 
     def begin(self) -> None:
-        """The store of a new stream, whose first block is on disk already (`first_block`)."""
+        """The store of a new stream: its first block is on disk already (`first_block`), and so is
+        what the witness says of it.
+        """
         self._begins = True
+        self.adopt_testimony(FIRST_TESTIMONY)
         self.add_block()
         self.last.assume_written()
         self._synced_position = self._clean = (self.last.number, self.last.size)
         self.say_synced()
+
+    def adopt_testimony(self, testimony: Testimony | None) -> None:
+        """What the witness of this stream says; None: it has to be told with the next commit."""
+        self._witness.adopt(testimony)
+        self.reserved_seq = self._witness.reserved_seq
+
+    def renew_testimony(self, serial: int) -> None:
+        """Told by recovery: what the witness said is missing, and that is known on disk."""
+        self.adopt_testimony(Testimony(serial, 0, 0, 0))
+        write = self._witness.next(self.last.number, self.last_seq)
+        assert write is not None
+        self.reserved_seq = self._witness.reserved_seq
+        with self._changing():
+            write.save()
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
@@ -243,6 +262,8 @@ class FileStore(FileCore):
         commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
         if self._names_changed:
             commit.folders.append(self.folder)
+        commit.witness = self._witness.next(self.last.number, self.last_seq)
+        self.reserved_seq = self._witness.reserved_seq
         self._unsynced = {}
         self._names_changed = False
         self._clean = commit.position

@@ -49,6 +49,7 @@ from tradewind.store.salvage import in_order, replacement
 from tradewind.store.scan import BlockReport, Damage, recover_block
 from tradewind.store.sequence_set import SequenceSet
 from tradewind.store.settle import PATCHED_BYTES_MAX
+from tradewind.store.witness import Testimony, read_testimony
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
@@ -87,6 +88,7 @@ class Recovery:
         self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
         self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
         self._doubtful: set[int] = set()  # blocks that are read, not mapped
+        self._index_is_latest = False  # nothing was stored since then
 
     def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
         """Read everything and give the store."""
@@ -102,6 +104,8 @@ class Recovery:
             if block_name != name and block_name in names and block_numbers([block_name]):
                 self._disk.remove(f"{self._messages}/{name}")
         store = FileStore(self._disk, self._messages, self._name, limits, **settings)
+        said = read_testimony(self._disk, self._folder, self._name)
+        store.adopt_testimony(said)
         numbers = block_numbers(names)
         self._index = index = read_checkpoint(self._disk, self._messages, self._name)
         usable = index is not None and fits(index, self._disk, self._messages, numbers)
@@ -120,12 +124,50 @@ class Recovery:
             self._rebuild(store, numbers)
             self._compare_with_index(store, limits, now_ns)
             self.report.messages = store.msgs
-        store.index_file_present = "index.db" in names
+        if said is not None:
+            self._ask_witness(store, numbers, said)
+        store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
         self._recall_losses(store)
         store.recover_timers()
         store.apply_limits(now_ns, self._expired)
         self._settle(store)
         return store
+
+    def _ask_witness(self, store: FileStore, numbers: list[int], said: Testimony) -> None:
+        """Whether blocks at the end are missing, or the end of the last one.
+
+        No sequence that may have been given out is given out again. What is lost is told here if
+        nothing else has told it; how much a block held that is gone nobody knows.
+        """
+        is_gone = max(numbers, default=0) < said.block
+        if not is_gone and store.last_seq >= said.last_seq:
+            return
+        # A summary that was written at the end knows it exactly; or all this was done before.
+        is_told = self._index_is_latest and store.last_seq >= said.last_seq
+        if not is_told and store.last_seq < said.reserved_seq:
+            self._tell_missing_end(store, said, is_gone=is_gone)
+            store.skip(said.reserved_seq, store.last_timestamp)
+            store.commit()
+        store.renew_testimony(said.serial)
+
+    def _tell_missing_end(self, store: FileStore, said: Testimony, *, is_gone: bool) -> None:
+        first, last = store.last_seq + 1, said.reserved_seq if is_gone else said.last_seq
+        number = said.block if is_gone else store.last.number
+        note = (
+            f"the end of {block_file_name(number)} is missing, or all of it: sequences up to"
+            f" {said.reserved_seq} may have been given out, the next one is {said.reserved_seq + 1}"
+        )
+        self.report.notes.append(note)
+        if not is_gone and any(not entry.torn for entry in self.report.damage):
+            return
+        found = RecoveryReport(self._name, notes=[note])
+        offset = 0 if is_gone else store.last.size
+        found.damage.append(DamageEntry(number, offset, 0, False, first, last))
+        found.add_lost(seq for seq in range(first, last + 1) if seq not in self._deleted)
+        found.first_seq = store.first_seq if store.msgs else said.reserved_seq + 1
+        self._evidence.save(found)
+        self.report.damage += found.damage
+        self.report.add_lost(found.lost)
 
     def _settle(self, store: FileStore) -> None:
         """Damage behind a good summary shows as far as blocks were read."""
@@ -390,6 +432,7 @@ class Recovery:
             store.commit()
         if is_older:
             return
+        self._index_is_latest = True
         found = {block.number: block for block in store.blocks}
         gone: list[int] = []
         for entry in index.blocks:

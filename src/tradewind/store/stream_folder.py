@@ -63,6 +63,7 @@ from tradewind.store.meta import (
 )
 from tradewind.store.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
 from tradewind.store.recover import open_store
+from tradewind.store.witness import WITNESS_FILE, first_testimony
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
@@ -171,6 +172,7 @@ class StreamFolder:
             stream_key_text(self.stream),
             check=self._check_unused,
             files={self._first_block: first_block(self.stream)},
+            hints={f"{self.path}/{WITNESS_FILE}": first_testimony(self.stream)},
             names=self._names(),
             durable=self._durable,
         )

@@ -1,0 +1,176 @@
+"""What is said outside of the blocks of a stream: no sequence is given out twice, whatever is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tradewind.store.disk import OsDisk
+from tradewind.store.filestore import FileStore
+from tradewind.store.layout import block_file_name
+from tradewind.store.meta import StreamMeta
+from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.witness import RESERVE_MAX, RESERVE_MIN, WITNESS_FILE, read_testimony
+from tradewind.testing.disk import SimulatedDisk
+
+BLOCK_BYTES = 4000
+
+
+def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
+    disk.make_directory(f"{disk.root}/S")
+    settings = {"block_bytes_max": BLOCK_BYTES, **settings}
+    return open_store(disk, f"{disk.root}/S", "S", now_ns=0, **settings)
+
+
+def put(store: FileStore, count: int, size: int = 100) -> None:
+    for _ in range(count):
+        store.store(b"a", b"", bytes(size), store.last_seq + 1)
+        if not store.commit_alone():
+            store.commit()
+
+
+def paths(disk: Any) -> list[str]:
+    """The block files, by number."""
+    folder = f"{disk.root}/S/msgs"
+    names = [name for name in disk.list_directory(folder) if name.endswith(".blk")]
+    return [f"{folder}/{name}" for name in sorted(names, key=lambda name: int(name[:-4]))]
+
+
+@pytest.mark.parametrize("gone", [1, 2, "all"])
+@pytest.mark.parametrize("ending", ["killed", "closed"])
+def test_blocks_that_are_gone_from_the_end_are_told_and_their_sequences_not_used_again(
+    gone: Any, ending: str
+) -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 300)
+    assert len(store.blocks) > 3
+    if ending == "closed":
+        store.close()
+        disk.remove(f"{disk.root}/S/msgs/index.db")
+    disk = disk.crash_keeping_unsynced()
+    kept = 0 if gone == "all" else store.blocks[-gone - 1].last_seq
+    for path in paths(disk) if gone == "all" else paths(disk)[-gone:]:
+        disk.remove(path)
+    again, report = opened(disk)
+    assert report.lost[0] == kept + 1
+    assert report.lost[-1] >= 300
+    assert report.lost_total <= 300 - kept + RESERVE_MAX
+    assert "may have been given out" in " ".join(report.notes)
+    assert again.lost is not None
+    assert set(again.lost.sequences) == set(report.lost)
+    assert again.msgs == kept
+    assert again.store(b"a", b"", b"new", 1) > 300
+    again.commit()
+    # Once told, it is not told again, and nothing more is used up.
+    last_seq = again.last_seq
+    third, report = opened(disk.crash_keeping_unsynced())
+    assert report.is_clean
+    assert third.last_seq == last_seq
+    assert third.lost is not None
+
+
+def test_a_last_block_that_is_cut_below_what_was_said_is_told() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk, block_bytes_max=1 << 20)
+    put(store, 300)
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    assert 300 - RESERVE_MAX < said.last_seq <= 300 <= said.reserved_seq
+    content = disk.content_of(paths(disk)[0])
+    end = content.find((said.last_seq - 5).to_bytes(8, "little")) - 4
+    disk.settle_file(paths(disk)[0], content[:end])
+    again, report = opened(disk)
+    assert report.lost[0] == said.last_seq - 5
+    assert again.last_seq == said.reserved_seq >= 300
+
+
+def test_nothing_is_written_per_message_or_commit() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk, block_bytes_max=1 << 20)
+    put(store, 1)
+    before = read_testimony(disk, f"{disk.root}/S", "S")
+    assert before is not None
+    put(store, 3000, size=10)
+    after = read_testimony(disk, f"{disk.root}/S", "S")
+    assert after is not None
+    # 64, 128, 256, ... sequences further each time.
+    assert after.serial - before.serial <= 6
+    assert after.reserved_seq >= store.last_seq
+
+
+def test_a_stream_is_made_with_its_witness() -> None:
+    disk = SimulatedDisk()
+    folder = StreamFolder(disk, disk.root, "$G", "S")
+    meta = StreamMeta({"name": "S", "subjects": ["s"]}, created_ns=1)
+    folder.create(meta)
+    store = folder.begin(meta)
+    said = read_testimony(disk, folder.path, "S")
+    assert said is not None
+    assert (said.block, said.last_seq, said.reserved_seq) == (1, 0, RESERVE_MIN)
+    store.store(b"s", b"", b"x", 1)
+    syncs = disk.calls["sync"]
+    assert store.commit_alone()
+    assert disk.calls["sync"] == syncs + 1
+    disk = disk.crash_keeping_unsynced()
+    disk.remove(f"{folder.path}/msgs/{block_file_name(1)}")
+    _, again, report = StreamFolder(disk, disk.root, "$G", "S").open(0)
+    assert report.lost == list(range(1, RESERVE_MIN + 1))
+    assert again.store(b"s", b"", b"x", 1) == RESERVE_MIN + 1
+
+
+def test_the_first_sequence_of_a_stream_is_no_loss() -> None:
+    disk = SimulatedDisk()
+    meta = StreamMeta({"name": "S", "subjects": ["s"], "first_seq": 5_000_000}, created_ns=1)
+    folder = StreamFolder(disk, disk.root, "$G", "S")
+    folder.create(meta)
+    store = folder.begin(meta)
+    store.store(b"s", b"", b"x", 1)
+    store.commit()
+    _, again, report = StreamFolder(
+        disk.crash_keeping_unsynced(), disk.root, "$G", "S"
+    ).open(0)
+    assert report.is_clean
+    assert again.last_seq == 5_000_000
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "garbage", "unreadable"])
+def test_a_witness_that_is_damaged_says_nothing_and_is_made_again(damage: str) -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 50)
+    path = f"{disk.root}/S/{WITNESS_FILE}"
+    if damage == "missing":
+        disk.remove(path)
+    elif damage == "unreadable":
+        disk.spoil(path, 0, 1024)
+    else:
+        kinds = {"empty": b"", "zeros": bytes(1024), "garbage": b"x" * 1024}
+        disk.settle_file(path, kinds[damage])
+    again, report = opened(disk)
+    assert report.is_clean
+    assert again.last_seq == 50
+    if damage == "unreadable":
+        disk.heal(path)
+    put(again, 1)
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    assert said.last_seq == 51
+
+
+def test_one_slot_that_is_torn_leaves_the_other(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    store, _ = opened(disk)
+    put(store, 400)
+    path = tmp_path / "S" / WITNESS_FILE
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    content = bytearray(path.read_bytes())
+    content[512 * (said.serial % 2) + 20] ^= 1
+    path.write_bytes(content)
+    other = read_testimony(disk, f"{disk.root}/S", "S")
+    assert other is not None
+    assert other.serial == said.serial - 1
