@@ -48,8 +48,10 @@ class Admission:
         self.gates = gates
         self._unauthenticated: set[int] = set()
         self._strangers: dict[int, Identity] = {}
-        # What to do when the worker thread has answered, by cid.
-        self._continuations: dict[int, Callable[[Identity], None]] = {}
+        # What a worker thread was asked, and what to do when it says yes, by cid.
+        self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
+        # The configured secret that a connection has matched, by cid.
+        self._matched: dict[int, object] = {}
 
     def gate(self, session: Session) -> Gate:
         """The gate of the listener that the connection came through."""
@@ -96,7 +98,8 @@ class Admission:
         """The connection has ended."""
         self._unauthenticated.discard(session.cid)
         self._strangers.pop(session.cid, None)
-        self._continuations.pop(session.cid, None)
+        self._matched.pop(session.cid, None)
+        self._withdraw(session)
 
     # ---------------------------------------------------------------- CONNECT
 
@@ -110,6 +113,7 @@ class Admission:
             return
         if session.is_connected:
             session.drop_subscriptions()
+        self._matched.pop(session.cid, None)
         headers = options.headers and not self._broker.options.no_header_support
         session.configure(options, headers, self._broker.log.trace_enabled)
         if options.account or options.new_account:
@@ -137,25 +141,40 @@ class Admission:
         )
 
     def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
-        """Ask the gate; `accepted` runs now or when a worker thread has the answer."""
+        """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
+        earlier question does not count any more.
+        """
+        self._withdraw(session)
         decision = self.gate(session).check(self._credentials(session))
+        if (
+            isinstance(decision, Deferred)
+            and decision.identity is not None
+            and self._matched.get(session.cid) == decision.secret
+        ):
+            # A reload: the same password still matches the same secret.
+            decision = decision.identity
         if isinstance(decision, Deferred):
-            self._continuations[session.cid] = accepted
-            self._broker.deferred.append((session, decision))
+            self._asked[session.cid] = decision, accepted
+            self._broker.deferred.add(session.cid, session.remote_ip, decision)
             session.block(BLOCKED_AUTHENTICATION_FLAG)
-        elif isinstance(decision, Rejection):
-            self.reject(session, decision.reason)
-        else:
-            accepted(decision)
-
-    def decided(self, session: Session, decision: Identity | Rejection) -> None:
-        """A worker thread has answered; the connection may be gone by now."""
-        accepted = self._continuations.pop(session.cid, None)
-        if accepted is None or session.is_closed:
             return
         if isinstance(decision, Rejection):
             self.reject(session, decision.reason)
         else:
+            accepted(decision)
+        session.unblock(BLOCKED_AUTHENTICATION_FLAG)
+
+    def _withdraw(self, session: Session) -> None:
+        self._asked.pop(session.cid, None)
+        self._broker.deferred.remove(session.cid)
+
+    def decided(self, session: Session, decision: Identity | Rejection) -> None:
+        """A worker thread has answered."""
+        deferred, accepted = self._asked.pop(session.cid)
+        if isinstance(decision, Rejection):
+            self.reject(session, decision.reason)
+        else:
+            self._matched[session.cid] = deferred.secret
             accepted(decision)
         session.unblock(BLOCKED_AUTHENTICATION_FLAG)
 
@@ -223,6 +242,10 @@ class Admission:
         """The users have changed: pass the gate again with what CONNECT said, and keep only what is
         still allowed.
         """
+        if (asked := self._asked.get(session.cid)) is not None:
+            # What a thread says by now is about passwords that may not count any more.
+            self._ask(session, asked[1])
+            return
         if session.must_authenticate:
             return
         if not session.is_connected and self.auth_required(session):

@@ -1,9 +1,9 @@
 """The server without sockets: connections, accounts, liveness and limits.
 
 Owns every open session and every account. It takes bytes and times through sessions and `tick`, and
-gives effects back through `end_turn` (sessions with output, a verdict or an end) and
-`take_deferred` (passwords to check elsewhere). It does no I/O and reads no clock but the one passed
-in, so a whole server runs inside a test.
+gives effects back through `end_turn` (sessions with output, a verdict or an end) and `deferred`
+(passwords to check elsewhere). It does no I/O and reads no clock but the one passed in, so a whole
+server runs inside a test.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
 from tradewind.broker.admission import Admission
+from tradewind.broker.checks import Check, CheckQueue
 from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
@@ -28,7 +29,7 @@ from tradewind.broker.contracts import (
     printable,
 )
 from tradewind.broker.deadlines import Deadlines
-from tradewind.broker.identity import Deferred, Gate, Identity, Rejection
+from tradewind.broker.identity import Gate, Identity, Rejection
 from tradewind.broker.info import ServerInfo
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
@@ -59,7 +60,7 @@ class Broker(TurnEnd):
         chance: random.Random,
     ) -> None:
         # Each has a number of its own, as what queue groups see could tell theirs.
-        super().__init__(Router(chance.getrandbits(64)), Deadlines())
+        super().__init__(Router(chance.getrandbits(64)), Deadlines(), CheckQueue())
         self.hash_seed = chance.getrandbits(64)
         self.chance = chance
         self.options = options
@@ -393,14 +394,11 @@ class Broker(TurnEnd):
 
     # ---------------------------------------------------------------- changes while running
 
-    def take_deferred(self) -> list[tuple[Session, Deferred]]:
-        """Password checks to run in a worker thread; answer each with `authenticated`."""
-        deferred, self.deferred = self.deferred, []
-        return deferred
-
-    def authenticated(self, session: Session, decision: Identity | Rejection) -> None:
-        """The answer of a worker thread."""
-        self.admission.decided(session, decision)
+    def authenticated(self, check: Check, decision: Identity | Rejection) -> None:
+        """The answer of a worker thread to a check that it took from `deferred`."""
+        cid = self.deferred.finished(check, decision)
+        if cid is not None:
+            self.admission.decided(self.sessions[cid], decision)
 
     def reload(
         self,

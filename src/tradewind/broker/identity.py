@@ -53,9 +53,17 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """The answer costs too much for the event loop (bcrypt): run `decide` in a worker thread."""
+    """The answer costs too much for the event loop (bcrypt): run `decide` in a worker thread.
+
+    `user` is the configured name whose password it is; None: there is no such name, and the answer
+    will be no. `identity` is what a connection is that has matched `secret` before: it need not be
+    checked again while the secret is the same.
+    """
 
     decide: Callable[[], Identity | Rejection]
+    user: str | None = None
+    identity: Identity | None = None
+    secret: object = field(default=None, repr=False)
 
 
 class Gate(Protocol):

@@ -6,4 +6,4 @@ cdef class TurnEnd:
     cdef readonly Router router
     cdef public object engine           # Engine, or None
     cdef readonly object deadlines      # Deadlines
-    cdef public list deferred           # (Session, Deferred): passwords to check elsewhere
+    cdef readonly object deferred       # CheckQueue: passwords to check elsewhere

@@ -11,10 +11,10 @@ from tradewind.broker.session cimport Session
 cdef class TurnEnd:
     """The subclass has `service_failed` and `close_doomed`."""
 
-    def __init__(self, Router router not None, deadlines not None):
+    def __init__(self, Router router not None, deadlines not None, deferred not None):
         self.router = router
         self.deadlines = deadlines
-        self.deferred = []
+        self.deferred = deferred
 
     def end_turn(self):
         """Everything that happened since the last turn: sessions whose link has to write, pause,

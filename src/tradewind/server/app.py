@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
-from tradewind.broker.identity import Deferred, Gate, Identity, Rejection
-from tradewind.broker.session import Session
+from tradewind.broker.identity import Gate
 from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
@@ -30,13 +29,12 @@ from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
 from tradewind.server.listener import Listener, bind
 from tradewind.server.logs import Log
+from tradewind.server.password_threads import PasswordThreads
 from tradewind.server.process_signals import NAMES, ProcessSignals
 from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from tradewind.monitor.http import MonitorServer
     from tradewind.server.files import PortsFile
     from tradewind.server.jetstream import RunningJetStream
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
-PASSWORD_THREADS = 2
 
 
 class Server(ServerTurns):
@@ -73,7 +70,6 @@ class Server(ServerTurns):
         self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
-        self._passwords: ThreadPoolExecutor | None = None
         self.broker = Broker(
             options,
             build_gates(options),
@@ -83,6 +79,7 @@ class Server(ServerTurns):
             log=log,
             chance=random.SystemRandom(),
         )
+        self._passwords = PasswordThreads(self.broker, self.turn_needed)
         self.view = MonitorView(self.broker)
         self.view.report_fault = log.error
         self.system = SystemServices(
@@ -281,8 +278,7 @@ class Server(ServerTurns):
         for timer in (self._timer, self._event_timer):
             if timer is not None:
                 timer.cancel()
-        if self._passwords is not None:
-            self._passwords.shutdown(wait=False, cancel_futures=True)
+        self._passwords.stop()
         if self._ports_file is not None:
             self._ports_file.remove()
         # The transports close in the next iterations of the loop; give them those.
@@ -304,12 +300,7 @@ class Server(ServerTurns):
 
     def check_passwords(self) -> None:
         """Let worker threads do what takes long."""
-        for session, deferred in self.broker.take_deferred():
-            if self._passwords is None:
-                from concurrent.futures import ThreadPoolExecutor
-
-                self._passwords = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
-            self._loop.create_task(self._check_password(session, deferred))
+        self._passwords.start_checks()
 
     def _event_tick(self) -> None:
         """The system account's periodic events."""
@@ -318,19 +309,6 @@ class Server(ServerTurns):
         self._event_timer = self._loop.call_later(
             max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick
         )
-        self.turn_needed()
-
-    async def _check_password(self, session: Session, deferred: Deferred) -> None:
-        def decide() -> Identity | Rejection:
-            # Whoever has given up meanwhile must not keep the others waiting.
-            return Rejection("the connection is gone") if session.is_closed else deferred.decide()
-
-        decision: Identity | Rejection
-        try:
-            decision = await self._loop.run_in_executor(self._passwords, decide)
-        except RuntimeError:
-            decision = Rejection("the server is shutting down")
-        self.broker.authenticated(session, decision)
         self.turn_needed()
 
     # ---------------------------------------------------------------- changes while running

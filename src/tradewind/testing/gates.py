@@ -61,7 +61,8 @@ class UserGate:
         if not credentials.user and self._stranger is not None:
             return self._identity(self._users[self._stranger])
         if self._deferred and credentials.user:
-            return Deferred(lambda: self._decide(credentials))
+            known = credentials.user in self._users
+            return Deferred(lambda: self._decide(credentials), credentials.user if known else None)
         return self._decide(credentials)
 
     def _decide(self, credentials: Credentials) -> Identity | Rejection:

@@ -262,7 +262,7 @@ def _compare(
     def decide() -> Identity | Rejection:
         return identity if matches_hash(configured, presented) else rejection
 
-    return Deferred(decide)
+    return Deferred(decide, identity.user, identity, configured)
 
 
 def _settings(options: ServerOptions, listener: Listener) -> _Settings:

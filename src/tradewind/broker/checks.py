@@ -1,0 +1,170 @@
+"""Password checks that wait for a thread: whose is next.
+
+Owns the connections that have shown a password which takes long to check, from CONNECT to the
+answer. It runs nothing and reads no clock: a thread that is free asks for the next check and brings
+the answer back.
+
+Every connection has a place in a queue in which addresses take turns, so one address cannot push
+out another. One thread works on that queue. A good password must not wait behind a flood of bad
+ones from its own address either, but the time of a refusal must not tell which names exist. So
+meanwhile the other threads check early, out of their place, names that are configured, the newest
+first; there addresses take turns too, and the names of an address. If the password is right the
+connection enters at once. If not, nothing is said: it keeps its place and is checked again when
+that comes, as a name is that nobody has. So a refusal comes when the place has come, one check
+later, whatever the name; and a flood of names that nobody has leaves all threads but one free.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tradewind.broker.identity import Deferred, Identity, Rejection
+
+# One who has an IPv6 address has all of its network.
+IPV6_NETWORK_BITS = 64
+
+Waiting = TypeVar("Waiting")
+
+
+class FairQueue(Generic[Waiting]):
+    """Lanes take turns, and so do the lanes within them; the oldest is first, or the newest.
+
+    `path` names the lanes, the outer one first; `key` is unique.
+    """
+
+    def __init__(self, *, newest_first: bool = False) -> None:
+        self._newest_first = newest_first
+        self._items: OrderedDict[int, Waiting] = OrderedDict()
+        self._lanes: OrderedDict[str, FairQueue[Waiting]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def push(self, path: tuple[str, ...], key: int, item: Waiting) -> None:
+        """To the end of its lane."""
+        self._count += 1
+        if not path:
+            self._items[key] = item
+            return
+        lane = self._lanes.get(path[0])
+        if lane is None:
+            lane = self._lanes[path[0]] = FairQueue(newest_first=self._newest_first)
+        lane.push(path[1:], key, item)
+
+    def pop(self) -> Waiting:
+        """The next one; KeyError if nobody waits."""
+        self._count -= 1
+        if self._items:
+            return self._items.popitem(last=self._newest_first)[1]
+        name = next(reversed(self._lanes) if self._newest_first else iter(self._lanes))
+        lane = self._lanes[name]
+        item = lane.pop()
+        if lane:
+            self._lanes.move_to_end(name, last=not self._newest_first)
+        else:
+            del self._lanes[name]
+        return item
+
+    def remove(self, path: tuple[str, ...], key: int) -> bool:
+        """It waits no more; false if it did not."""
+        if not path:
+            found = self._items.pop(key, None) is not None
+        else:
+            lane = self._lanes.get(path[0])
+            found = lane is not None and lane.remove(path[1:], key)
+            if lane is not None and not lane:
+                del self._lanes[path[0]]
+        self._count -= found
+        return found
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Waiter:
+    """One connection that waits for the answer."""
+
+    cid: int
+    address: str
+    deferred: Deferred
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Check:
+    """What a thread is to do for a connection."""
+
+    waiter: Waiter
+    is_early: bool
+
+    def decide(self) -> Identity | Rejection:
+        """Check the password; runs in a thread."""
+        return self.waiter.deferred.decide()
+
+
+class CheckQueue:
+    """All connections whose password is to be checked."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[int, Waiter] = {}
+        self._places: FairQueue[Waiter] = FairQueue()
+        # From the other end: where all passwords are right nobody is checked twice.
+        self._early: FairQueue[Waiter] = FairQueue(newest_first=True)
+        self._in_place: Check | None = None  # the one that runs
+
+    def __len__(self) -> int:
+        """How many wait in their place."""
+        return len(self._places)
+
+    def add(self, cid: int, ip: str, deferred: Deferred) -> None:
+        """A connection waits from now on, with this password instead of an earlier one."""
+        self.remove(cid)
+        waiter = self._waiters[cid] = Waiter(cid, source_of(ip), deferred)
+        self._places.push((waiter.address,), cid, waiter)
+        if deferred.user is not None:
+            self._early.push((waiter.address, deferred.user), cid, waiter)
+
+    def remove(self, cid: int) -> None:
+        """The connection is gone; the answer of a check that runs is dropped."""
+        waiter = self._waiters.pop(cid, None)
+        if waiter is not None:
+            self._places.remove((waiter.address,), cid)
+            self._leave_early(waiter)
+
+    def _leave_early(self, waiter: Waiter) -> None:
+        if waiter.deferred.user is not None:
+            self._early.remove((waiter.address, waiter.deferred.user), waiter.cid)
+
+    def take(self) -> Check | None:
+        """The check to run next, to be given back to `finished`; None: there is none."""
+        if self._in_place is None and self._places:
+            # Also if an early one runs: this one has to end when that of any name would.
+            waiter = self._places.pop()
+            self._leave_early(waiter)
+            self._in_place = Check(waiter, is_early=False)
+            return self._in_place
+        return Check(self._early.pop(), is_early=True) if self._early else None
+
+    def finished(self, check: Check, decision: Identity | Rejection) -> int | None:
+        """A thread has the answer; gives the connection that is to be told, if it is time."""
+        if self._in_place is check:
+            self._in_place = None
+        waiter = check.waiter
+        if self._waiters.get(waiter.cid) is not waiter:
+            return None
+        if check.is_early and isinstance(decision, Rejection):
+            return None
+        self.remove(waiter.cid)
+        return waiter.cid
+
+
+def source_of(ip: str) -> str:
+    """What counts as one address: of IPv6 the network, which one host has all of."""
+    if ":" not in ip:
+        return ip
+    try:
+        address = ipaddress.IPv6Address(ip.partition("%")[0])
+    except ValueError:
+        return ip
+    return str(int(address) >> (128 - IPV6_NETWORK_BITS))

@@ -1,0 +1,69 @@
+"""Threads that check passwords, because that takes long by design.
+
+Owns the threads. Whose password is next is decided by the broker's queue (`broker.checks`), which
+is asked only when a thread is free: what waits in a pool could not be overtaken any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tradewind.broker.identity import Identity, Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.checks import Check
+
+PASSWORD_THREADS = 2
+
+
+class PasswordThreads:
+    """Belongs to one server; used in its event loop only."""
+
+    def __init__(self, broker: Broker, turn_needed: Callable[[], None]) -> None:
+        self._broker = broker
+        self._turn_needed = turn_needed
+        self._pool: ThreadPoolExecutor | None = None
+        self._running = 0
+        self._is_stopped = False
+
+    def start_checks(self) -> None:
+        """Give every free thread a check, if one waits."""
+        loop = asyncio.get_running_loop()
+        while self._running < PASSWORD_THREADS and not self._is_stopped:
+            check = self._broker.deferred.take()
+            if check is None:
+                return
+            self._running += 1
+            if self._pool is None:
+                # Most servers never need one, and importing it takes time at the start.
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._pool = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
+            future = loop.run_in_executor(self._pool, check.decide)
+            future.add_done_callback(partial(self._checked, check))
+
+    def _checked(self, check: Check, future: asyncio.Future[Identity | Rejection]) -> None:
+        self._running -= 1
+        decision: Identity | Rejection
+        if future.cancelled():
+            decision = Rejection("the server is shutting down")
+        elif (error := future.exception()) is not None:
+            self._broker.log.error(f"Internal error in a password check: {error!r}")
+            decision = Rejection("the check failed")
+        else:
+            decision = future.result()
+        self._broker.authenticated(check, decision)
+        self.start_checks()
+        self._turn_needed()
+
+    def stop(self) -> None:
+        """Start no more."""
+        self._is_stopped = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
