@@ -165,6 +165,9 @@ cdef class Router:
         if target == NULL:
             if subscription.hook != NULL:
                 return (<Hook>subscription.hook)(subscription.handler, message)
+            if message.trace_only and subscription.queue_size == 0:
+                # Not a service of the server; streams answer direct gets, as nats-server does.
+                return False
             self._deliver_internal(account, subscription, message)
             return True
         if target.closed or target.doom:
@@ -174,6 +177,8 @@ cdef class Router:
         if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
                 message.subject, message.subject_size):
             return False
+        if message.trace_only:
+            return True
         self.touch(target)
         if not self._encode(subscription, target, message):
             return False
@@ -324,6 +329,7 @@ cdef class Router:
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
+        message.trace_only = 0
         message.subject = subject
         message.subject_size = <uint32_t>len(subject)
         message.reply = reply

@@ -21,6 +21,8 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
+from tradewind.broker.trace_header cimport (
+    TRACE_IMPOSSIBLE, TRACE_NONE, TRACE_ONLY, TraceRequest, trace_kind)
 from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport (
     Match, subject_valid, subscription_free, subscription_new)
@@ -402,14 +404,17 @@ cdef class Session:
 
     cdef int _publish(self, Operation* operation) except -1:
         cdef Message message
+        if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
+            self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
+        message.trace_only = 0
+        if operation.header_size and not self._check_trace(operation, &message):
+            return 0
         self.state.in_msgs += 1
         self.state.in_bytes += operation.total_size
         self.router.in_msgs += 1
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
-            self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
         if (self.state.permissions != NULL
                 or reserved_subject(operation.subject, operation.subject_size)):
             if not self._may_publish(operation):
@@ -432,18 +437,37 @@ cdef class Session:
             self._answer_no_responders(operation)
         return 0
 
+    cdef int _check_trace(self, Operation* operation, Message* message) except -1:
+        """Whether a message with a header goes on, and whether it is to reach nobody."""
+        cdef TraceRequest request
+        cdef int kind = trace_kind(operation.body, operation.header_size, &request)
+        if kind == TRACE_NONE:
+            return True
+        if kind == TRACE_IMPOSSIBLE:
+            return False
+        if self._permissions is not None and not self._may_publish_to(
+                request.destination, request.destination_size):
+            self.broker.publish_denied(
+                self, request.destination[:request.destination_size], False)
+            return False
+        message.trace_only = kind == TRACE_ONLY
+        return True
+
     cdef int _may_publish(self, Operation* operation) except -1:
         """Rare path: the user has rules, or the subject is one of the servers' own."""
         cdef bint allowed = True
         if reserved_subject(operation.subject, operation.subject_size):
             allowed = operation.subject[0] == 36 and self.broker.is_system_account(self._account)
         if allowed and self._permissions is not None:
-            allowed = (self._permissions.publish_allowed(operation.subject, operation.subject_size)
-                       or (self.state.tracks_responses
-                           and self._response_allowed(operation.subject, operation.subject_size)))
+            allowed = self._may_publish_to(operation.subject, operation.subject_size)
         if not allowed:
             self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
         return allowed
+
+    cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1:
+        """What the rules of the user say."""
+        return self._permissions.publish_allowed(subject, size) or (
+            self.state.tracks_responses and self._response_allowed(subject, size))
 
     cdef int _answer_no_responders(self, Operation* operation) except -1:
         """Nobody got it: tell the publisher through its own subscription to the reply, if it has

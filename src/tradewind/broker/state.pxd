@@ -39,6 +39,7 @@ ctypedef struct Message:
     uint32_t reply_size
     size_t header_size
     size_t total_size
+    uint8_t trace_only          # reaches nobody, although it counts as received
 
 # Called for each message that reaches an attached subscription, in the middle of its delivery: it
 # must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message

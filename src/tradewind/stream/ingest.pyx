@@ -34,6 +34,8 @@ CREDIT_UNLIMITED = 2**62
 cdef int take_message(void* target, Message* message) except -1:
     """The hook of every subject of a stream."""
     cdef Ingest ingest = <Ingest>target
+    if message.trace_only:
+        return 1
     if message.origin == NULL:
         # The server published it, perhaps while another stream was being written: later.
         handler = ingest.submit
@@ -258,6 +260,7 @@ cdef class Ingest(Participant):
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
+        message.trace_only = 0
         message.subject = subject
         message.subject_size = <uint32_t>len(subject)
         message.reply = reply
