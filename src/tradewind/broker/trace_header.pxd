@@ -1,6 +1,6 @@
 """What a header says about message tracing: whether the message is to have no effects.
 
-Owns nothing; looked at for every publish with a header. This server makes no traces yet. All that it
+Owns nothing; looked at for every publish with a header. This server makes no traces yet. All it
 knows of them is how to do no harm: a message that is only traced must reach nobody. The fields are
 read as nats-server does, byte for byte: a name reaches from the end of the line before to the next
 colon, so a line without one becomes part of the next name.

@@ -22,7 +22,8 @@ cdef bint begins_with(Message* message, bytes start) noexcept:
 
 cdef int on_message(void* target, Message* message) except -1:
     """Whether it counts as a receiver."""
-    return not message.trace_only and not begins_with(message, NEXT) and not begins_with(message, GET)
+    return not message.trace_only \
+        and not begins_with(message, NEXT) and not begins_with(message, GET)
 
 
 def listen_silently(Account account not None):
