@@ -11,7 +11,7 @@ from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
-from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook
+from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook, is_trace_only
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport QueueGroup, subscription_free
 from tradewind.route.table cimport table_hash, table_remove
@@ -165,8 +165,7 @@ cdef class Router:
         if target == NULL:
             if subscription.hook != NULL:
                 return (<Hook>subscription.hook)(subscription.handler, message)
-            if message.trace_only and subscription.queue_size == 0:
-                # Not a service of the server; streams answer direct gets, as nats-server does.
+            if is_trace_only(message):
                 return False
             self._deliver_internal(account, subscription, message)
             return True
@@ -177,7 +176,7 @@ cdef class Router:
         if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
                 message.subject, message.subject_size):
             return False
-        if message.trace_only:
+        if is_trace_only(message):
             return True
         self.touch(target)
         if not self._encode(subscription, target, message):
@@ -329,7 +328,6 @@ cdef class Router:
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
-        message.trace_only = 0
         message.subject = subject
         message.subject_size = <uint32_t>len(subject)
         message.reply = reply

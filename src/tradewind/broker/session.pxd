@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
-from tradewind.broker.state cimport Message, SessionState
+from tradewind.broker.state cimport SessionState
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport Subscription
 from tradewind.wire.buffer cimport Buffer
@@ -72,7 +72,7 @@ cdef class Session:
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1
     cdef int _publish(self, Operation* operation) except -1
-    cdef int _check_trace(self, Operation* operation, Message* message) except -1
+    cdef int _check_trace(self, Operation* operation) except -1
     cdef int _may_publish(self, Operation* operation) except -1
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1
     cdef int _answer_no_responders(self, Operation* operation) except -1

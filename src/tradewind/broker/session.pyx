@@ -406,8 +406,8 @@ cdef class Session:
         cdef Message message
         if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
             self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
-        message.trace_only = 0
-        if operation.header_size and not self._check_trace(operation, &message):
+        self.state.trace_only = 0
+        if operation.header_size and not self._check_trace(operation):
             return 0
         self.state.in_msgs += 1
         self.state.in_bytes += operation.total_size
@@ -437,7 +437,7 @@ cdef class Session:
             self._answer_no_responders(operation)
         return 0
 
-    cdef int _check_trace(self, Operation* operation, Message* message) except -1:
+    cdef int _check_trace(self, Operation* operation) except -1:
         """Whether a message with a header goes on, and whether it is to reach nobody."""
         cdef TraceRequest request
         cdef int kind = trace_kind(operation.body, operation.header_size, &request)
@@ -450,7 +450,7 @@ cdef class Session:
             self.broker.publish_denied(
                 self, request.destination[:request.destination_size], False)
             return False
-        message.trace_only = kind == TRACE_ONLY
+        self.state.trace_only = kind == TRACE_ONLY
         return True
 
     cdef int _may_publish(self, Operation* operation) except -1:

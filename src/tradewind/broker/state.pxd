@@ -29,6 +29,7 @@ ctypedef struct SessionState:
     uint8_t headers
     uint8_t tracks_responses
     uint8_t dirty               # in the router's list for this turn
+    uint8_t trace_only          # what it publishes now is to reach nobody
 
 ctypedef struct Message:
     SessionState* origin        # NULL: from the server itself
@@ -39,7 +40,11 @@ ctypedef struct Message:
     uint32_t reply_size
     size_t header_size
     size_t total_size
-    uint8_t trace_only          # reaches nobody, although it counts as received
+
+cdef inline bint is_trace_only(const Message* message) noexcept nogil:
+    """Whether a message is to reach nobody, although it counts as received."""
+    return message.origin != NULL and message.origin.trace_only
+
 
 # Called for each message that reaches an attached subscription, in the middle of its delivery: it
 # must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message

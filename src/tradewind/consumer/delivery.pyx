@@ -304,7 +304,6 @@ cdef class Delivery(Participant):
         """Fill in a message with its ack subject; gives its size as clients count it."""
         cdef uint64_t pending = self.cursor.pending()
         message.origin = NULL
-        message.trace_only = 0
         message.subject = record.subject
         message.subject_size = record.subject_size
         message.body = record.header        # the payload lies behind it
@@ -737,7 +736,6 @@ cdef class Delivery(Participant):
         """A message without payload; gives the number of receivers."""
         cdef Message message
         message.origin = NULL
-        message.trace_only = 0
         message.subject = subject
         message.subject_size = subject_size
         message.reply = reply

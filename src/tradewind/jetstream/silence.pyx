@@ -7,7 +7,7 @@ these subjects do not count here.
 
 from libc.string cimport memcmp
 from tradewind.broker.accounts cimport Account
-from tradewind.broker.state cimport Message
+from tradewind.broker.state cimport Message, is_trace_only
 
 
 cdef bytes PREFIX = b"$JS.API."
@@ -22,7 +22,7 @@ cdef bint begins_with(Message* message, bytes start) noexcept:
 
 cdef int on_message(void* target, Message* message) except -1:
     """Whether it counts as a receiver."""
-    return not message.trace_only \
+    return not is_trace_only(message) \
         and not begins_with(message, NEXT) and not begins_with(message, GET)
 
 

@@ -9,7 +9,7 @@ exact error. Never publishes by itself: `release` does, at the end of a turn.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
-from tradewind.broker.state cimport Message
+from tradewind.broker.state cimport Message, is_trace_only
 from tradewind.store.message_core cimport MessageCore
 from tradewind.store.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
@@ -34,7 +34,7 @@ CREDIT_UNLIMITED = 2**62
 cdef int take_message(void* target, Message* message) except -1:
     """The hook of every subject of a stream."""
     cdef Ingest ingest = <Ingest>target
-    if message.trace_only:
+    if is_trace_only(message):
         return 1
     if message.origin == NULL:
         # The server published it, perhaps while another stream was being written: later.
@@ -260,7 +260,6 @@ cdef class Ingest(Participant):
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
-        message.trace_only = 0
         message.subject = subject
         message.subject_size = <uint32_t>len(subject)
         message.reply = reply

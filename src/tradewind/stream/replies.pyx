@@ -144,7 +144,6 @@ cdef class ReplyQueue:
         cdef Rider rider
         cdef char* at
         message.origin = NULL
-        message.trace_only = 0
         while self.count:
             at = self.entries.data + self.entries.begin
             memcpy(&head, at, sizeof(ReplyHead))
