@@ -18,6 +18,5 @@ cdef class PlainLink(Link):
     cdef object _open_session
     cdef object _wall_ns
     cdef int _descriptor                # of the socket; -1: bytes go through the transport only
-    cdef bint _handed_over              # the transport may still have bytes to write
 
-    cdef bint _send(self, Session session) except -1
+    cdef int _send(self, Session session, transport) except -1

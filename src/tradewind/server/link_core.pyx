@@ -12,10 +12,11 @@ and so are all faults.
 import asyncio
 
 from cpython.buffer cimport PyBUF_WRITE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.session cimport Session
-from tradewind.wire.buffer cimport buffer_size
+from tradewind.wire.buffer cimport Buffer, buffer_size
 
 from tradewind.broker.contracts import label
 from tradewind.wire import ops
@@ -30,6 +31,10 @@ cdef extern from "<sys/socket.h>" nogil:
 WRITE_BUFFER_HIGH_BYTES = 1048576
 # A peer that is being closed has this long to read what is still queued for it.
 LINGER_SECONDS = 5.0
+
+cdef enum:
+    # What the transport gets of output that a socket did not take.
+    HANDED_OVER_BYTES = 4096
 
 cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
 
@@ -164,6 +169,9 @@ cdef class PlainLink(Link):
         """The connection is up."""
         self.attach(self._open_session(), transport)
         self._descriptor = self.descriptor_of(transport)
+        if self._descriptor >= 0:
+            # Paused while it has a byte: then the next ones must not overtake it.
+            transport.set_write_buffer_limits(high=0)
         self.data_done()
 
     def get_buffer(self, sizehint):
@@ -187,21 +195,28 @@ cdef class PlainLink(Link):
             self.fail(error)
         self.data_done()
 
-    cdef bint _send(self, Session session) except -1:
-        """Give the outbox to the socket; whether all of it went."""
-        cdef size_t size = buffer_size(&session.state.outbox)
+    cdef int _send(self, Session session, transport) except -1:
+        """Give the outbox to the socket, as far as that takes it.
+
+        The transport is handed a little of the rest, so that it says when there is room again: what
+        stays in the outbox is not copied, however much it is.
+        """
+        cdef Buffer* outbox = &session.state.outbox
+        cdef size_t size = buffer_size(outbox)
         cdef ssize_t sent
-        if self._descriptor < 0:
-            return False
-        if self._handed_over:
-            if self._transport.get_write_buffer_size():
-                return False
-            self._handed_over = False
-        sent = send(self._descriptor, session.state.outbox.data + session.state.outbox.begin, size,
-                    MSG_NOSIGNAL | MSG_DONTWAIT)
-        if sent > 0:
-            session.drop_output(sent)
-        return sent == <ssize_t>size
+        while size and not self._write_paused and not transport.is_closing():
+            sent = send(self._descriptor, outbox.data + outbox.begin, size,
+                        MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent > 0:
+                session.drop_output(sent)
+                size -= sent
+            if size:
+                sent = min(size, <size_t>HANDED_OVER_BYTES)
+                piece = PyBytes_FromStringAndSize(outbox.data + outbox.begin, sent)
+                session.drop_output(sent)
+                size -= sent
+                transport.write(piece)
+        return 0
 
     def flush(self):
         """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
@@ -209,10 +224,11 @@ cdef class PlainLink(Link):
         transport = self._transport
         if session is None or transport is None or self._closing:
             return
-        if buffer_size(&session.state.outbox) and not self._write_paused \
-                and not transport.is_closing() and not self._send(session):
-            self._handed_over = True
-            transport.write(session.take_output())
+        if self._descriptor < 0:
+            Link.flush(self)
+            return
+        if buffer_size(&session.state.outbox) and not self._write_paused:
+            self._send(session, transport)
         session.state.link_pending = \
             transport.get_write_buffer_size() if self._write_paused else 0
         if session.state.closed:
