@@ -9,6 +9,8 @@ from tradewind.route.watches cimport Changes
 
 cdef enum:
     READ_AREA_BYTES = 262144
+    # An outbox of this size is handed to its link before the turn is over.
+    PRESSURE_BYTES = 524288
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
@@ -17,7 +19,11 @@ cdef class Router:
     cdef uint64_t random_state
     cdef char* read_area                # of all sessions: a read is parsed before the next begins
     cdef object read_view               # all of it
+    cdef size_t read_room               # so much of it is for one read
+    cdef uint64_t in_bytes_before       # what was counted when the last turn ended
+    cdef uint64_t out_bytes_before
     cdef bint _pressure                 # some outbox grew large: end the turn early
+    cdef bint is_crowded                # some outbox was still large when the turn had ended
     cdef public object on_trace         # None, or called for every delivery
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
     cdef readonly size_t largest_pending    # at the fullest receiver of the last publish
@@ -29,6 +35,7 @@ cdef class Router:
     cdef readonly uint64_t out_bytes
 
     cdef int touch(self, SessionState* state) except -1
+    cdef void _fit_reads(self) noexcept
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
                              Message* message) except? 0xFFFFFFFF

@@ -204,7 +204,7 @@ cdef class Session:
                 memcpy(self.router.read_area, self.partial.data + self.partial.begin, kept)
             self.offer_kind = OFFER_AREA
             self.offered = kept
-            room = <size_t>READ_AREA_BYTES - kept
+            room = min(<size_t>READ_AREA_BYTES - kept, self.router.read_room)
             if self.awaiting_auth:
                 room = min(room, <size_t>UNAUTHENTICATED_BYTES_MAX)
             self.offered_room = room

@@ -12,6 +12,13 @@ from tradewind.broker.broker import Broker
 from tradewind.server.link_core import PlainLink
 
 
+class Held(Protocol):
+    """A link that is not read because its receivers are crowded."""
+
+    def release(self) -> None:
+        """Read it again."""
+
+
 class Turns(Protocol):
     """What a link needs of the server: somebody who ends the turn."""
 
@@ -25,6 +32,12 @@ class Turns(Protocol):
 
     def turn_now(self) -> None:
         """Some outbox has grown large: end the turn at once."""
+
+    def hold(self, link: Held) -> None:
+        """Release a link in a moment, or when some receiver goes on."""
+
+    def release_held(self) -> None:
+        """Some receiver goes on."""
 
 
 class StreamLink(PlainLink, asyncio.BufferedProtocol):

@@ -5,8 +5,12 @@ blocked, writes what the session has queued, and closes when the session is clos
 transport's business (`tls_pipe`).
 
 Output of a plain connection is written straight from the outbox to the socket, as long as the
-transport has nothing to write: what the socket does not take at once is the transport's business,
-and so are all faults.
+transport has nothing to write. What the socket does not take at once stays there, but for a little
+that makes the transport wait for the socket; all faults are the transport's business.
+
+Who publishes faster than its receivers read is held: it is not read for a moment, or until one of
+them goes on. So the socket of the publisher fills, rather than the memory of the server. A receiver
+that has taken nothing for a while holds nobody: its outbox grows up to max_pending.
 """
 
 import asyncio
@@ -14,7 +18,7 @@ import asyncio
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from tradewind.broker.router cimport READ_AREA_BYTES
+from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
 from tradewind.wire.buffer cimport Buffer, buffer_size
 
@@ -35,6 +39,8 @@ LINGER_SECONDS = 5.0
 cdef enum:
     # What the transport gets of output that a socket did not take.
     HANDED_OVER_BYTES = 4096
+    # A receiver whose socket has taken nothing for longer is no reason to wait.
+    HOLD_AFTER_NS_MAX = 10_000_000
 
 cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
 
@@ -75,14 +81,16 @@ cdef class Link:
         if session.has_output and not self._write_paused and not transport.is_closing():
             transport.write(self.encode(session.take_output()))
         session.link_pending(transport.get_write_buffer_size() if self._write_paused else 0)
+        self._note_crowd(session)
         if session.state.closed:
             self._close()
         else:
             self.steer_reading(session, transport)
 
     def steer_reading(self, Session session not None, transport not None):
-        """Read while the session takes more."""
-        if bool(self.must_wait(session)) is not self._read_paused and not transport.is_closing():
+        """Read while the session takes more, and its receivers do."""
+        cdef bint must_wait = self._held or self.must_wait(session)
+        if must_wait != self._read_paused and not transport.is_closing():
             self._read_paused = not self._read_paused
             if self._read_paused:
                 transport.pause_reading()
@@ -113,10 +121,28 @@ cdef class Link:
 
     def data_done(self):
         """Input was run: have the turn ended, early if somebody's outbox grew large."""
-        if self._router._pressure:
-            self._turns.turn_now()
-        else:
+        if not self._router._pressure:
             self._turns.input_done(self)
+            return
+        self._turns.turn_now()
+        if self._router.is_crowded and not self._held and self._session is not None:
+            self._held = True
+            self._turns.hold(self)
+            self.steer_reading(self._session, self._transport)
+
+    def release(self):
+        """It may be read again."""
+        self._held = False
+        if self._session is not None and not self._closing:
+            self.steer_reading(self._session, self._transport)
+
+    cdef int _note_crowd(self, Session session) except -1:
+        """The link has written: is too much left, and does the socket take it soon?"""
+        if self._write_paused and buffer_size(&session.state.outbox) > PRESSURE_BYTES \
+                and self._turns.broker.monotonic_ns() - session.write_blocked_ns \
+                < HOLD_AFTER_NS_MAX:
+            self._router.is_crowded = True
+        return 0
 
     # ---------------------------------------------------------------- transport callbacks
 
@@ -132,6 +158,7 @@ cdef class Link:
         if self._session is not None:
             self._turns.broker.write_resumed(self._session)
             self.flush()
+            self._turns.release_held()
 
     def eof_received(self):
         """Half-closed connections are not kept."""
@@ -231,7 +258,8 @@ cdef class PlainLink(Link):
             self._send(session, transport)
         session.state.link_pending = \
             transport.get_write_buffer_size() if self._write_paused else 0
+        self._note_crowd(session)
         if session.state.closed:
             self._close()
-        elif (session.blocked != 0) != self._read_paused:
+        elif (self._held or session.blocked != 0) != self._read_paused:
             self.steer_reading(session, transport)

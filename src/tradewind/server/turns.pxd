@@ -9,5 +9,7 @@ cdef class ServerTurns:
     cdef public object _timer           # asyncio.TimerHandle, or None
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
+    cdef list _held                     # links that are not read because of their receivers
+    cdef object _release                # asyncio.TimerHandle while there are any
     cdef void* _talker                  # the link that talked last, only to compare: it may be gone
     cdef uint32_t _talks

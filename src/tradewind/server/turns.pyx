@@ -11,9 +11,15 @@ cdef enum:
     # So often one connection must have talked alone before nobody else is waited for.
     TALKS_ALONE_MIN = 8
 
+# Nobody is held longer than that at a time.
+HOLD_SECONDS = 0.001
+
 
 cdef class ServerTurns:
     """The subclass has `check_passwords`."""
+
+    def __cinit__(self, *arguments, **options):
+        self._held = []
 
     def turn_needed(self):
         """End the turn when every ready socket has been read."""
@@ -53,6 +59,22 @@ cdef class ServerTurns:
                 or not broker.router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
+
+    def hold(self, link not None):
+        """Have it released in a moment."""
+        self._held.append(link)
+        if self._release is None:
+            self._release = self._loop.call_later(HOLD_SECONDS, self.release_held)
+
+    def release_held(self):
+        """The moment is over, or a receiver goes on."""
+        cdef list held = self._held
+        if held:
+            self._held = []
+            self._release.cancel()
+            self._release = None
+            for link in held:
+                link.release()
 
     def schedule_timer(self):
         """Keep one timer, for the earliest deadline."""

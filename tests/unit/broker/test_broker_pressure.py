@@ -114,13 +114,29 @@ def test_a_stuck_receiver_does_not_stop_its_producers_for_good() -> None:
 def test_a_large_outbox_asks_for_the_end_of_the_turn() -> None:
     server = InProcessServer()
     slow, fast = slow_and_fast(server)
-    payload = b"x" * 600_000
+    payload = b"x" * 300_000
     session = fast.session
-    session.feed(b"PUB a 600000\r\n%b\r\n" % payload, 0)
+    session.feed(b"PUB a 300000\r\n%b\r\n" % payload, 0)
     assert not server.broker.router.pressure
-    session.feed(b"PUB a 600000\r\n%b\r\n" % payload, 0)
+    session.feed(b"PUB a 300000\r\n%b\r\n" % payload, 0)
     assert server.broker.router.pressure
     server.settle()
     assert not server.broker.router.pressure
     slow.resume_reading()
-    assert len(slow.take()) > 1_200_000
+    assert len(slow.take()) > 600_000
+
+
+@pytest.mark.parametrize(
+    ("receivers", "room"), [(0, 262144), (1, 262144), (2, 131072), (40, 65536)]
+)
+def test_less_is_read_at_a_time_where_many_receive_it(receivers: int, room: int) -> None:
+    server = InProcessServer()
+    others = [server.connect(QUIET + b"SUB a 1\r\n") for _ in range(receivers)]
+    publisher = server.connect(QUIET + b"SUB b 1\r\n")
+    publisher.send(b"PUB a 100000\r\n%b\r\n" % bytes(100_000))
+    assert len(publisher.session.read_buffer()) == room
+    publisher.send(b"PUB a 10\r\n0123456789\r\n")  # too little to tell
+    assert len(publisher.session.read_buffer()) == room
+    publisher.send(b"PUB b 100000\r\n%b\r\n" % bytes(100_000))
+    assert len(publisher.session.read_buffer()) == 262144
+    assert all(len(other.take()) > 100_000 for other in others)

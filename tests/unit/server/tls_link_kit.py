@@ -74,6 +74,9 @@ class Turns:
     def turn_needed(self) -> None:
         asyncio.get_running_loop().call_soon(self.turn_now)
 
+    def release_held(self) -> None:
+        """Nobody is held here."""
+
     def turn_now(self) -> None:
         for session in self.broker.end_turn():
             if session.link is not None:
