@@ -9,6 +9,7 @@ server and never compares two: the runner does.
 import contextlib
 import resource
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from benchmarks.direct_workloads import DIRECT_WORKLOADS
@@ -24,6 +25,12 @@ if TYPE_CHECKING:  # compiled by benchmarks.build before a workload runs, not ye
 
 INFLIGHT_MAX = 20_000
 SUBJECT_COUNT = 16
+# Subscribers, and messages of 16 B, 128 B and 1 KiB that take about a second
+CLIENT_COUNTS = {
+    1: (4_000_000, 2_000_000, 500_000),
+    4: (2_000_000, 1_000_000, 200_000),
+    16: (500_000, 300_000, 60_000),
+}
 SPARE_FILES = 256  # of the open-files limit, for what is not a benchmark connection
 
 
@@ -87,6 +94,42 @@ def pub_sub(
             meter = measure_flow(server, flow, published)
         fan = 1 if queue else max(subscribers, 1)
         throughput(result, meter, published * fan, server.session)
+        return result
+
+    return run
+
+
+def independent_clients(
+    *, count: int, payload_size: int, subscribers: int
+) -> Callable[[Server, Scale], Result]:
+    """A publisher and subscribers that know nothing of each other, in threads of their own."""
+
+    def run(server: Server, scale: Scale) -> Result:
+        from benchmarks.loadgen.clients import Clients
+
+        result = Result()
+        total = scale.count(count)
+        clients = Clients(
+            server.host.encode(), server.port, subscribers=subscribers, payload_size=payload_size
+        )
+        try:
+            with ThreadPoolExecutor(subscribers) as threads:
+
+                def send(part: int) -> None:
+                    receiving = [
+                        threads.submit(clients.receive, index, part) for index in range(subscribers)
+                    ]
+                    clients.publish(part)
+                    for one in receiving:
+                        one.result()
+
+                send(max(total // WARM_UP_PART, 1000))
+                with Meter(server.session) as meter:
+                    send(total)
+            clients.finish()
+        finally:
+            clients.close()
+        throughput(result, meter, total * subscribers, server.session)
         return result
 
     return run
@@ -210,6 +253,17 @@ WORKLOADS = (
     Workload("pubsub-128", "1 to 1, 128 B", pub_sub(count=2_000_000)),
     Workload("pubsub-1k", "1 to 1, 1 KiB", pub_sub(count=1_000_000, payload_size=1024)),
     Workload("fanout-8", "1 publisher to 8 subscribers", pub_sub(count=500_000, subscribers=8)),
+    *(
+        Workload(
+            f"clients-{subscribers}-{name}",
+            f"1 publisher to {subscribers} in threads of their own, {name} B",
+            independent_clients(count=count, payload_size=size, subscribers=subscribers),
+        )
+        for subscribers, counts in CLIENT_COUNTS.items()
+        for (name, size), count in zip(
+            (("16", 16), ("128", 128), ("1k", 1024)), counts, strict=True
+        )
+    ),
     Workload("fanin-64", "64 publishers to 1 subscriber", pub_sub(count=2_000_000, publishers=64)),
     Workload(
         "queue-8",

@@ -30,8 +30,8 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
     ssize_t send(int descriptor, const void* data, size_t size, int flags)
 
-# Above this the transport says that the socket is slow; the session's outbox then grows up to
-# max_pending.
+# Over TLS and WebSocket: above this the transport says that the socket is slow, and the session's
+# outbox then grows up to max_pending.
 WRITE_BUFFER_HIGH_BYTES = 1048576
 # A peer that is being closed has this long to read what is still queued for it.
 LINGER_SECONDS = 5.0

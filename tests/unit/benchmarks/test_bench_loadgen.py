@@ -1,6 +1,7 @@
 """The load generator must notice every way in which a server can fail a workload."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -237,3 +238,47 @@ def test_refused_idle_connection_fails() -> None:
     load = IdleConnections(b"127.0.0.1", port, count_max=1)
     with pytest.raises(LoadError, match="refused"):
         load.open(1, handshakes_max=1)
+
+
+def run_clients(broker: Broker, subscribers: int = 1, payload_size: int = 16) -> None:
+    from benchmarks.loadgen.clients import Clients
+
+    clients = Clients(b"127.0.0.1", broker.port, subscribers=subscribers, payload_size=payload_size)
+    try:
+        with ThreadPoolExecutor(subscribers) as threads:
+            receiving = [threads.submit(clients.receive, n, COUNT) for n in range(subscribers)]
+            clients.publish(COUNT)
+            for one in receiving:
+                one.result()
+        clients.finish()
+    finally:
+        clients.close()
+
+
+@pytest.mark.parametrize("subscribers", [1, 3])
+@pytest.mark.parametrize("payload_size", [8, 9, 16])
+def test_independent_clients_pass_a_faithful_server(subscribers: int, payload_size: int) -> None:
+    with Broker() as broker:
+        run_clients(broker, subscribers, payload_size)
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("lost, repeated or out of order", lambda message: []),
+        ("lost, repeated or out of order", lambda message: [message] * 2),
+        ("payload was altered", lambda message: [message[:-3] + b"y\r\n"]),
+        ("wrong subject", lambda message: [message.replace(b"clients.", b"clientz.")]),
+        ("wrong size", lambda message: [message.replace(b" 16\r\n", b" 15\r\n")[:-3] + b"\r\n"]),
+    ],
+)
+def test_independent_clients_notice_a_server_that_fails(text: str, change: Any) -> None:
+    from benchmarks.loadgen.link import LoadError
+
+    with Broker(spoiling_one(change)) as broker, pytest.raises(LoadError, match=text):
+        run_clients(broker)
+
+
+def test_independent_clients_need_room_for_the_sequence() -> None:
+    with Broker() as broker, pytest.raises(ValueError, match="at least 8"):
+        run_clients(broker, payload_size=7)
