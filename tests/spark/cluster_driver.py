@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from spark_kit import run_query
+
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import Runner, running
@@ -48,7 +50,7 @@ def main(master: str, server: str, folder: str) -> None:
     frame.write.format("jetstream").mode("append").options(servers=server, stream="BATCH").save()
     hosts = orders.load().rdd.map(lambda _: _executor()).distinct().collect()
     result["executors"] = len(hosts)
-    query = (
+    query = run_query(
         spark.readStream.format("jetstream")
         .options(servers=server, stream="ORDERS", minPartitions=2, maxMsgsPerTrigger=500)
         .load()
@@ -56,9 +58,7 @@ def main(master: str, server: str, folder: str) -> None:
         .writeStream.format("jetstream")
         .options(servers=server, stream="TAIL", checkpointLocation=f"{folder}/check")
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     result["batches"] = query.lastProgress["batchId"] + 1
     path = Path(folder) / "regions.yaml"
     path.write_text(PIPELINE)

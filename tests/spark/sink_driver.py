@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from spark_kit import run_query
+
 from tradewind.spark.session import get_session
 
 
@@ -17,7 +19,7 @@ def main(server: str, checkpoint: str, scratch: str) -> None:
             "spark.sql.warehouse.dir": scratch,
         },
     )
-    query = (
+    run_query(
         spark.readStream.format("jetstream")
         .options(servers=server, stream="IN", maxMsgsPerTrigger=200, minPartitions=2)
         .load()
@@ -25,9 +27,7 @@ def main(server: str, checkpoint: str, scratch: str) -> None:
         .writeStream.format("jetstream")
         .options(servers=server, stream="OUT", checkpointLocation=checkpoint)
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
     spark.stop()
 
 

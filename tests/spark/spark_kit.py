@@ -1,4 +1,4 @@
-"""Store folders for the Spark tests, made by our own store."""
+"""Store folders for the Spark tests, made by our own store, and streaming queries to their end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tradewind.pipelines.runner import SLOW_SIGNS
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
 from tradewind.store.meta import StreamMeta
@@ -17,6 +18,10 @@ MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
 # 2026-11-01T00:00:00Z
 START_NS = 1_793_491_200 * SECOND
+STARTS_MAX = 10
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
 class Stream:
@@ -58,3 +63,25 @@ def open_store(root: Path, *configs: dict[str, Any], **settings: Any) -> Iterato
             stream.store.close()
     finally:
         place.close()
+
+
+def run_query(writer: DataStreamWriter, seconds: int = 250) -> StreamingQuery:
+    """Run a query that ends by itself; again, if the Python process of its source came up too late.
+
+    Spark gives that process ten seconds, whatever is configured, which is too little on a busy
+    machine. Nothing has been read by then.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for starts in range(1, STARTS_MAX + 1):
+        query = writer.start()
+        try:
+            assert query.awaitTermination(seconds), f"the query has not ended within {seconds} s"
+        except StreamingQueryException as error:
+            if starts == STARTS_MAX or not any(sign in str(error) for sign in SLOW_SIGNS):
+                raise
+        else:
+            return query
+        finally:
+            query.stop()
+    raise AssertionError("every start either returns or raises")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from spark_kit import run_query
 
 import tradewind.sync
 from harness import ServerProcess
@@ -160,20 +161,16 @@ def test_each_row_arrives_once_whatever_is_killed(
     killer.start()
 
     def run() -> None:
-        query = (
+        run_query(
             spark.readStream.format("jetstream")
             .options(servers=target.url, stream="IN", maxMsgsPerTrigger=400, minPartitions=2)
             .load()
             .selectExpr("concat('out.', subject) as subject", "data")
             .writeStream.format("jetstream")
             .options(servers=target.url, stream="OUT", checkpointLocation=str(tmp_path / "check"))
-            .trigger(availableNow=True)
-            .start()
+            .trigger(availableNow=True),
+            RUN_SECONDS,
         )
-        try:
-            assert query.awaitTermination(RUN_SECONDS)
-        finally:
-            query.stop()
 
     finish(run, KILLS)
     killer.join(RUN_SECONDS)

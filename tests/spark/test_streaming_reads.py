@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark_kit import Stream, open_store
+from spark_kit import Stream, open_store, run_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,16 +42,11 @@ class Query:
                 raise RuntimeError("the sink has failed")
             self.batches.append(sorted(rows))
 
-        query = (
+        run_query(
             frame.writeStream.foreachBatch(write)
             .option("checkpointLocation", str(self.base / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        try:
-            query.awaitTermination(250)
-        finally:
-            query.stop()
 
 
 def test_batches_follow_the_limit_and_a_restart_goes_on(
