@@ -19,6 +19,7 @@ from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
 from tradewind.api.endpoints import PREFIX, Call, parse_subject
 from tradewind.api.errors import ApiError
+from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import API_LEVEL, TYPE_PREFIX, AccountInfoResponse, encode_error
 from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import printable
@@ -36,6 +37,7 @@ from tradewind.jetstream.lanes import Lane, Steps, Wait
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
 from tradewind.jetstream.silence import listen_silently
+from tradewind.stream.get_request import plain_request
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
@@ -263,7 +265,7 @@ class Dispatcher:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         strict = self._engine.settings.options.strict
         try:
-            content = call.endpoint.decode(message.payload, strict=strict)
+            content = _decode(call, message.payload, strict=strict)
         except ApiError as error:
             if call.endpoint.name in STREAM_FIRST and error.is_kind(errors.INVALID_JSON):
                 home.stream(call.stream)
@@ -322,6 +324,13 @@ class Dispatcher:
         body = encode(AccountPurgeResponse(initiated=True))
         self._send(message, body)
         self._audit(message, body)
+
+
+def _decode(call: Call, body: bytes, *, strict: bool) -> ApiStruct | None:
+    """The request in a body; those for single messages are many, and mostly plain."""
+    if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
+        return content
+    return call.endpoint.decode(body, strict=strict)
 
 
 def _raise(error: Exception) -> None:

@@ -30,6 +30,7 @@ cdef enum:
     LOOK_BACK_MAX = 65536
 
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+TIME_MIN, TIME_MAX = -2**63, 2**63 - 1
 
 
 cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
@@ -585,9 +586,12 @@ cdef class MessageStore(MessageCore):
         self.load_index(block)
         return block.count_accepted(seq, chosen)
 
-    def sequence_at(self, int64_t timestamp_ns):
-        """The first live sequence stored at or after a time; last_seq + 1 if there is none."""
-        return self.sequence_from(timestamp_ns)
+    def sequence_at(self, timestamp_ns):
+        """The first live sequence stored at or after a time; last_seq + 1 if there is none.
+
+        A time that does not fit into 64 bits is before or behind all messages.
+        """
+        return self.sequence_from(min(max(timestamp_ns, TIME_MIN), TIME_MAX))
 
     cdef uint64_t sequence_from(self, int64_t timestamp_ns) except? 0:
         cdef Block block

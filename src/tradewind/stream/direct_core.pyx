@@ -42,6 +42,7 @@ cdef enum:
     # A receiver with more than this in its output is given time to read.
     PENDING_BYTES_MAX = 1048576
     RETRY_NS = 1000000
+    LOOKS_PER_RETRY = 256
     # Requests of the server itself are not bounded by a connection.
     OWN_REQUESTS_MAX = 10000
     # An empty queue larger than this gives its memory back.
@@ -68,9 +69,10 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 cdef inline bint is_behind(object session) noexcept:
-    """Whether a client has too much to read to be sent more."""
+    """Whether a client has too much to read to be sent more; one that has left has not."""
     cdef SessionState* state = &(<Session>session).state
-    return buffer_size(&state.outbox) + state.link_pending > PENDING_BYTES_MAX
+    return not state.closed \
+        and buffer_size(&state.outbox) + state.link_pending > PENDING_BYTES_MAX
 
 
 cdef void read_head(const char* at, Request* request) noexcept:
@@ -168,11 +170,10 @@ cdef class DirectCore:
             buffer_append(&self.arrived, message.subject + skip, head.subject_size)
         buffer_append(&self.arrived, message.body, message.total_size)
         self.queued += 1
+        if head.session != NULL:
+            Py_INCREF(<object>head.session)
+            (<Session>head.session).service_queued()
         self.line_up()
-        if message.origin != NULL:
-            session = <object>message.origin.session
-            Py_INCREF(session)
-            (<Session>session).service_queued()
         return 1
 
     cdef int line_up(self) except -1:
@@ -220,12 +221,15 @@ cdef class DirectCore:
             return self.answer(&request)
         session = <object>request.head.session
         Py_DECREF(session)      # the one of the queue; ours is enough
-        if is_behind(session):
-            return self.hold(&request)
         try:
-            self.answer(&request)
+            if is_behind(session):
+                self.hold(&request)
+                session = None
+            else:
+                self.answer(&request)
         finally:
-            (<Session>session).service_done()
+            if session is not None:
+                (<Session>session).service_done()
         return 0
 
     # -------------------------------------------------------------- answers
@@ -345,8 +349,11 @@ cdef class DirectCore:
         cdef Batch batch = Batch()
         cdef uint64_t seq = wanted.seq
         batch.chosen = self.filter_of_next()
-        if batch.chosen is None:
+        if batch.chosen is None and wanted.batch > 0:
             return self.refuse(request, NOT_FOUND)
+        if batch.chosen is None:
+            self.replies.send_end(request.reply, request.head.reply_size, 0, 0, False, 0)
+            return 0
         if wanted.has_start:
             seq = self.store.sequence_from(wanted.start_ns)
         batch.visible = self.ingest.visible()
@@ -504,7 +511,9 @@ cdef class DirectCore:
             self.is_deferred = True
             self.router.turn.defer(self._go_on, b"", b"", b"", b"")
         if self.crowded and self.next_deadline_ns == 0:
-            self.next_deadline_ns = self.router.turn.monotonic_ns + RETRY_NS
+            # Looking at all of them must not become most of the work.
+            self.next_deadline_ns = self.router.turn.monotonic_ns + RETRY_NS * (
+                1 + len(self.crowded) // LOOKS_PER_RETRY)
             self.on_deadline()
         return 0
 

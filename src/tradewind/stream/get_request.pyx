@@ -1,6 +1,6 @@
-"""The body of a direct get as C values.
+"""The body of a request to get messages as C values.
 
-Owns the rules which fields exclude each other. Bodies as clients write them are read here: an
+Owns which fields of a direct get exclude each other. Bodies as clients write them are read here: an
 object of known names in lower case, each once, plain numbers and plain ASCII strings. Whatever else
 is left to `api.requests`, which knows all that Go takes for JSON; `adopt` takes its result. Never
 looks at a stream.
@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 from tradewind.stream.header_scan cimport Span
 
+from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.times import parse_time
 from tradewind.stream.reading import to_bytes
 
@@ -31,8 +32,9 @@ cdef enum Field:
     FIELD_MULTI = 64
     FIELD_NO_HEADER = 128
 
-cdef int64_t TIME_MIN = -0x7FFFFFFFFFFFFFFF - 1
+
 cdef int64_t TIME_MAX = 0x7FFFFFFFFFFFFFFF
+cdef int64_t TIME_MIN = -TIME_MAX - 1
 
 
 cdef inline void skip_blanks(const char** at, const char* end) noexcept nogil:
@@ -200,11 +202,8 @@ cdef class GetRequest:
             or (self.up_to_seq and self.has_up_to)
 
     cdef bint asks_for_more(self) noexcept:
-        """Whether it says more than that no header is wanted."""
-        return not self.names_nothing() or self.batch or self.max_bytes or self.up_to_seq \
-            or self.has_up_to
-
-    # -------------------------------------------------------------- for tests
+        """Whether it says more than a request may whose subject names the message already."""
+        return not self.names_nothing() or self.batch or self.up_to_seq or self.has_up_to
 
     def values(self):
         """Everything, as a dictionary by the names of JSON; times in nanoseconds or None."""
@@ -276,6 +275,24 @@ cdef bint take_subjects(GetRequest request, const char** at, const char* end) ex
 cdef int64_t bounded_time(text) except? -1:
     """A time in nanoseconds; one that is too far away is as far as 64 bits go."""
     return min(max(parse_time(text), TIME_MIN), TIME_MAX)
+
+
+def plain_request(bytes body not None):
+    """A plain body that names messages as the type of the API; None: it needs the decoder."""
+    cdef GetRequest request = GetRequest()
+    if not request.parse(body, len(body)) or request.names_nothing():
+        return None
+    return MsgGetRequest(
+        seq=request.seq,
+        last_by_subj=request.last_subject.start[:request.last_subject.size].decode("ascii")
+        if request.last_subject.size else "",
+        next_by_subj=request.next_subject.start[:request.next_subject.size].decode("ascii")
+        if request.next_subject.size else "",
+        batch=request.batch,
+        max_bytes=request.max_bytes,
+        multi_last=[subject.decode("ascii") for subject in request.last_subjects or ()],
+        up_to_seq=request.up_to_seq,
+        no_hdr=bool(request.no_header))
 
 
 def read_plain(bytes body not None):
