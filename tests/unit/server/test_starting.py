@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from harness import RawClient, ServerProcess
 
@@ -28,3 +34,100 @@ def test_a_second_server_on_the_same_folder_is_refused_and_told_what_to_do(tmp_p
         third.wait_ready()
     finally:
         third.stop()
+
+
+# What a start loads. A module that only some servers need is imported by the function that needs
+# it; see "Starting" in docs/ARCHITECTURE.md. Each line is a module or a package with all in it.
+NOT_FOR_A_PLAIN_SERVER = {
+    "tradewind.api",
+    "tradewind.cli",
+    "tradewind.client",
+    "tradewind.consumer",
+    "tradewind.jetstream",
+    "tradewind.store",
+    "tradewind.stream",
+    "tradewind.monitor.connz",
+    "tradewind.monitor.http",
+    "tradewind.monitor.pages",
+    "tradewind.monitor.prometheus",
+    "tradewind.server.config.grammar",
+    "tradewind.server.config.load",
+    "tradewind.server.files",
+    "tradewind.server.log_sinks",
+    "tradewind.server.reload",
+    "tradewind.server.send_signal",
+    "tradewind.server.tls",
+    "tradewind.server.tls_pipe",
+    "tradewind.server.websocket_listener",
+    "tradewind.wire.websocket",
+    "argparse",
+    "bcrypt",
+    "cryptography",
+    "hashlib",
+    "hmac",
+    "importlib.metadata",
+    "nacl",
+    "pathlib",
+    "secrets",
+    "shutil",
+    "starlette",
+    "tarfile",
+    "tempfile",
+    "urllib.parse",
+    "uvicorn",
+}
+ALSO_FOR_JETSTREAM = {
+    "tradewind.api",
+    "tradewind.consumer",
+    "tradewind.jetstream",
+    "tradewind.store",
+    "tradewind.stream",
+    "tradewind.monitor.prometheus",
+    "hashlib",
+    "pathlib",
+    "urllib.parse",
+}
+IMPORTED = re.compile(r"import time: +\d+ \| +\d+ \| +(\S+)")
+
+
+def imported(lines: list[str]) -> set[str]:
+    """The modules of a list made by `-X importtime`, and the packages they are in."""
+    modules = {match[1] for line in lines if (match := IMPORTED.match(line))}
+    return {
+        ".".join(parts[:count])
+        for parts in (module.split(".") for module in modules)
+        for count in range(1, len(parts) + 1)
+    }
+
+
+def imported_by_a_start(*flags: str) -> set[str]:
+    """What is loaded when the server is ready, without what every Python process here loads."""
+    server = ServerProcess("tradewind", [*LOOPBACK, *flags], {"PYTHONPROFILEIMPORTTIME": "1"})
+    try:
+        server.wait_ready()
+        with RawClient(server.port) as client:
+            client.connect()
+        loaded = imported(server.lines)
+    finally:
+        server.stop()
+    empty = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", ""], capture_output=True, text=True, check=True
+    )
+    return loaded - imported(empty.stderr.splitlines())
+
+
+def test_a_plain_start_loads_nothing_that_only_some_servers_need() -> None:
+    loaded = imported_by_a_start()
+    assert "tradewind.server.app" in loaded
+    assert loaded & NOT_FOR_A_PLAIN_SERVER == set()
+
+
+def test_a_start_with_jetstream_loads_only_that_beside(tmp_path: Path) -> None:
+    loaded = imported_by_a_start("-js", "-sd", str(tmp_path))
+    assert loaded >= ALSO_FOR_JETSTREAM
+    assert loaded & (NOT_FOR_A_PLAIN_SERVER - ALSO_FOR_JETSTREAM) == set()
+
+
+@pytest.mark.parametrize("module", sorted(NOT_FOR_A_PLAIN_SERVER))
+def test_what_is_not_to_be_loaded_exists(module: str) -> None:
+    assert importlib.util.find_spec(module) is not None
