@@ -1,10 +1,15 @@
-"""Whoever has an acknowledgement finds what it says, whichever way it is asked for."""
+"""Whoever has an acknowledgement finds what it says, whichever way it is asked for.
+
+nats-server stores copies in other streams and wakes consumers beside the acknowledgement: there they
+may come a moment later, which a busy machine shows. Ours must have them at the first look.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -19,6 +24,20 @@ def peer(js_server: ServerProcess) -> Iterator[Publisher]:
     publisher = Publisher(js_server)
     yield publisher
     publisher.close()
+
+
+@pytest.fixture
+def looks(js_server: ServerProcess) -> int:
+    """How often one may look for what comes beside an acknowledgement."""
+    return 1 if js_server.kind == "tradewind" else 100_000
+
+
+def first_found(looks: int, look: Callable[[], object], wanted: object) -> object:
+    """What was seen last, once it is what is wanted or after so many looks."""
+    for _ in range(looks - 1):
+        if (seen := look()) == wanted:
+            return seen
+    return look()
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -60,7 +79,7 @@ def directly_by_subject(peer: Publisher, name: str, subject: str, seq: int) -> b
 def pulled(peer: Publisher, name: str, subject: str, seq: int) -> bytes | None:
     call = f"$JS.API.CONSUMER.MSG.NEXT.{name}.C"
     found = peer.answers(call, b'{"batch":1,"no_wait":true}')[0]
-    return found[-1].encode() if len(found) == 1 else None
+    return None if found[0].startswith("NATS/1.0 ") else found[-1].encode()
 
 
 READERS = (by_sequence, by_subject, directly, directly_by_subject, pulled)
@@ -78,18 +97,20 @@ def with_consumer(peer: Publisher, **config: object) -> str:
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 def test_message_is_there_as_soon_as_it_is_acknowledged(
-    peer: Publisher, storage: str, read: Reader
+    peer: Publisher, storage: str, read: Reader, looks: int
 ) -> None:
     name = with_consumer(peer, storage=storage)
     for number in range(1, COUNT + 1):
         subject = f"{name.lower()}.{number % 3}"
-        seq = publish(peer, subject, b"%d" % number)
-        assert (seq, read(peer, name, subject, seq)) == (number, b"%d" % number)
+        assert publish(peer, subject, b"%d" % number) == number
+        found = partial(read, peer, name, subject, number)
+        times = looks if read is pulled else 1
+        assert first_found(times, found, b"%d" % number) == b"%d" % number
 
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
 def test_copy_in_another_stream_is_there_as_soon_as_the_message_is_acknowledged(
-    peer: Publisher, storage: str, read: Reader
+    peer: Publisher, storage: str, read: Reader, looks: int
 ) -> None:
     second = with_consumer(peer, storage=storage)
     first = peer.create(republish={"src": ">", "dest": f"{second.lower()}.>"})
@@ -97,26 +118,32 @@ def test_copy_in_another_stream_is_there_as_soon_as_the_message_is_acknowledged(
         subject = f"{first.lower()}.{number % 3}"
         assert publish(peer, subject, b"%d" % number) == number
         copy = f"{second.lower()}.{subject}"
-        assert read(peer, second, copy, number) == b"%d" % number
+        found = partial(read, peer, second, copy, number)
+        assert first_found(looks, found, b"%d" % number) == b"%d" % number
 
 
-def test_infos_count_what_was_acknowledged(peer: Publisher, storage: str) -> None:
+def counts(peer: Publisher, name: str) -> tuple[int, int, int]:
+    """Messages, last sequence, and how many are left for the consumer."""
+    state = peer.api(f"STREAM.INFO.{name}")["state"]
+    pending = peer.api(f"CONSUMER.INFO.{name}.C")["num_pending"]
+    return state["messages"], state["last_seq"], pending
+
+
+def test_infos_count_what_was_acknowledged(peer: Publisher, storage: str, looks: int) -> None:
     name = with_consumer(peer, storage=storage)
     for number in range(1, COUNT + 1):
         publish(peer, f"{name.lower()}.x", b"x")
-        state = peer.api(f"STREAM.INFO.{name}")["state"]
-        assert (state["messages"], state["last_seq"]) == (number, number)
-        assert peer.api(f"CONSUMER.INFO.{name}.C")["num_pending"] == number
+        wanted = (number, number, number)
+        assert first_found(looks, partial(counts, peer, name), wanted) == wanted
 
 
-def test_infos_of_another_stream_count_the_copy(peer: Publisher, storage: str) -> None:
+def test_infos_of_another_stream_count_the_copy(peer: Publisher, storage: str, looks: int) -> None:
     second = with_consumer(peer, storage=storage)
     first = peer.create(republish={"src": ">", "dest": f"{second.lower()}.>"})
     for number in range(1, COUNT + 1):
         publish(peer, f"{first.lower()}.x", b"x")
-        state = peer.api(f"STREAM.INFO.{second}")["state"]
-        assert (state["messages"], state["last_seq"]) == (number, number)
-        assert peer.api(f"CONSUMER.INFO.{second}.C")["num_pending"] == number
+        wanted = (number, number, number)
+        assert first_found(looks, partial(counts, peer, second), wanted) == wanted
 
 
 def test_what_a_message_replaces_is_gone_when_it_is_acknowledged(
