@@ -87,6 +87,7 @@ cdef class DirectCore:
 
     cdef int queue(self, Message* message, uint32_t skip) except -1
     cdef int line_up(self) except -1
+    cdef int release(self) except -1
     cdef int serve_next(self) except -1
     cdef int answer(self, Request* request) except -1
     cdef int answer_request(self, Request* request) except -1

@@ -45,8 +45,8 @@ cdef enum:
     LOOKS_PER_RETRY = 256
     # Requests of the server itself are not bounded by a connection.
     OWN_REQUESTS_MAX = 10000
-    # An empty queue larger than this gives its memory back.
-    KEEP_BYTES = 65536
+    # An empty queue larger than this gives its memory back: there may be many streams.
+    KEEP_BYTES = 4096
     # A filter with a longer pattern is not kept.
     FILTER_BYTES_MAX = 512
 
@@ -197,18 +197,25 @@ cdef class DirectCore:
                     and self.replies.sent_bytes < size:
                 self.serve_next()
         finally:
-            self.replies.release()
+            self.release()
             if self.served < self.queued:
                 self.line_up()
             self.go_on_later()
+
+    cdef int release(self) except -1:
+        """Nothing is being answered: keep no more memory than a few requests need."""
+        self.replies.release()
+        if buffer_size(&self.serving) == 0 and self.serving.capacity > KEEP_BYTES:
+            buffer_free(&self.serving)
+        if buffer_size(&self.arrived) == 0 and self.arrived.capacity > KEEP_BYTES:
+            buffer_free(&self.arrived)
+        return 0
 
     cdef int serve_next(self) except -1:
         """Take the oldest request out of the queue and answer it, if its sender can take it."""
         cdef Request request
         cdef Buffer swapped
         if buffer_size(&self.serving) == 0:
-            if self.serving.capacity > KEEP_BYTES:
-                buffer_free(&self.serving)
             buffer_clear(&self.serving)
             swapped = self.serving
             self.serving = self.arrived
@@ -551,7 +558,7 @@ cdef class DirectCore:
                 elif self.resume(batch):
                     (self.crowded if batch.is_crowded else self.ready).append(batch)
         finally:
-            self.replies.release()
+            self.release()
             self.go_on_later()
 
     def end(self):

@@ -37,7 +37,7 @@ cdef enum:
     FIELDS_BYTES_MAX = 256
     SECOND_BYTES = 19
     # A larger buffer is given back when nothing is being sent.
-    KEEP_BYTES = 65536
+    KEEP_BYTES = 4096
 
 cdef int64_t NS_PER_SECOND = 1000000000
 cdef bytes VERSION = b"NATS/1.0\r\n"
