@@ -39,6 +39,8 @@ from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
 from tradewind.subjects import collide, is_subset, is_valid_subject
 
 REPLICAS_MAX: Final = 5
+# Bit 62 of a sequence is a flag in the files of a stream.
+SEQUENCE_MAX: Final = (1 << 62) - 1
 DUPLICATE_WINDOW_NS: Final = 120_000_000_000
 SHORTEST_NS: Final = 100_000_000
 MARKER_TTL_NS_MIN: Final = 1_000_000_000
@@ -181,6 +183,7 @@ def check_stream_config(
     """
     config = _replace(config, metadata=stored_metadata(config.metadata, stream_level(config)))
     _check_texts(config)
+    _check_first_sequence(config)
     config = _with_limits(config, pedantic=pedantic)
     config = _with_duplicate_window(config, server, pedantic=pedantic)
     _check_counters_and_discard(config)
@@ -192,6 +195,14 @@ def check_stream_config(
     _check_transform(config)
     config = _with_republish(config, pedantic=pedantic)
     return _with_placement(config)
+
+
+def _check_first_sequence(config: StreamConfig) -> None:
+    """nats-server takes a higher one, and has lost its messages after the next start."""
+    if config.first_seq > SEQUENCE_MAX:
+        raise _invalid(
+            f"first_seq: {config.first_seq} is too high, the last sequence is {SEQUENCE_MAX}"
+        )
 
 
 def _invalid(text: str) -> ApiError:

@@ -60,6 +60,7 @@ cdef class Block:
     cdef int reset_index(self) except -1
     cdef int adopt_counts(self, uint64_t messages, uint64_t lowest, uint64_t tombstones) except -1
     cdef uint64_t indexed_to(self) noexcept nogil
+    cdef int _pass_deleted(self) noexcept nogil
     cdef int adopt_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t offset,
                            uint32_t subject_id) except -1
     cdef char* room(self, uint32_t size) except NULL

@@ -25,8 +25,8 @@ from tradewind.store.record_index cimport (
 from tradewind.store.records cimport (
     RECORD_MIN, RECORD_OK, erase_record, parse_record, write_record)
 from tradewind.store.sequence_tree cimport (
-    sequences_count, sequences_delete, sequences_insert, sequences_insert_range, sequences_last,
-    sequences_next_absent)
+    sequences_count, sequences_delete, sequences_delete_below, sequences_insert,
+    sequences_insert_range, sequences_last, sequences_next_absent)
 from tradewind.wire.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
@@ -42,6 +42,8 @@ cdef enum:
     ERASED_BIT = 63
     TAIL_KEEP_BYTES = 65536
     COMPRESSED_HEAD = 24
+    # From the first to the last live message of a block; what is deleted between them are bits.
+    SPAN_MAX = 67108864
     FILLER_MAX = 16777216
 
 cdef class Block:
@@ -387,8 +389,7 @@ cdef class Block:
         for seq in sequences:
             if sequences_insert(&self.deleted.tree, seq) < 0:
                 raise MemoryError
-        while sequences_delete(&self.deleted.tree, self.first_seq):
-            self.first_seq += 1
+        self._pass_deleted()
 
     def recount(self):
         """Take bytes and first time from the records; the block must be loaded."""
@@ -589,8 +590,20 @@ cdef class Block:
             self.last_seq = seq
 
     def _delete_range(self, uint64_t first, uint64_t last):
+        if last - self.first_seq > SPAN_MAX:
+            raise StoreError(
+                f"{self.path}: sequences {self.first_seq} to {last} are too far apart for one block;"
+                f" at most {SPAN_MAX} are possible")
         if sequences_insert_range(&self.deleted.tree, first, last) != 0:
             raise MemoryError
+
+    cdef int _pass_deleted(self) noexcept nogil:
+        """The first live sequence is behind all deleted ones in front of it."""
+        cdef uint64_t first = self.first_seq
+        sequences_next_absent(&self.deleted.tree, self.first_seq, &first)
+        sequences_delete_below(&self.deleted.tree, first)
+        self.first_seq = first
+        return 0
 
     def start_after(self, uint64_t seq):
         """An empty block whose first message will be behind `seq`."""
@@ -644,8 +657,7 @@ cdef class Block:
             self.deleted = SequenceSet()
         elif seq == self.first_seq:
             self.first_seq += 1
-            while sequences_delete(&self.deleted.tree, self.first_seq):
-                self.first_seq += 1
+            self._pass_deleted()
         elif sequences_insert(&self.deleted.tree, seq) < 0:
             raise MemoryError
         self.first_timestamp = first_timestamp

@@ -21,7 +21,7 @@ from tradewind.store.index_file import (
     decode_index,
     encode_index,
 )
-from tradewind.store.layout import ZERO_TIME_NS, block_file_name
+from tradewind.store.layout import RECORD_BYTES_MIN, ZERO_TIME_NS, block_file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,14 +192,10 @@ def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
         return file.read(size - 8, 8) if size >= 8 else EMPTY_CHECKSUM
 
 
-def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> None:
+def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> bool:
     """Fill a fresh store from the summary; blocks that hold only tombstones are not in it and stay
-    as they are.
+    as they are. False, and nothing is taken, if it speaks of more messages than a block can hold.
     """
-    table = index.subjects
-    store.index.adopt_columns(
-        table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
-    )
     listed = {block.number: block for block in index.blocks}
     blocks: list[Block] = []
     seq = 0
@@ -226,9 +222,16 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
             block.schedule_count = entry.schedule_count
             # How many tombstones it holds is not in the summary; one is as good as any number.
             block.tombstones = 1
+            if block.live_msgs * RECORD_BYTES_MIN > block.size:
+                return False
             seq = max(seq, entry.last_seq)
         blocks.append(block)
+    table = index.subjects
+    store.index.adopt_columns(
+        table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
+    )
     store.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
+    return True
 
 
 def known_time(time_ns: int) -> int:

@@ -19,6 +19,7 @@ import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.disk import DiskFault, is_unreadable
+from tradewind.store.layout import SEQUENCE_MAX
 from tradewind.store.s2 import is_compressed as is_compressed_block
 
 if TYPE_CHECKING:
@@ -182,7 +183,10 @@ class DamageFolder:
                 continue
             path = f"{self.path}/{name}"
             try:
-                found.append(msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport))
+                report = msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport)
+                if not all(0 < seq <= SEQUENCE_MAX for seq in (report.first_seq or 1, *report.lost)):
+                    raise msgspec.ValidationError("a sequence in it cannot be")  # noqa: TRY301
+                found.append(report)
             except (msgspec.MsgspecError, DiskFault) as error:
                 note = f"{path}: what was lost earlier cannot be read: {error}"
                 found.append(RecoveryReport("", notes=[note]))

@@ -29,7 +29,14 @@ from typing import Final
 from tradewind.errors import CorruptRecord
 from tradewind.store.hash import key_for
 from tradewind.store.index_codec import decode_subjects, encode_subjects
-from tradewind.store.layout import BLOCK_NUMBER_MAX, CHECKSUM_BYTES, stream_key_text
+from tradewind.store.layout import (
+    BLOCK_NUMBER_MAX,
+    CHECKSUM_BYTES,
+    RECORD_BYTES_MIN,
+    SEQUENCE_MAX,
+    stream_key_text,
+)
+from tradewind.store.s2 import BLOCK_BYTES_MAX
 from tradewind.store.sequence_set import SequenceSet
 from tradewind.store.varint import (
     U64_MASK,
@@ -47,6 +54,7 @@ INDEX_BYTES_MIN: Final = 32
 EMPTY_CHECKSUM: Final = bytes(CHECKSUM_BYTES)
 _SUBJECT_BYTES_MIN: Final = 4
 _BLOCK_BYTES_MIN: Final = 7
+_BLOCK_MESSAGES_MAX: Final = BLOCK_BYTES_MAX // RECORD_BYTES_MIN
 
 
 @dataclass(slots=True)
@@ -229,6 +237,8 @@ def _read_block(reader: ByteReader, version: int, base_ns: int) -> IndexBlock:
         block.schedule_count = reader.uvarint("schedules of a block")
     if not 0 < block.number <= BLOCK_NUMBER_MAX:
         raise reader.corrupt(f"a block cannot have the number {block.number}", start)
+    if block.last_seq > SEQUENCE_MAX:
+        raise reader.corrupt(f"no block has a message {block.last_seq}", start)
     if block.first_seq > block.last_seq + 1:
         raise reader.corrupt(
             f"block {block.number} goes from {block.first_seq} to {block.last_seq}", start
@@ -243,6 +253,8 @@ def _read_block(reader: ByteReader, version: int, base_ns: int) -> IndexBlock:
                 f" {block.deleted.count}",
                 start,
             )
+    if block.messages > _BLOCK_MESSAGES_MAX:
+        raise reader.corrupt(f"block {block.number} cannot have {block.messages} messages", start)
     return block
 
 

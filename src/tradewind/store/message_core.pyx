@@ -35,11 +35,14 @@ from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
+from tradewind.store.layout import BLOCK_NUMBER_MAX
 from tradewind.store.mapping import mappings_alive
 
 cdef enum:
-    # A larger gap in the sequences starts a new block instead of filling an index.
+    # A larger gap in the sequences starts a new block instead of filling an index, and so does a
+    # message that is this far behind the first one of its block: gaps are bits there.
     GAP_ROLL_MIN = 65536
+    SPAN_ROLL_MIN = 4194304
     EVICTION_CHECK_LOADS = 8
     MAPPING_CHECK_LOADS = 256
     READS_IN_ROW_MIN = 256
@@ -55,6 +58,8 @@ MARK_PREVIOUS_KIND = MARK_PREVIOUS
 # Of all streams; Linux allows a process about 65,000.
 MAPPINGS_MAX = 16384
 
+# Bit 62 of a record's sequence is a flag.
+cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 62) - 1
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 cdef uint64_t SKIP = <uint64_t>1 << 63
 
@@ -153,7 +158,9 @@ cdef class MessageCore:
     def add_block(self):
         """Seal the last block and start the next one."""
         cdef Block fresh, previous = self.last
-        number = 1 if self.last is None else self.last.number + 1
+        number = 1 if self.last is None else <uint64_t>self.last.number + 1
+        if number > BLOCK_NUMBER_MAX:
+            raise StoreError(f"stream {self.name!r}: there is no block behind {BLOCK_NUMBER_MAX}")
         if not self.recount.is_under_way() and self.index.needs_renumbering():
             self._renumber_subjects()
         if previous is not None:
@@ -393,7 +400,9 @@ cdef class MessageCore:
         elif self.last.compressed \
                 or (self.last.size and self.last.size + size > self.block_bytes_max):
             self.add_block()
-        elif self.last.records.count and seq > self.last.indexed_to() + GAP_ROLL_MIN:
+        elif self.last.records.count and (
+                seq > self.last.indexed_to() + GAP_ROLL_MIN
+                or self.last.live_msgs and seq > self.last.first_seq + SPAN_ROLL_MIN):
             self.add_block()
         return 0
 
@@ -414,6 +423,8 @@ cdef class MessageCore:
             self.check_writable()
         if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
             self._refuse_size(size, subject_size)
+        if seq > SEQUENCE_MAX:
+            self.refuse_sequence(seq)
         self.prepare_room(size, seq)
         target = self.last.room(<uint32_t>size)
         entry = self.index.find_or_add(subject, subject_size)
@@ -453,6 +464,10 @@ cdef class MessageCore:
         raise StoreError(
             f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
 
+    def refuse_sequence(self, uint64_t seq):
+        """It cannot be kept in a file, and would come back as something else."""
+        raise StoreError(f"sequence {seq} cannot be stored; the highest one is {SEQUENCE_MAX}")
+
     def _trim_subject(self, bytes subject, uint64_t keep):
         """Remove the oldest messages of a subject until only `keep` are left."""
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
@@ -471,6 +486,8 @@ cdef class MessageCore:
             self.check_writable()
         if through <= self.last_seq:
             return
+        if through > SEQUENCE_MAX:
+            self.refuse_sequence(through)
         self.prepare_room(RECORD_MIN, through)
         self.last.append_mark(through | SKIP, timestamp)
         self.last_seq = through

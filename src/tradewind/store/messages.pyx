@@ -29,6 +29,7 @@ cdef enum:
     # So many messages are looked at for the newest of a pattern before its subjects are.
     LOOK_BACK_MAX = 65536
 
+cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 62) - 1
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 TIME_MIN, TIME_MAX = -2**63, 2**63 - 1
 
@@ -134,12 +135,13 @@ cdef class MessageStore(MessageCore):
     def subjects_between(self, uint64_t first, uint64_t last):
         """The subjects of the live messages of a range of sequences, each once."""
         cdef Record record
-        cdef uint64_t seq = max(first, self.first_seq)
+        cdef SubjectFilter everything = self.filter()
+        cdef uint64_t seq = self.next_matching(first, everything)
         cdef set found = set()
-        while seq <= last and seq <= self.last_seq:
+        while seq and seq <= last:
             if self.read(seq, &record) == 0:
                 found.add(record.subject[:record.subject_size])
-            seq += 1
+            seq = self.next_matching(seq + 1, everything)
         return found
 
     def last_message(self, bytes subject not None, uint64_t up_to=0):
@@ -451,6 +453,8 @@ cdef class MessageStore(MessageCore):
         if self.read_only:
             self.check_writable()
         if seq > self.last_seq:
+            if seq - 1 > SEQUENCE_MAX:
+                self.refuse_sequence(seq - 1)
             self._purge_all()
             self.skip(seq - 1, self.last_timestamp)
             return before

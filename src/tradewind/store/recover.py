@@ -35,6 +35,7 @@ from tradewind.store.filestore import FileStore, Position
 from tradewind.store.index_file import EMPTY_CHECKSUM
 from tradewind.store.layout import (
     RECORD_BYTES_MIN,
+    SEQUENCE_MAX,
     TEMPORARY_SUFFIX,
     block_file_name,
     block_numbers,
@@ -112,8 +113,7 @@ class Recovery:
         if index is not None and usable and self._needs_tombstones(limits, numbers[-1]):
             self._rebuild(store, numbers)
             self._follow(store, index)
-        elif index is not None and usable:
-            adopt_checkpoint(store, index, numbers)
+        elif index is not None and usable and adopt_checkpoint(store, index, numbers):
             if store.last.patched:
                 store.add_block()  # nothing is appended to what is damaged
             is_foreign = not self._ends_with_our_mark(numbers[-1])
@@ -163,7 +163,8 @@ class Recovery:
         found = RecoveryReport(self._name, notes=[note])
         offset = 0 if is_gone else store.last.size
         found.damage.append(DamageEntry(number, offset, 0, False, first, last))
-        found.add_lost(seq for seq in range(first, last + 1) if seq not in self._deleted)
+        missing = (seq for seq in range(first, last + 1) if seq not in self._deleted)
+        found.add_lost(islice(missing, LOST_LISTED_MAX))
         found.first_seq = store.first_seq if store.msgs else said.reserved_seq + 1
         self._evidence.save(found)
         self.report.damage += found.damage
@@ -442,7 +443,10 @@ class Recovery:
             if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
                 continue  # it went because it was too old
             live = (seq for seq in known_live(entry) if seq not in deleted)
-            gone += islice((seq for seq in live if not store.is_live(seq)), LOST_LISTED_MAX)
+            room = LOST_LISTED_MAX - len(gone)
+            gone += islice((seq for seq in live if not store.is_live(seq)), room)
+            if len(gone) == LOST_LISTED_MAX:
+                break
         if index.last_seq > store.last_seq:
             store.skip(index.last_seq, store.last_timestamp)
         self.report.add_lost(gone)
@@ -561,6 +565,7 @@ class Recovery:
                 last_lost = entry.last_lost if entry.last_lost >= entry.first_lost else 0
                 if damage is damages[-1]:
                     last_lost = max(last_lost, self._used_up.get(block.number, 0))
+                    last_lost = min(last_lost, SEQUENCE_MAX)
                 instead = b"" if entry.torn else replacement(block, damage, last_lost)
                 cuts.append((damage.offset, damage.size, instead))
             if hole is not None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.store.disk import DiskFault, MissingFile
 from tradewind.store.hash import key_for
-from tradewind.store.layout import stream_key_text
+from tradewind.store.layout import SEQUENCE_MAX, stream_key_text
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk
@@ -69,21 +69,22 @@ def _decode(data: bytes, stream: str) -> Testimony | None:
     numbers = data[: _NUMBERS.size]
     if key_for(stream_key_text(stream)).hash(numbers) != data[_NUMBERS.size : _ENTRY_BYTES]:
         return None
-    return Testimony(*_NUMBERS.unpack(numbers)[1:])
+    found = Testimony(*_NUMBERS.unpack(numbers)[1:])
+    return found if found.last_seq <= found.reserved_seq <= SEQUENCE_MAX else None
 
 
 def _slot(testimony: Testimony) -> int:
     return _SLOT_BYTES * (testimony.serial % 2)
 
 
-def _file_of(testimony: Testimony, stream: str) -> bytes:
+def testimony_file(testimony: Testimony, stream: str) -> bytes:
     """A new file: what is written later needs no more room."""
     return (bytes(_slot(testimony)) + _encode(testimony, stream)).ljust(2 * _SLOT_BYTES, b"\0")
 
 
 def first_testimony(stream: str) -> bytes:
     """The file of a new stream."""
-    return _file_of(FIRST_TESTIMONY, stream)
+    return testimony_file(FIRST_TESTIMONY, stream)
 
 
 def read_testimony(disk: Disk, folder: str, stream: str) -> Testimony | None:
@@ -115,7 +116,7 @@ class TestimonyWrite:
                 file.sync()
                 return
         # There is none, or nothing in it could be read.
-        self._disk.write_file_atomically(path, _file_of(self._testimony, self._stream))
+        self._disk.write_file_atomically(path, testimony_file(self._testimony, self._stream))
 
 
 class Witness:
@@ -145,5 +146,6 @@ class Witness:
             return None
         if last_seq > latest.reserved_seq:
             self._reserve = min(self._reserve * 2, RESERVE_MAX)
-        self._latest = Testimony(latest.serial + 1, block, last_seq, last_seq + self._reserve)
+        reserved_seq = min(last_seq + self._reserve, SEQUENCE_MAX)
+        self._latest = Testimony(latest.serial + 1, block, last_seq, reserved_seq)
         return TestimonyWrite(self._disk, self._folder, self._stream, self._latest)
