@@ -18,6 +18,7 @@ import msgspec
 from tradewind.broker.connect import ConnectOptions, parse_connect
 from tradewind.broker.contracts import label, printable
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.room import Guests, Room
 from tradewind.broker.session import BLOCKED_AUTHENTICATION_FLAG, Session
 from tradewind.errors import ProtocolError
 from tradewind.route.permissions import Permissions
@@ -27,8 +28,8 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
 
-# How many connections may be in front of the gate at once: they cost memory and have shown nothing
-# yet.
+# How many connections may be in front of the gate at once, those of one address half of that at
+# most: they cost memory and have shown nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
@@ -46,7 +47,8 @@ class Admission:
     def __init__(self, broker: Broker, gates: dict[str, Gate]) -> None:
         self._broker = broker
         self.gates = gates
-        self._unauthenticated: set[int] = set()
+        self._room = Room(UNAUTHENTICATED_MAX)
+        self._unauthenticated: Guests[int] = Guests(self._room)
         self._strangers: dict[int, Identity] = {}
         # What a worker thread was asked, and what to do when it says yes, by cid.
         self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
@@ -78,7 +80,9 @@ class Admission:
             self._strangers[session.cid] = stranger
             return
         session.require_auth()
-        self._unauthenticated.add(session.cid)
+        if not self._room.has_place_for(session.remote_ip):
+            return
+        self._unauthenticated.add(session.cid, session.remote_ip)
         broker = self._broker
         broker.deadlines.add(
             broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth"
@@ -90,9 +94,9 @@ class Admission:
         if stranger is not None:
             self._join(session, stranger, connected=False)
 
-    def too_many_unauthenticated(self) -> bool:
-        """Whether the room in front of the gate is full."""
-        return len(self._unauthenticated) > UNAUTHENTICATED_MAX
+    def turns_away(self, session: Session) -> bool:
+        """Whether there was no place in front of the gate for a new connection."""
+        return session.must_authenticate and session.cid not in self._unauthenticated
 
     def closed(self, session: Session) -> None:
         """The connection has ended."""

@@ -155,7 +155,7 @@ class Broker(TurnEnd):
     def _refuse_at_limits(self, session: Session) -> bool:
         """Close a new connection that is one too many."""
         over = 0 <= self.options.max_connections < len(self.sessions)
-        if over or self.admission.too_many_unauthenticated():
+        if over or self.admission.turns_away(session):
             self.log.error(f"{label(session)} - {ops.ERROR_MAX_CONNECTIONS}")
             session.close(ops.CLOSED_MAX_CONNECTIONS, ops.ERROR_MAX_CONNECTIONS)
             return True

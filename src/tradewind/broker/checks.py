@@ -16,15 +16,12 @@ later, whatever the name; and a flood of names that nobody has leaves all thread
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tradewind.broker.identity import Deferred, Identity, Rejection
-
-# One who has an IPv6 address has all of its network.
-IPV6_NETWORK_BITS = 64
+from tradewind.broker.room import source_of
 
 Waiting = TypeVar("Waiting")
 
@@ -157,14 +154,3 @@ class CheckQueue:
             return None
         self.remove(waiter.cid)
         return waiter.cid
-
-
-def source_of(ip: str) -> str:
-    """What counts as one address: of IPv6 the network, which one host has all of."""
-    if ":" not in ip:
-        return ip
-    try:
-        address = ipaddress.IPv6Address(ip.partition("%")[0])
-    except ValueError:
-        return ip
-    return str(int(address) >> (128 - IPV6_NETWORK_BITS))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
+from tradewind.broker.room import Guests, Room
 from tradewind.errors import ServerStartError
 from tradewind.options import TlsOptions
 from tradewind.server.link import StreamLink, Turns
@@ -27,7 +28,8 @@ BACKLOG = 4096
 ACCEPT_BATCH = 256
 # Out of file descriptors: stop accepting for this long instead of spinning.
 ACCEPT_PAUSE_SECONDS = 0.2
-# How many connections may be on their way to TLS at once: each holds the memory of a handshake.
+# How many connections may be on their way to TLS or WebSocket at once, those of one address half of
+# that at most: each holds the memory of a handshake.
 PENDING_HANDSHAKES_MAX = 8192
 
 
@@ -76,13 +78,15 @@ class Listener:
         context: ServerContext | None,
         *,
         allow_non_tls: bool = False,
+        room: Room | None = None,
     ) -> None:
         self._turns = turns
         self._broker: Broker = turns.broker
         self._sockets = sockets
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pending: set[TlsPipe] = set()
+        self._room = Room(PENDING_HANDSHAKES_MAX) if room is None else room
+        self._pending: Guests[TlsPipe] = Guests(self._room)
         self.set_tls(tls, context, allow_non_tls=allow_non_tls)
 
     def set_tls(
@@ -147,21 +151,17 @@ class Listener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume, listening)
                 return
-            if self.unestablished >= PENDING_HANDSHAKES_MAX:
+            ip = address[0].removeprefix("::ffff:")
+            if not self._room.has_place_for(ip):
                 connection.close()
                 continue
             connection.setblocking(False)
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            remote = RemoteAddress(address[0].removeprefix("::ffff:"), address[1])
+            remote = RemoteAddress(ip, address[1])
             task = self._loop.create_task(self._establish(connection, remote))
             self._tasks.add(task)
             task.add_done_callback(partial(self._established, connection))
-
-    @property
-    def unestablished(self) -> int:
-        """How many connections have no session yet."""
-        return len(self._tasks) + len(self._pending)
 
     def _resume(self, listening: socket.socket) -> None:
         if listening in self._sockets:

@@ -23,7 +23,9 @@ import ssl
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from tradewind.broker.room import Guests, Room
 from tradewind.options import SECOND_NS, TlsOptions
+from tradewind.server.handshakes import HandshakeTurns
 from tradewind.server.tls import ServerContext, check_pinned
 from tradewind.server.tls_codec import NOT_TLS, SLICE_BYTES, TlsCodec, tls_reason
 
@@ -77,7 +79,7 @@ class TlsSettings:
 
     `hello_wait_ns`: None greets in the clear first, 0 expects TLS at once, else how long to wait
     for it. `area` takes every read of ciphertext, `plain` what goes to links that want it copied.
-    `pending` has the connections that are not up.
+    `pending` has the connections that are not up, `turns` whose handshake is next.
     """
 
     context: ServerContext
@@ -86,7 +88,8 @@ class TlsSettings:
     allow_plain: bool = False
     area: memoryview = field(default_factory=lambda: memoryview(bytearray(AREA_BYTES)))
     plain: memoryview = field(default_factory=lambda: memoryview(bytearray(SLICE_BYTES)))
-    pending: set[TlsPipe] = field(default_factory=set)
+    pending: Guests[TlsPipe] = field(default_factory=lambda: Guests(Room(0)))
+    turns: HandshakeTurns = field(default_factory=HandshakeTurns)
 
 
 class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
@@ -136,8 +139,9 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         """The socket is up."""
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        self._peer_ip = peer_ip(self._raw)
         settings = self._settings
-        settings.pending.add(self)
+        settings.pending.add(self, self._peer_ip)
         if settings.hello_wait_ns:
             self._state = State.LISTENING
             self._start_timer(settings.hello_wait_ns / SECOND_NS)
@@ -207,9 +211,18 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             self._refuse(NOT_TLS, harmless=True)
 
     def _handshake(self, size: int) -> None:
-        codec = self.codec
+        """Keep what came until it is this connection's turn."""
         self._handshake_bytes += size
-        codec.feed(self._settings.area[:size])
+        self.codec.feed(self._settings.area[:size])
+        self._raw.pause_reading()
+        self._settings.turns.request(self, self._peer_ip)
+
+    def take_step(self) -> None:
+        """Go on with the handshake."""
+        if self._raw.is_closing():
+            return
+        self._raw.resume_reading()
+        codec = self.codec
         try:
             complete = codec.handshake()
         except ssl.SSLError as error:
@@ -252,7 +265,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         """End a connection that never came up, behind the alert if there is one."""
         self._end_opening(State.CLOSING)
         # Still there for whoever stops the listener.
-        self._settings.pending.add(self)
+        self._settings.pending.add(self, self._peer_ip)
         self._user.refused(reason, harmless=harmless)
         self._send_output()
         if not self._raw.is_closing():
@@ -290,6 +303,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._stop_timer()
         self._held.clear()
         self._settings.pending.discard(self)
+        self._settings.turns.withdraw(self, self._peer_ip)
 
     # ---------------------------------------------------------------- bytes
 
@@ -403,3 +417,9 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         if name == "ssl_object":
             return self._codec.connection if self._codec is not None else default
         return self._raw.get_extra_info(name, default)
+
+
+def peer_ip(transport: asyncio.Transport) -> str:
+    """The address of the other end; empty where there is none, as in a pair of sockets."""
+    peer = transport.get_extra_info("peername")
+    return peer[0].removeprefix("::ffff:") if isinstance(peer, tuple) else ""

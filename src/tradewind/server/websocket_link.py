@@ -11,12 +11,14 @@ from functools import partial
 from typing import cast
 
 from tradewind.broker.contracts import RemoteAddress, label
+from tradewind.broker.room import Guests
 from tradewind.broker.session import Session
 from tradewind.options import SECOND_NS, WebsocketOptions
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Turns
 from tradewind.server.link_core import Link
 from tradewind.server.tls_codec import tls_facts
+from tradewind.server.tls_pipe import peer_ip
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire import ops
 from tradewind.wire.websocket import (
@@ -37,7 +39,12 @@ class WebSocketLink(Link, asyncio.Protocol):
     """One connection of the websocket listener."""
 
     def __init__(
-        self, turns: Turns, options: WebsocketOptions, upgrading: set[WebSocketLink], *, tls: bool
+        self,
+        turns: Turns,
+        options: WebsocketOptions,
+        upgrading: Guests[WebSocketLink],
+        *,
+        tls: bool,
     ) -> None:
         super().__init__(turns)
         self._options = options
@@ -54,7 +61,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         """The socket is up; the client has to ask for the upgrade in time."""
         transport = cast(asyncio.Transport, transport)
         self._raw = transport
-        self._upgrading.add(self)
+        self._upgrading.add(self, peer_ip(transport))
         seconds = self._options.handshake_timeout_ns / SECOND_NS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 

@@ -9,9 +9,10 @@ import asyncio
 import socket
 
 from tradewind.broker.contracts import RemoteAddress
+from tradewind.broker.room import Guests, Room
 from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.link import Turns
-from tradewind.server.listener import Listener
+from tradewind.server.listener import PENDING_HANDSHAKES_MAX, Listener
 from tradewind.server.tls import ServerContext
 from tradewind.server.tls_link import late_pipe
 from tradewind.server.tls_pipe import TlsSettings
@@ -31,8 +32,9 @@ class WebSocketListener(Listener):
         context: ServerContext | None,
     ) -> None:
         self._options = options
-        self._upgrading: set[WebSocketLink] = set()
-        super().__init__(turns, sockets, options.tls, context)
+        room = Room(PENDING_HANDSHAKES_MAX)
+        self._upgrading: Guests[WebSocketLink] = Guests(room)
+        super().__init__(turns, sockets, options.tls, context, room=room)
 
     def _tls_settings(
         self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
@@ -59,8 +61,3 @@ class WebSocketListener(Listener):
         await super().cancel_handshakes()
         for link in list(self._upgrading):
             link.abandon_upgrade()
-
-    @property
-    def unestablished(self) -> int:
-        """Also those that have not asked for the upgrade yet."""
-        return super().unestablished + len(self._upgrading)

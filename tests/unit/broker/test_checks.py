@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.broker.checks import CheckQueue, FairQueue, source_of
+from tradewind.broker.checks import CheckQueue, FairQueue
 from tradewind.broker.identity import Deferred, Identity, Rejection
+from tradewind.broker.room import source_of
 from tradewind.options import Secret
 from tradewind.testing import InProcessServer
 from tradewind.testing.gates import User, UserGate

@@ -16,6 +16,7 @@ from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
 from tradewind.options import SECOND_NS, ServerOptions, TlsOptions
 from tradewind.server.app import account_limits, build_gates
+from tradewind.server.handshakes import HandshakeTurns, Shaker
 from tradewind.server.tls import server_context
 from tradewind.server.tls_link import client_pipe
 from tradewind.server.tls_pipe import TlsPipe, TlsSettings
@@ -250,8 +251,16 @@ class Connection:
         """Wait until nothing of it is left."""
         await until(lambda: self.transport.is_lost)
         assert self.turns.broker.sessions == {}
-        assert self.settings.pending == set()
+        assert len(self.settings.pending) == 0
+        assert len(self.settings.turns) == 0
         assert self.pipe._timer is None
+
+
+class NoWaiting(HandshakeTurns):
+    """Everybody is next at once: then a test need not leave the loop to it."""
+
+    def request(self, shaker: Shaker, ip: str) -> None:
+        shaker.take_step()
 
 
 class Ground:
@@ -281,7 +290,8 @@ class Ground:
     def settings(self, *, allow_plain: bool = False, **settings: Any) -> TlsSettings:
         options = self.tls_options(**settings)
         context = server_context(options)
-        return TlsSettings(context, options, options.handshake_first_ns, allow_plain)
+        first_ns = options.handshake_first_ns
+        return TlsSettings(context, options, first_ns, allow_plain, turns=NoWaiting())
 
     def connect(
         self,
