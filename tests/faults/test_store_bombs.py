@@ -87,8 +87,11 @@ def first_mark(number: int) -> bytes:
 def test_messages_far_apart_in_one_block_are_refused_before_memory_is_taken() -> None:
     disk = disk_with({1: messages_at(1, FAR)})
     before = disk.snapshot_tree()
-    with little_memory(), pytest.raises(
-        StoreError, match=r"1\.blk: sequences 1 to \d+ are too far apart for one block; at most"
+    with (
+        little_memory(),
+        pytest.raises(
+            StoreError, match=r"1\.blk: sequences 1 to \d+ are too far apart for one block; at most"
+        ),
     ):
         opened(disk)
     assert disk.snapshot_tree() == before
@@ -280,7 +283,9 @@ def test_a_report_of_damage_with_sequences_that_cannot_be_is_noted(text: bytes) 
 def test_a_witness_that_claims_an_endless_reserve_takes_no_memory() -> None:
     disk = disk_with({1: messages_at(1, 2)})
     testimony = witness.Testimony(5, 9, 2, 1 << 61)
-    disk.settle_file(f"{disk.root}/S/{witness.WITNESS_FILE}", witness.testimony_file(testimony, "S"))
+    disk.settle_file(
+        f"{disk.root}/S/{witness.WITNESS_FILE}", witness.testimony_file(testimony, "S")
+    )
     with little_memory():
         store, report = opened(disk)
         assert store.last_seq == 1 << 61

@@ -130,9 +130,7 @@ def test_the_first_sequence_of_a_stream_is_no_loss() -> None:
     store = folder.begin(meta)
     store.store(b"s", b"", b"x", 1)
     store.commit()
-    _, again, report = StreamFolder(
-        disk.crash_keeping_unsynced(), disk.root, "$G", "S"
-    ).open(0)
+    _, again, report = StreamFolder(disk.crash_keeping_unsynced(), disk.root, "$G", "S").open(0)
     assert report.is_clean
     assert again.last_seq == 5_000_000
 
