@@ -24,6 +24,7 @@ $(VENV)/.created: constraints.txt pyproject.toml
 
 $(VENV)/.built: $(VENV)/.created setup.py $(CYTHON_SOURCES)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev,spark,delta,iceberg]'
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 build: $(VENV)/.built

@@ -37,6 +37,8 @@ METRICS = {
     "connect_s": Metric("connect all, s", higher_is_better=False),
     "connects_per_cpu": Metric("connects per CPU s"),
     "connection_kib": Metric("KiB per connection", higher_is_better=False),
+    "start_ms": Metric("exec to INFO, ms", higher_is_better=False),
+    "start_cpu_ms": Metric("exec to INFO, CPU ms", higher_is_better=False),
     "idle_cpu_ms": Metric("idle: CPU ms per s", higher_is_better=False),
     "filtered_ms": Metric("read all that match, ms", higher_is_better=False),
     "filtered_cpu_ms": Metric("the same, CPU ms", higher_is_better=False),

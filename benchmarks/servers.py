@@ -19,9 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from benchmarks.procfs import process_cpu_s
+
 START_S_MAX = 20.0
 STOP_S_MAX = 10.0
 LOG_TAIL_BYTES = 600
+POLL_S = 0.001  # how exactly the time of a start is known
 
 
 class ServerError(Exception):
@@ -44,9 +47,14 @@ def command_line(template: str, conf: Path) -> list[str]:
 
 
 class Server:
-    """A running server: `with Server(template) as server` gives port, session and INFO fields."""
+    """A running server: `with Server(template) as server` gives port, session and INFO fields.
+
+    `start_wall_s` and `start_cpu_s` are what it took from exec to the first INFO.
+    """
 
     host = "127.0.0.1"
+    start_wall_s = 0.0
+    start_cpu_s = 0.0
 
     def __init__(self, template: str, config: str = "") -> None:
         self._template = template
@@ -67,6 +75,7 @@ class Server:
         return self
 
     def _start(self) -> None:
+        began_s = time.perf_counter()
         try:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -81,6 +90,8 @@ class Server:
             raise ServerError(f"cannot start {shlex.split(self._template)[0]}: {error}") from None
         try:
             self.info = self._await_info()
+            self.start_wall_s = time.perf_counter() - began_s
+            self.start_cpu_s = process_cpu_s(self._process.pid)
         except BaseException:
             self.stop()
             raise
@@ -97,6 +108,10 @@ class Server:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def another(self) -> "Server":
+        """One more of the same, not started yet."""
+        return Server(self._template, self._config)
 
     @property
     def session(self) -> int:
@@ -135,7 +150,7 @@ class Server:
                 with socket.create_connection((self.host, self.port), 1.0) as probe:
                     return self._read_info(probe)
             except OSError:
-                time.sleep(0.02)
+                time.sleep(POLL_S)
         raise ServerError(f"no INFO on the port within {START_S_MAX:.0f} s: {self.log_tail()}")
 
     @staticmethod

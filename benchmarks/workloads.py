@@ -8,6 +8,7 @@ server and never compares two: the runner does.
 
 import contextlib
 import resource
+import statistics
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -248,6 +249,22 @@ def idle_connections(server: Server, scale: Scale) -> Result:
     return result
 
 
+def starts(server: Server, scale: Scale) -> Result:
+    """From exec to the first INFO, again and again; `server` itself has warmed the disk up."""
+    walls, cpus = [], []
+    for _ in range(scale.count(20)):
+        with server.another() as fresh:
+            walls.append(fresh.start_wall_s)
+            cpus.append(fresh.start_cpu_s)
+    return Result(
+        {
+            "start_ms": statistics.median(walls) * 1000,
+            "start_cpu_ms": statistics.median(cpus) * 1000,
+        },
+        {"count": len(walls)},
+    )
+
+
 WORKLOADS = (
     Workload("pubsub-16", "1 to 1, 16 B", pub_sub(count=3_000_000, payload_size=16)),
     Workload("pubsub-128", "1 to 1, 128 B", pub_sub(count=2_000_000)),
@@ -283,6 +300,13 @@ WORKLOADS = (
     ),
     Workload("subs-100k", "100,000 subscriptions, 3 in 4 wildcards", many_subscriptions),
     Workload("idle-10k", "10,000 idle connections", idle_connections),
+    Workload("start", "from exec to the first INFO", starts),
+    Workload(
+        "start-js",
+        "the same with JetStream on an empty folder",
+        starts,
+        'jetstream { store_dir: "{folder}" }\n',
+    ),
     *STREAM_WORKLOADS,
     *DIRECT_WORKLOADS,
     *DURABLE_WORKLOADS,
