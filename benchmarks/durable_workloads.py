@@ -1,7 +1,7 @@
 """What is measured of publishes that are on disk before they are acknowledged.
 
-How much publishers that wait for each acknowledgement share, and what somebody feels who has nothing
-to do with them. Never starts a server: the runner does.
+How much publishers that wait for each acknowledgement share, and what somebody feels who has
+nothing to do with them. Never starts a server: the runner does.
 """
 
 import contextlib

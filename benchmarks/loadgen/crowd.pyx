@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Publishers that each wait for their acknowledgement before they publish again.
 
-Each has a connection of its own; all are driven by one thread. Every acknowledgement must come to the
-publisher that waits for it, and no sequence of the stream may be acknowledged twice or left out.
+Each has a connection of its own; all are driven by one thread. Every acknowledgement must come to
+the publisher that waits for it, and no sequence of the stream may be acknowledged twice or left
+out.
 Never measures CPU, and makes no stream: the caller does.
 """
 

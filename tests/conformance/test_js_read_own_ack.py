@@ -1,7 +1,7 @@
 """Whoever has an acknowledgement finds what it says, whichever way it is asked for.
 
-nats-server stores copies in other streams and wakes consumers beside the acknowledgement: there they
-may come a moment later, which a busy machine shows. Ours must have them at the first look.
+nats-server stores copies in other streams and wakes consumers beside the acknowledgement: there
+they may come a moment later, which a busy machine shows. Ours must have them at the first look.
 """
 
 from __future__ import annotations

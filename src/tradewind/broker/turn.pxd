@@ -13,8 +13,8 @@ cdef class Turn:
     cdef list dirty
     cdef list woken
     cdef list deferred
-    # What a stream wants to be said when the copy of a message that it publishes just now is as safe
-    # as the message: whoever stores the copy takes it. None: nothing.
+    # What a stream wants to be said when the copy of a message that it publishes just now is safe,
+    # too: whoever stores the copy takes it. None: nothing.
     cdef object rider
 
     cdef bint is_busy(self) noexcept

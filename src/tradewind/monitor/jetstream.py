@@ -19,7 +19,8 @@ from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.prometheus import Family, Sample
-from tradewind.store.syncer import HISTOGRAM_NS, INTERVAL_NS
+from tradewind.store.syncer import INTERVAL_NS
+from tradewind.store.syncer_core import HISTOGRAM_NS
 
 NOT_FOUND: Final = 404
 # One page is built in one turn of the event loop.

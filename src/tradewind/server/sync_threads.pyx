@@ -1,10 +1,10 @@
 """Threads that sync files and know nothing of Python, and a timer that is exact enough for them.
 
 Owns the threads, the queue of what is to be synced, the list of what is done, and the descriptor
-(eventfd) by which the loop hears of it. A hand-over and its return cost a few microseconds and do not
-wait for the interpreter: a thread of Python that comes back from a sync would wait for a busy loop
-to let it run, for milliseconds. Commits that are more than syncs of open files are run by the same
-threads with the interpreter's lock. What is synced when is decided by `tradewind.store.syncer`.
+(eventfd) by which the loop hears of it. A hand-over and its return do not wait for the interpreter:
+a thread of Python that comes back from a sync would wait for a busy loop to let it run, for
+milliseconds. Commits that are more than syncs of open files are run by the same threads with the
+interpreter's lock. What is synced when is decided by `tradewind.store.syncer`.
 
 Everything that a thread touches is in one block of C memory, which outlives this object if a disk
 never answers.
@@ -208,7 +208,7 @@ cdef bint end_pool(Pool* pool, double seconds) noexcept:
 cdef class SyncThreads:
     """Up to `threads_max` threads, which are started when they are first needed.
 
-    The loop watches `fileno()` and calls `collect` when it can be read. All methods are for the loop.
+    The loop watches `fileno()` and calls `collect` when it can be read. All methods are for it.
     """
 
     cdef Pool* _pool

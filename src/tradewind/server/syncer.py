@@ -1,9 +1,9 @@
 """Group commit in threads, for the event loop.
 
-Owns the way of a commit to the threads and back, and the timer of the syncer. What is synced when is
-decided by `tradewind.store.syncer`; the threads (`sync_threads`) see descriptors and commits only,
-never a store. The loop itself syncs nothing: a disk that does not answer holds up nobody who does
-not wait for it.
+Owns the way of a commit to the threads and back, and the timer of the syncer. What is synced when
+is decided by `tradewind.store.syncer`; the threads (`sync_threads`) see descriptors and commits
+only, never a store. The loop itself syncs nothing: a disk that does not answer holds up nobody who
+does not wait for it.
 """
 
 from __future__ import annotations

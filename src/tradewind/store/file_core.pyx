@@ -1,8 +1,8 @@
 """What happens to the files of a stream in every turn in which something was published.
 
 Owns the state that decides whether a turn may take the short way: write the last block, or write
-it and have it synced, with nothing else to do. All else is in the subclass, `FileStore`; the order rules are
-there too, and hold here. It opens no file by itself.
+it and have it synced, with nothing else to do. All else is in the subclass, `FileStore`; the order
+rules are there too, and hold here. It opens no file by itself.
 """
 
 from libc.stdint cimport uint64_t

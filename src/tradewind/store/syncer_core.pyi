@@ -14,7 +14,7 @@ class SyncJob:
     waiting_since_ns: int
     run_ns: int
     def __init__(
-        self, entry: SyncEntry, commit: Commit, round: int, waiting_since_ns: int
+        self, entry: SyncEntry, commit: Commit, number: int, waiting_since_ns: int
     ) -> None: ...
     def run(self, clock_ns: Callable[[], int]) -> None: ...
 

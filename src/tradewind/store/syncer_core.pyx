@@ -3,9 +3,9 @@
 Owns what the syncer knows of each store, and the way of a round from its mark to its promise;
 `Syncer`, the subclass, explains it and has everything that is rare.
 
-Company: publishers that wait for each acknowledgement. A store that commits as soon as it can leaves
-all but the first of them to the next commit: two such publishers would never share one. So a
-commit waits until as many wait for it as the last one has answered or left waiting, though not
+Company: publishers that wait for each acknowledgement. A store that commits as soon as it can
+leaves all but the first of them to the next commit: two such publishers would never share one. So
+a commit waits until as many wait for it as the last one has answered or left waiting, though not
 longer than a sync takes: later it would have been better not to wait. Stores for which that was in
 vain of late only try it now and then. Nobody but these publishers waits: the loop goes on.
 """
@@ -33,11 +33,11 @@ HISTOGRAM_NS = tuple(100_000 << shift for shift in range(16))
 cdef class SyncJob:
     """A commit on its way through a worker; `run` is the worker's part."""
 
-    def __init__(self, SyncEntry entry not None, Commit commit not None, uint64_t round,
+    def __init__(self, SyncEntry entry not None, Commit commit not None, uint64_t number,
                  int64_t waiting_since_ns):
         self.entry = entry
         self.commit = commit
-        self.round = round
+        self.round = number
         self.waiting_since_ns = waiting_since_ns
 
     def run(self, clock_ns):

@@ -18,7 +18,6 @@ from libc.string cimport memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.broker.turn cimport Turn
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
