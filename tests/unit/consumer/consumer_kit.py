@@ -113,6 +113,7 @@ class World:
 
     def end_turn(self) -> None:
         self.set_time()
+        self.broker.router.changes.tell()
         for handler, subject, reply, header, payload in self.turn.take_deferred():
             handler(subject, reply, header, payload)
         for consumer in self.turn.take_woken():

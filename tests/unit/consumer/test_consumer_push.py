@@ -171,8 +171,6 @@ def test_an_ephemeral_without_receiver_goes_after_five_seconds(
     world.server.advance(20)
     assert world.inactive == []
     client.unsubscribe(sid)
-    consumer.check_binding()
-    consumer.binding_changed()
     world.server.advance(4.9)
     assert world.inactive == []
     world.server.advance(0.2)
