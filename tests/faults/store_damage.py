@@ -274,8 +274,8 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
     assert expected - set(found) <= lost, f"lost without a word: {expected - set(found) - lost}"
     assert lost.isdisjoint(found), f"reported as lost, but there: {lost & set(found)}"
     assert lost <= hits.messages | unknown_sequences(store, lost), "reported what was not hit"
-    # The first bytes of a record may be all that is left of it. Of a block that is gone nobody knows
-    # the size; the witness says which sequences it may have held.
+    # The first bytes of a record may be all that is left of it. Nobody knows the size of a block
+    # that is gone; the witness says which sequences it may have held.
     room = sum((entry.size + entry.missing + 29) // 30 for entry in report.damage)
     ends = [entry for entry in report.damage if not entry.size + entry.missing]
     room += sum(entry.last_lost + 1 - entry.first_lost for entry in ends)

@@ -10,6 +10,7 @@ from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pulls cimport PullRequest, Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.settled cimport Settled
+from tradewind.store.kept cimport KeptRecord
 from tradewind.store.message_core cimport MessageCore
 from tradewind.store.records cimport Record
 from tradewind.wire.buffer cimport Buffer
@@ -46,8 +47,7 @@ cdef class Delivery(Participant):
     cdef char* reply                        # the ack subject of the message being sent
     cdef uint32_t prefix_size
     cdef Buffer body                        # of a message whose header is changed on the way
-    cdef object keeper                      # of the message that is being sent, or ...
-    cdef Buffer moved                       # ... a copy of its record
+    cdef KeptRecord kept                    # the message that is being sent
     cdef Buffer outgoing                    # reply subjects of acks that a hook could not answer
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
@@ -92,7 +92,6 @@ cdef class Delivery(Participant):
     cdef int _changed(self) except -1
     cdef int _pick(self, Record* record) except -1
     cdef size_t _prepare(self, Record* record, Message* message) except 0
-    cdef int _keep(self, Record* record) except -1
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1
     cdef bint _may_send(self)
     cdef bint _is_early(self, Record* record, size_t size) noexcept

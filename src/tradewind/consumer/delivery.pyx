@@ -14,7 +14,6 @@ Of one turn a consumer takes a bounded part. When a receiver has much in its out
 consumer waits until it has read: sending a whole stream never makes a client a slow consumer.
 """
 
-from libc.stddef cimport ptrdiff_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
@@ -28,7 +27,6 @@ cdef enum:
     # What one consumer may send in one turn.
     TURN_MESSAGES = 1000
     TURN_BYTES = 262144
-    MOVED_KEEP_BYTES = 16384
     # A receiver with more than this in its output is given time to read.
     RECEIVER_BYTES_MAX = 1048576
     RECEIVER_PAUSE_NS = 1000000
@@ -76,14 +74,12 @@ cdef class Delivery(Participant):
     """
 
     def __cinit__(self):
-        self.tokens = []
-        self.requests = []
-        self.advisories = []
+        self.tokens, self.requests, self.advisories = [], [], []
         self.flow_subject = b""
         self.pin_id = b""
         buffer_init(&self.body)
         buffer_init(&self.outgoing)
-        buffer_init(&self.moved)
+        self.kept = KeptRecord()
 
     def __init__(self, Router router not None, Account account not None, Cursor cursor not None,
                  AckState acks not None, Pulls pulls, bytes ack_prefix not None,
@@ -109,7 +105,6 @@ cdef class Delivery(Participant):
         free(self.reply)
         buffer_free(&self.body)
         buffer_free(&self.outgoing)
-        buffer_free(&self.moved)
 
     # -------------------------------------------------------------- set up and close
 
@@ -193,10 +188,8 @@ cdef class Delivery(Participant):
             if self._is_early(&record, size):
                 self.wait = WAIT_PACE
                 break
-            if self.pulls is None:
-                if not self._send_push(&record, &message, size):
-                    break
-            elif not self._send_pull(&record, &message, size):
+            if not (self._send_push(&record, &message, size) if self.pulls is None
+                    else self._send_pull(&record, &message, size)):
                 break
             count += 1
             total += size
@@ -204,9 +197,7 @@ cdef class Delivery(Participant):
                 self.wait = WAIT_RECEIVER
                 self.pace_due_ns = self.turn.monotonic_ns + RECEIVER_PAUSE_NS
                 break
-        self.keeper = None
-        if self.moved.capacity > MOVED_KEEP_BYTES:
-            buffer_free(&self.moved)
+        self.kept.let_go()
         if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.replay_to:
             self.replay_to = 0
         if self.pulls is not None and self.pulls.count and self.wait != WAIT_NOTHING:
@@ -259,7 +250,6 @@ cdef class Delivery(Participant):
             if seq == 0:
                 break
             if self.store.read(seq, record) == 0:
-                self._keep(record)
                 self.sending_seq = seq
                 self.sending_again = True
                 self.sending_deliveries = self.acks.deliveries(seq) + 1
@@ -275,34 +265,17 @@ cdef class Delivery(Participant):
                 self.wait = WAIT_SYNC if self.visible_seq < self.store.last_seq else WAIT_MESSAGES
                 return 0
             if self.store.read(seq, record) == 0:
-                self._keep(record)
                 self.sending_seq = seq
                 self.sending_again = False
                 self.sending_deliveries = 1
                 return 1
             self.cursor.advance(seq)
 
-    cdef int _keep(self, Record* record) except -1:
-        """Have a record stay where it is until it is sent. Counting what is left loads other blocks
-        of the store, and among those who get it may be a stream, even the very same.
-        """
-        cdef ptrdiff_t moved
-        self.keeper = self.store.keeper(record)
-        if self.keeper is not None:
-            return 0
-        buffer_clear(&self.moved)
-        if buffer_append(&self.moved, record.start, record.size) != 0:
-            raise MemoryError
-        moved = self.moved.data - record.start
-        record.start += moved
-        record.subject += moved
-        record.header += moved
-        record.payload += moved
-        return 0
-
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
         """Fill in a message with its ack subject; gives its size as clients count it."""
-        cdef uint64_t pending = self.cursor.pending()
+        cdef uint64_t pending
+        self.kept.keep(self.store, record)      # counting loads blocks, a receiver may be a stream
+        pending = self.cursor.pending()
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size

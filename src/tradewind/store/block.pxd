@@ -68,6 +68,7 @@ cdef class Block:
                             uint32_t subject_id) except -1
     cdef int append_mark(self, uint64_t sequence_and_flags, int64_t timestamp) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
+    cdef bint read_anew(self, uint64_t seq, Record* record) except -1
     cdef int64_t first_time_without(self, uint64_t seq) except? -1
     cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1
     cdef int write_tail(self, size_t size_max=*) except -1

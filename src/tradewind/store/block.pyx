@@ -23,7 +23,7 @@ from tradewind.store.record_index cimport (
     NO_RECORD, records_find, records_free, records_from, records_init, records_last, records_memory,
     records_push, records_seq, records_shrink, records_start)
 from tradewind.store.records cimport (
-    RECORD_MIN, RECORD_OK, erase_record, parse_record, write_record)
+    RECORD_MIN, RECORD_OK, erase_record, parse_record, record_is_intact, write_record)
 from tradewind.store.sequence_tree cimport (
     sequences_count, sequences_delete, sequences_delete_below, sequences_insert,
     sequences_insert_range, sequences_last, sequences_next_absent)
@@ -592,8 +592,8 @@ cdef class Block:
     def _delete_range(self, uint64_t first, uint64_t last):
         if last - self.first_seq > SPAN_MAX:
             raise StoreError(
-                f"{self.path}: sequences {self.first_seq} to {last} are too far apart for one block;"
-                f" at most {SPAN_MAX} are possible")
+                f"{self.path}: sequences {self.first_seq} to {last} are too far apart for one"
+                f" block; at most {SPAN_MAX} are possible")
         if sequences_insert_range(&self.deleted.tree, first, last) != 0:
             raise MemoryError
 
@@ -625,6 +625,14 @@ cdef class Block:
         if parse_record(self._at(offset, size), size, record) != RECORD_OK or record.seq != seq:
             raise CorruptRecord(self.path, offset, f"sequence {seq} is not where the index says")
         return 0
+
+    cdef bint read_anew(self, uint64_t seq, Record* record) except -1:
+        """Whether the disk gives a whole record when it is asked again."""
+        self.read_again()
+        try:
+            return self.read(seq, record) == 0 and record_is_intact(&self.key, record)
+        except CorruptRecord:
+            return False
 
     cdef int64_t first_time_without(self, uint64_t seq) except? -1:
         """`first_timestamp` when a live sequence has gone; the block must be loaded.

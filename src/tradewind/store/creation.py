@@ -38,8 +38,9 @@ class Creation:
 
     `check` raises if something is there already. `files` are the contents beside the configuration
     `meta`, by path; `hints` are contents that nothing depends on: they are written, and reach the
-    disk when the system likes. `names` are the folders to sync so that the new one is found, each with the
-    folder whose name is durable then; `durable` remembers those. `error` says why it failed.
+    disk when the system likes. `names` are the folders to sync so that the new one is found, each
+    with the folder whose name is durable then; `durable` remembers those. `error` says why it
+    failed.
     """
 
     def __init__(

@@ -184,10 +184,9 @@ class DamageFolder:
             path = f"{self.path}/{name}"
             try:
                 report = msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport)
-                if not all(
-                    0 < seq <= SEQUENCE_MAX for seq in (report.first_seq or 1, *report.lost)
-                ):
-                    raise msgspec.ValidationError("a sequence in it cannot be")  # noqa: TRY301
+                told = (report.first_seq or 1, *report.lost)
+                if not all(0 < seq <= SEQUENCE_MAX for seq in told):
+                    raise msgspec.ValidationError("a sequence in it cannot be")
                 found.append(report)
             except (msgspec.MsgspecError, DiskFault) as error:
                 note = f"{path}: what was lost earlier cannot be read: {error}"

@@ -22,7 +22,7 @@ The handler is C in one piece, because nothing that Cython could add may run in 
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport uint64_t, uintptr_t
 from posix.mman cimport MADV_DONTNEED, MAP_FAILED, MAP_SHARED, PROT_READ, madvise, mmap, munmap
 
 import os

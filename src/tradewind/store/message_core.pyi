@@ -5,5 +5,3 @@ MARK_FLOOR_KIND: Final[int]
 MARK_PREVIOUS_KIND: Final[int]
 
 class StoreListener: ...
-
-MAPPINGS_MAX: Final[int]

@@ -25,10 +25,11 @@ What limits removed stays away, although they write nothing while messages come 
   before that commit is known to be on disk.
 """
 
-from libc.stdlib cimport free, malloc
 from tradewind.store.records cimport (
     RECORD_MAX, RECORD_MIN, SUBJECT_MAX, mark_time, record_is_intact, record_size, write_record,
 )
+from tradewind.store.recount cimport renumber_subjects
+from tradewind.store.residency cimport evict, forget_pages, limit_mappings
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.sequence_tree cimport sequences_contains
 from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
@@ -36,7 +37,6 @@ from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.layout import BLOCK_NUMBER_MAX
-from tradewind.store.mapping import mappings_alive
 
 cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index, and so does a
@@ -55,8 +55,6 @@ cdef enum:
 MARK_SYNCED_KIND = MARK_SYNCED
 MARK_FLOOR_KIND = MARK_FLOOR
 MARK_PREVIOUS_KIND = MARK_PREVIOUS
-# Of all streams; Linux allows a process about 65,000.
-MAPPINGS_MAX = 16384
 
 # Bit 62 of a record's sequence is a flag.
 cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 62) - 1
@@ -79,14 +77,8 @@ cdef class StoreListener:
 cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* record) except -1:
     """The bytes of a file have changed since they were verified: go on with what is good in it."""
     if block is store.last:
-        if block.has_faulted():
-            # The disk may give it when it is asked again.
-            block.read_again()
-            try:
-                if block.read(seq, record) == 0 and record_is_intact(&block.key, record):
-                    return 0
-            except CorruptRecord:
-                pass
+        if block.has_faulted() and block.read_anew(seq, record):
+            return 0
         store.record_damaged(block)
         return 1
     store.block_damaged(block)
@@ -162,7 +154,7 @@ cdef class MessageCore:
         if number > BLOCK_NUMBER_MAX:
             raise StoreError(f"stream {self.name!r}: there is no block behind {BLOCK_NUMBER_MAX}")
         if not self.recount.is_under_way() and self.index.needs_renumbering():
-            self._renumber_subjects()
+            renumber_subjects(self.index, self.blocks)
         if previous is not None:
             previous.seal()
             self.block_sealed(previous)
@@ -181,17 +173,6 @@ cdef class MessageCore:
         if previous is not None and previous.live_msgs == 0:
             self.drop_if_empty(previous)
             self.advance_first()
-
-    def _renumber_subjects(self):
-        """Close the gaps that dead subjects left among the ids."""
-        cdef uint32_t* new_ids = <uint32_t*>malloc(self.index.entry_count * sizeof(uint32_t))
-        cdef Block block
-        if new_ids == NULL:
-            return
-        self.index.renumber(new_ids)
-        for block in self.blocks:
-            block.renumber(new_ids)
-        free(new_ids)
 
     cdef Block block_of(self, uint64_t seq):
         """The block that speaks of a sequence, or None."""
@@ -235,7 +216,7 @@ cdef class MessageCore:
                 self.maps_since_check += 1
                 if self.maps_since_check >= MAPPING_CHECK_LOADS:
                     self.maps_since_check = 0
-                    self.limit_mappings(block)
+                    limit_mappings(self.blocks, block)
             return 0
         try:
             status = load_block_index(block, self.index)
@@ -254,30 +235,18 @@ cdef class MessageCore:
         """A message of another block than before is read. A block that was read through is left to
         the system, and all are when many were read here and there: else it counts as our memory.
         """
-        cdef Block other
         self.reads_elsewhere += 1
         if self.reading is not None and self.reads_in_row >= READS_IN_ROW_MIN:
             self.reading.forget_pages()
         elif self.reads_elsewhere >= READS_ELSEWHERE_MAX:
             self.reads_elsewhere = 0
-            for other in self.blocks:
-                other.forget_pages()
+            forget_pages(self.blocks)
         self.reads_in_row, self.reading = 0, block
         return 0
 
     def load(self, Block block not None):
         """The same for the subclass."""
         self.load_index(block)
-
-    def limit_mappings(self, Block kept not None):
-        """Let go of our mapped files if all streams together have too many; they are mapped again
-        when they are read.
-        """
-        cdef Block block
-        if mappings_alive() > MAPPINGS_MAX:
-            for block in self.blocks:
-                if block is not kept:
-                    block.unmap()
 
     def take_salvaged(self, Block block not None, list lost not None):
         """Go on without these messages of a block; its bytes hold all others.
@@ -337,17 +306,7 @@ cdef class MessageCore:
 
     def evict(self, Block kept=None):
         """Release the least recently used block indexes until they fit into `index_bytes_max`."""
-        total = sum(block.memory_bytes for block in self.blocks)
-        if total <= self.index_bytes_max:
-            return
-        for block in sorted(self.blocks, key=lambda block: block.used):
-            if block is self.last or block is kept:
-                continue
-            total -= block.memory_bytes
-            block.release()
-            total += block.memory_bytes
-            if total <= self.index_bytes_max:
-                return
+        evict(self.blocks, self.index_bytes_max, self.last, kept)
 
     def adopt(self, list blocks not None, uint64_t last_seq, int64_t last_timestamp):
         """Take over blocks that recovery has read; the subjects are in `index` already."""
@@ -524,8 +483,7 @@ cdef class MessageCore:
         return 0
 
     cdef object keeper(self, const Record* record):
-        """As long as somebody holds this object, the record that `read` gave just now stays where it
-        is. None: it is in memory that may move.
+        """As long as somebody holds this, what `read` gave just now stays there. None: it may move.
         """
         cdef Block block = self.reading
         if block.mapped_data <= record.start < block.mapped_data + block.mapped_size:

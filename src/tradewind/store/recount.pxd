@@ -4,6 +4,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from tradewind.store.block cimport Block
 from tradewind.store.subject_index cimport SubjectEntry, SubjectIndex
 
+cdef int renumber_subjects(SubjectIndex index, list blocks) except -1
+
 cdef class Recount:
     cdef SubjectEntry* totals       # by subject id, ours; NULL: nothing is counted
     cdef uint32_t id_count          # how many there is room for

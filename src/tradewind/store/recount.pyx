@@ -5,8 +5,21 @@ removal, and the last block, which takes the appends, is counted right before `f
 there are, and when they are read, is the business of others.
 """
 
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
+
+
+cdef int renumber_subjects(SubjectIndex index, list blocks) except -1:
+    """Close the gaps that dead subjects left among the ids."""
+    cdef uint32_t* new_ids = <uint32_t*>malloc(index.entry_count * sizeof(uint32_t))
+    cdef Block block
+    if new_ids == NULL:
+        return 0
+    index.renumber(new_ids)
+    for block in blocks:
+        block.renumber(new_ids)
+    free(new_ids)
+    return 0
 
 
 cdef class Recount:

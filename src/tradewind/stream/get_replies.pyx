@@ -77,8 +77,11 @@ cdef class GetReplies:
 
     cdef uint32_t send_bare(self, const char* reply, uint32_t reply_size,
                             const Record* record) except? 0xFFFFFFFF:
-        """The payload alone."""
-        return self._publish(reply, reply_size, record.payload, 0, record.payload_size)
+        """The payload alone; a copy of it, as among the receivers may be the stream it is in."""
+        buffer_clear(&self.body)
+        if buffer_append(&self.body, record.payload, record.payload_size) != 0:
+            raise MemoryError
+        return self._publish(reply, reply_size, self.body.data, 0, record.payload_size)
 
     cdef uint32_t send_message(self, const char* reply, uint32_t reply_size,
                                const Record* record) except? 0xFFFFFFFF:

@@ -54,7 +54,7 @@ def test_mapped_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store.commit()
     assert len(store.blocks) > 1000
     before = mappings_alive()
-    monkeypatch.setattr("tradewind.store.message_core.MAPPINGS_MAX", before + 100)
+    monkeypatch.setattr("tradewind.store.residency.MAPPINGS_MAX", before + 100)
     for seq in range(1, 1501):
         assert store.get(seq).payload == b"%0200d" % (seq - 1)
         assert mappings_alive() <= before + 100 + 256

@@ -1,4 +1,4 @@
-"""What is said outside of the blocks of a stream: no sequence is given out twice, whatever is gone."""
+"""What is said outside of the blocks of a stream: no sequence is given out twice."""
 
 from __future__ import annotations
 
