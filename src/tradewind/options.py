@@ -150,9 +150,9 @@ class JetStreamOptions:
     domain: str = ""
     sync_interval_ns: int = 0
     strict: bool = True
-    # Only what the file sets: max_ack_pending, max_ha_assets, max_request_batch,
-    # duplicate_window_ns, batch_max_inflight_per_stream, batch_max_inflight_total,
-    # batch_max_msgs, batch_timeout_ns.
+    # Only what the file sets: default_max_consumers, max_ack_pending, max_ha_assets,
+    # max_request_batch, duplicate_window_ns, batch_max_inflight_per_stream,
+    # batch_max_inflight_total, batch_max_msgs, batch_timeout_ns.
     limits: dict[str, int] = field(default_factory=dict)
     max_buffered_bytes: int = 0  # per stream, waiting to be stored; 0: the default, as below
     max_buffered_msgs: int = 0

@@ -288,6 +288,12 @@ OBJECT = Shape(dict)
 LIST = Shape(list)
 TIME = Shape(RFC3339)
 AGE = Shape(UPTIME)
+FEATURE_FLAGS = {
+    "js_ack_fc_v2": BOOL,
+    "js_api_reply_v2": BOOL,
+    "js_raft_delete_range": BOOL,
+    "js_snapshot_sources": BOOL,
+}
 
 
 # Keys and certificates

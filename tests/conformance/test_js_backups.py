@@ -12,7 +12,7 @@ import pytest
 from helpers_consumer import Frame
 from helpers_js import ApiClient
 
-from harness import ServerProcess
+from harness import RawClient, ServerProcess
 from tradewind.store import s2
 
 CHUNKS = "chunks"
@@ -167,6 +167,50 @@ def test_full_chunks_are_to_be_answered_and_the_end_has_a_status(client: BackupC
         assert rest.split(".")[1:] == ["1024", str(index)]
     assert (frames[-2].reply, frames[-1].reply) == ("", "")
     assert frames[-1].header == b"NATS/1.0 204\r\n\r\n"
+
+
+@pytest.mark.parametrize("pattern", [">", "late.*"])
+def test_receiver_that_subscribes_after_the_answer_gets_all_whoever_hears_it_by_a_pattern(
+    client: BackupClient, js_server: ServerProcess, pattern: str
+) -> None:
+    client.publish(3)
+    with RawClient(js_server.port).connect() as bystander:
+        bystander.send(f"SUB {pattern} 1\r\n")
+        bystander.ping()
+        client.done(f"STREAM.SNAPSHOT.{client.stream}", {"deliver_subject": "late.chunks"})
+        for _ in range(200):  # a server that does not wait for its receiver is done by then
+            client.done(f"STREAM.INFO.{client.stream}")
+        client.raw.send("SUB late.chunks late\r\n")
+        chunk, end = client.next("late.chunks"), client.next("late.chunks")
+    assert s2.decompress(chunk.payload, 1 << 20).startswith(b"NATSARC1")
+    assert end.payload == b""
+    completed = client.next(f"{EVENTS}.SNAPSHOT_COMPLETE.{client.stream}")
+    assert "error" not in json.loads(completed.payload)
+
+
+def test_receiver_that_only_has_a_pattern_gets_all_after_a_while(
+    client: BackupClient, js_server: ServerProcess
+) -> None:
+    client.publish(3)
+    with RawClient(js_server.port).connect() as receiver:
+        receiver.send("SUB pattern.* 1\r\n")
+        receiver.ping()
+        client.done(f"STREAM.SNAPSHOT.{client.stream}", {"deliver_subject": "pattern.chunks"})
+        assert receiver.read_message()[2]
+        assert receiver.read_message()[2] == b""
+
+
+def test_receiver_that_goes_away_half_way_makes_the_backup_a_failure(
+    client: BackupClient,
+) -> None:
+    client.publish(40, 200)
+    request = {"deliver_subject": "gone.chunks", "chunk_size": 1024, "window_size": 1024}
+    client.raw.send("SUB gone.chunks gone\r\n")
+    client.done(f"STREAM.SNAPSHOT.{client.stream}", request)
+    client.next("gone.chunks")
+    client.raw.send("UNSUB gone\r\n")
+    completed = client.next(f"{EVENTS}.SNAPSHOT_COMPLETE.{client.stream}")
+    assert json.loads(completed.payload)["error"] == "no interest"
 
 
 def test_size_of_a_chunk_is_at_least_a_kilobyte(client: BackupClient) -> None:

@@ -33,7 +33,8 @@ jetstream {
   store_dir: "STORE"
   max_memory_store: 10000
   max_file_store: 5000
-  limits { max_ack_pending: 20, max_request_batch: 7, duplicate_window: "1s" }
+  limits { max_ack_pending: 20, max_request_batch: 7, duplicate_window: "1s",
+           default_max_consumers: 3 }
 }
 """
 REQUIRED = [400, 10113, "account requires a stream config to have max bytes set"]
@@ -172,3 +173,63 @@ def test_limits_are_shown(bounded: ApiClient) -> None:
         "storage_max_stream_bytes": 1500,
         "max_bytes_required": True,
     }
+
+
+TOO_MANY_CONSUMERS = [400, 10026, "maximum consumers limit reached"]
+
+
+def consumers_made(client: ApiClient, stream: str, count: int) -> int:
+    """How many of so many consumers there are before the first that is refused."""
+    for index in range(count):
+        config = {"name": f"c{index}", "ack_policy": "explicit", "mem_storage": True}
+        request = {"stream_name": stream, "config": config}
+        error = client.error(f"CONSUMER.CREATE.{stream}.c{index}", request)
+        if error is not None:
+            assert error == TOO_MANY_CONSUMERS
+            return index
+    return count
+
+
+@pytest.mark.parametrize(
+    ("user", "wanted", "shown", "made"),
+    [
+        ("open", None, -1, 3),
+        ("open", 0, -1, 3),
+        ("open", -1, -1, 3),
+        ("open", 2, 2, 2),
+        ("open", 5, 5, 5),
+        ("bounded", None, -1, 2),
+        ("bounded", 1, 1, 1),
+    ],
+)
+def test_stream_without_a_limit_has_that_of_its_account_or_else_that_of_the_server(
+    limited: ServerProcess, user: str, wanted: int | None, shown: int, made: int
+) -> None:
+    with api_login(limited, user) as client:
+        config: dict[str, Any] = {"name": "S", "storage": "memory", "max_bytes": 100}
+        if wanted is not None:
+            config["max_consumers"] = wanted
+        answer = client.done("STREAM.CREATE.S", config)
+        assert answer["config"]["max_consumers"] == shown
+        assert consumers_made(client, "S", 6) == made
+        client.delete_streams()
+
+
+def test_limit_of_the_server_leaves_consumers_that_are_there(limited: ServerProcess) -> None:
+    with api_login(limited, "open") as client:
+        config = {"name": "S", "storage": "memory", "max_bytes": 100, "max_consumers": 5}
+        client.done("STREAM.CREATE.S", config)
+        assert consumers_made(client, "S", 5) == 5
+        answer = client.done("STREAM.UPDATE.S", {**config, "max_consumers": -1})
+        assert answer["state"]["consumer_count"] == 5
+        changed = {"name": "c4", "ack_policy": "explicit", "mem_storage": True, "description": "d"}
+        request = {"stream_name": "S", "config": changed}
+        assert client.error("CONSUMER.CREATE.S.c4", request) is None
+        request["config"] = {**changed, "name": "c5"}
+        assert client.error("CONSUMER.CREATE.S.c5", request) == TOO_MANY_CONSUMERS
+        client.delete_streams()
+
+
+def test_stream_has_at_most_a_thousand_consumers_unless_it_says_how_many(js: ApiClient) -> None:
+    js.done("STREAM.CREATE.S", {"name": "S", "storage": "memory"})
+    assert consumers_made(js, "S", 1002) == 1000

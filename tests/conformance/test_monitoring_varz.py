@@ -7,6 +7,7 @@ from typing import Any
 
 from helpers_ops import (
     AGE,
+    FEATURE_FLAGS,
     INT,
     NUMBER,
     OBJECT,
@@ -23,7 +24,7 @@ from helpers_ops import (
 from harness import ServerProcess, StartServer
 
 server = shared_server('server_name: crow\nhttp: "127.0.0.1:-1"\n')
-OPTIONAL = {"git_commit", "feature_flags", "tradewind_version"}
+OPTIONAL = {"git_commit", "tradewind_version"}
 KIND_COUNTS = {"clients": 0, "routes": 0, "gateways": 0, "leafs": 0}
 
 
@@ -87,6 +88,7 @@ def test_varz_fields(server: ServerProcess) -> None:
         "http_req_stats": OBJECT,
         "config_load_time": TIME,
         "config_digest": TEXT,
+        "feature_flags": FEATURE_FLAGS,
         "system_account": "$SYS",
         "slow_consumer_stats": KIND_COUNTS,
         "stale_connection_stats": KIND_COUNTS,

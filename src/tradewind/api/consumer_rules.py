@@ -125,7 +125,7 @@ def check_consumer_create(
     else:
         if action is ConsumerAction.UPDATE:
             raise errors.CONSUMER_DOES_NOT_EXIST()
-        _check_new(config, stream, consumers, account)
+        _check_new(config, stream, consumers, server, account)
     config = _with_inactive_threshold(config, old)
     check_supported(config)
     return config
@@ -417,10 +417,12 @@ def _check_new(
     config: ConsumerConfig,
     stream: StreamConfig,
     consumers: Mapping[str, ConsumerConfig],
+    server: ServerLimits,
     account: AccountLimits,
 ) -> None:
     limits = [limit for limit in (stream.max_consumers, account.max_consumers) if limit > 0]
-    if limits and len(consumers) >= min(limits):
+    count_max = min(limits) if limits else server.default_max_consumers
+    if 0 < count_max <= len(consumers):
         raise errors.MAXIMUM_CONSUMERS_LIMIT()
     if stream.retention is not RetentionPolicy.WORK_QUEUE:
         return

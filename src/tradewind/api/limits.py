@@ -19,8 +19,13 @@ from tradewind.api.stream_types import StorageType, StreamConfig
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What the server allows every account; 0 means no limit, for bytes -1 does."""
+    """What the server allows every account; 0 means no limit, for bytes -1 does.
 
+    `default_max_consumers` holds for a stream that has no limit of its own in an account that has
+    none either; below 0 it means no limit, too.
+    """
+
+    default_max_consumers: int = 0
     duplicate_window_ns: int = 0
     max_ack_pending: int = 0
     max_request_batch: int = 0

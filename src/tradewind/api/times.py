@@ -13,6 +13,7 @@ NS_PER_SECOND: Final = 1_000_000_000
 # What Go writes for a time that was never set, and its nanoseconds since 1970.
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 ZERO_TIME_NS: Final = -62_135_596_800 * NS_PER_SECOND
+_LAST_TIME_NS: Final = 253_402_300_800 * NS_PER_SECOND - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -20,7 +21,12 @@ _TIME: Final = re.compile(
 
 
 def format_time(time_ns: int) -> str:
-    """RFC 3339 in UTC with as many digits of the fraction as it needs."""
+    """RFC 3339 in UTC with as many digits of the fraction as it needs.
+
+    A request can name a time a few hours outside of the years 1 to 9999, by its offset: such a one
+    is brought to the nearest that can be written.
+    """
+    time_ns = min(max(time_ns, ZERO_TIME_NS), _LAST_TIME_NS)
     seconds, nanoseconds = divmod(time_ns, NS_PER_SECOND)
     moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
     fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
@@ -38,3 +44,10 @@ def parse_time(text: str) -> int:
         offset = int(match[4]) * 3600 + int(match[5]) * 60
         seconds -= offset if match[3] == "+" else -offset
     return seconds * NS_PER_SECOND + int((match[2] or "").ljust(9, "0"))
+
+
+def is_set_time(text: str | None) -> bool:
+    """Whether a time of a request is one: the first moment of year 1 is what Go's clients send for
+    a time that nobody has set.
+    """
+    return text is not None and parse_time(text) != ZERO_TIME_NS

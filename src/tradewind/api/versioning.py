@@ -13,6 +13,7 @@ from typing import Final
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, PriorityPolicy
 from tradewind.api.responses import API_LEVEL
 from tradewind.api.stream_types import PersistMode, StreamConfig
+from tradewind.api.times import is_set_time
 
 REQUIRED_LEVEL_KEY: Final = "_nats.req.level"
 SERVER_LEVEL_KEY: Final = "_nats.level"
@@ -46,7 +47,7 @@ def consumer_level(config: ConsumerConfig) -> int:
     """
     level = 0
     if (
-        config.pause_until is not None
+        is_set_time(config.pause_until)
         or config.priority_policy is not PriorityPolicy.NONE
         or config.priority_groups
         or config.priority_timeout

@@ -120,6 +120,14 @@ cdef class Account:
         """Whether anybody would receive a message on this subject."""
         return self.sublist.has_interest(subject.encode())
 
+    def is_subscribed(self, str subject not None):
+        """Whether somebody subscribes to exactly this subject, without a queue group.
+
+        Somebody who waits for what was announced to be sent there does; a client that hears all its
+        answers, or everything, through one pattern may not know of it yet.
+        """
+        return self.sublist.is_subscribed(subject.encode())
+
     def watch(self, bytes subject not None, bytes queue not None, watcher not None):
         """Have `watcher()` called at the end of each turn in which somebody came to exactly this
         subject (and queue group) or everybody left it, perhaps also for nothing.

@@ -50,6 +50,8 @@ def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
                 seq = first_seq
             elif skip := store.last_sequences(patterns):
                 return Start(last_seq + 1, tuple(skip))
+            else:
+                seq = last_seq
         case DeliverPolicy.BY_START_TIME:
             seq = store.sequence_at(parse_time(config.opt_start_time or ""))
         case _:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from tradewind.store.syncer import Syncer
 
 
+# Consumers of a stream, where neither it nor its account nor the configuration has a limit.
+CONSUMERS_MAX: Final = 1000
 # Whoever was hindered by the disk tries again after this time.
 PUT_OFF_NS: Final = 1_000_000_000
 
@@ -150,6 +152,7 @@ class JetStream(EngineTurns):
         """What the configuration allows every account."""
         limits = self.settings.options.limits
         return ServerLimits(
+            default_max_consumers=limits.get("default_max_consumers", 0) or CONSUMERS_MAX,
             duplicate_window_ns=limits.get("duplicate_window_ns", 0),
             max_ack_pending=limits.get("max_ack_pending", 0),
             max_request_batch=limits.get("max_request_batch", 0),

@@ -60,10 +60,12 @@ def recover_account(
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
 ) -> None:
     """Open the streams of one account that are not open yet."""
+    label = f"account {home.name}"
     try:
         folders = root.folders(home.name)
+        home.problems.pop(label, None)
     except StoreError as error:
-        home.problems[f"account {home.name}"] = str(error)
+        home.problems[label] = str(error)
         engine.log.error(f"JetStream cannot read the streams of account {home.name!r}: {error}")
         return
     opened: list[HostedStream] = []

@@ -8,6 +8,12 @@ however large the stream is. What an archive looks like is in `tradewind.store.a
 The protocol is nats-server's: full chunks have a reply subject on which the receiver has to answer,
 the last short one has none, and an empty message ends it, with status 204 if there was a full
 chunk, 408 if the receiver is gone or silent, 500 if the stream could not be read.
+
+A receiver may subscribe when it has the answer to its request. So nothing is sent until somebody
+subscribes to just the subject of the chunks: whoever hears it through a pattern may be a bystander,
+or the inbox of all answers of a client that does not listen to this one yet. Only if nobody has
+come after a while they count as receivers too. What is told of a backup is what became of it: it
+failed unless somebody was there to the end and has answered every full chunk.
 """
 
 from __future__ import annotations
@@ -45,7 +51,6 @@ STEP_BYTES_MAX: Final = 512 * 1024
 RECEIVER_BYTES_MAX: Final = 1024 * 1024
 INTEREST_NS: Final = 2_000_000_000
 ACK_NS: Final = 5_000_000_000
-LOOK_NS: Final = 100_000_000
 DONE: Final = b"NATS/1.0 204\r\n\r\n"
 NO_INTEREST: Final = b"NATS/1.0 408 No Interest\r\n\r\n"
 NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
@@ -100,7 +105,8 @@ class Snapshot:
         self._chunk_bytes = min(max(chunk_bytes, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
         window_bytes = request.window_size or WINDOW_BYTES_DEFAULT
         window_bytes = min(max(window_bytes, self._chunk_bytes), WINDOW_BYTES_MAX)
-        self._slots_max = self._slots = window_bytes // self._chunk_bytes
+        self._chunks_max = window_bytes // self._chunk_bytes
+        self._unanswered: set[str] = set()  # numbers of chunks
         self._is_crowded = False  # much waits at the receiver, and some of it is ours
         self._ack_subject = f"$JS.SNAPSHOT.ACK.{hosted.name}.{engine.names.event_id()}"
         self._token = 0
@@ -112,7 +118,8 @@ class Snapshot:
         self._ready = bytearray()
         self._index = 0
         self._has_receiver = False
-        self._is_busy = self._is_read = self._is_over = False
+        self._receiver_is_exact = False  # it subscribes to just the subject of the chunks
+        self._is_busy = self._is_read = self._is_sent = self._is_over = False
         self._waits_since_ns = 0
 
     # ---------------------------------------------------------------- life
@@ -125,33 +132,48 @@ class Snapshot:
             self._account, self._hosted.name, self._state, self._client
         )
         self._token = self._account.subscribe(f"{self._ack_subject}.>", self._acknowledged)
+        self._account.watch(self._subject.encode(), b"", self._receivers_changed)
         self._waits_since_ns = self._engine.turn.monotonic_ns
-        self.tick()
+        self._engine.timers.set(self, self.next_deadline_ns)
+        self._receivers_changed()
 
     @property
     def _label(self) -> str:
         return f"'{self._account.name} > {self._hosted.name}'"
 
+    def _receivers_changed(self) -> None:
+        """Somebody subscribed to the subject of the chunks, or has stopped to."""
+        if self._is_over or self._is_sent:
+            return
+        is_there = self._account.is_subscribed(self._subject)
+        if is_there and not self._has_receiver:
+            self._has_receiver = self._receiver_is_exact = True
+            self._go_on()
+        elif self._receiver_is_exact and not is_there:
+            self._end(NO_INTEREST, "no interest")
+
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has to look again; 0: never."""
-        return 0 if self._is_over else self._engine.turn.monotonic_ns + LOOK_NS
+        if self._is_over:
+            return 0
+        return self._waits_since_ns + (ACK_NS if self._has_receiver else INTEREST_NS)
 
     def tick(self) -> None:
-        """Look whether the receiver is there, and whether it answers."""
-        if self._is_over:
+        """Give a receiver up that has not come, or does not answer."""
+        if self._is_over or self._engine.turn.monotonic_ns < self.next_deadline_ns:
             return
-        waited_ns = self._engine.turn.monotonic_ns - self._waits_since_ns
-        if self._account.has_interest(self._subject):
-            self._has_receiver = True
-            if not self._may_send and waited_ns >= ACK_NS:
-                self._end(NO_FLOW, "no flow response")
-            else:
+        if not self._has_receiver:
+            if self._account.has_interest(self._subject):
+                self._has_receiver = True
                 self._go_on()
-        elif self._has_receiver or waited_ns >= INTEREST_NS:
-            self._end(NO_INTEREST, "no interest")
-        if not self._is_over:
-            self._engine.timers.set(self, self.next_deadline_ns)
+            else:
+                self._end(NO_INTEREST, "no interest")
+        elif self._is_sent:
+            self._report("no flow response")
+        elif not self._may_send:
+            self._end(NO_FLOW, "no flow response")
+        self._waits_since_ns = self._engine.turn.monotonic_ns  # else it waits for the disk
 
     def stop(self) -> None:
         """Send nothing more."""
@@ -160,9 +182,15 @@ class Snapshot:
             self._running.discard(self)
             self._engine.timers.forget(self)
             self._account.unsubscribe(self._token)
+            self._account.unwatch(self._subject.encode(), b"", self._receivers_changed)
 
-    def _end(self, header: bytes, error: str = "") -> None:
+    def _end(self, header: bytes, error: str) -> None:
+        """It has failed; the receiver is told so too."""
         self._account.publish(self._subject, b"", header=header)
+        self._report(error)
+
+    def _report(self, error: str = "") -> None:
+        """It is over, well unless there is an error."""
         self.stop()
         engine, name = self._engine, self._hosted.name
         engine.advisories.snapshot_complete(
@@ -179,11 +207,15 @@ class Snapshot:
 
     # ---------------------------------------------------------------- sending
 
-    def _acknowledged(self, _message: InternalMessage) -> None:
-        self._slots = min(self._slots + 1, self._slots_max)
+    def _acknowledged(self, message: InternalMessage) -> None:
+        self._unanswered.discard(message.subject.rpartition(".")[2])
         self._is_crowded = False
         self._engine.set_time()
-        self._go_on()
+        self._waits_since_ns = self._engine.turn.monotonic_ns
+        if self._is_sent:
+            self._finish()
+        else:
+            self._go_on()
 
     def _go_on(self) -> None:
         """Send what is ready, then have more made ready if there is somebody to send it to."""
@@ -203,14 +235,15 @@ class Snapshot:
 
     @property
     def _may_send(self) -> bool:
-        return self._slots > 0 and not self._is_crowded and not self._is_over
+        is_open = len(self._unanswered) < self._chunks_max
+        return is_open and not self._is_crowded and not self._is_over
 
     def _send_chunk(self) -> None:
         """One full chunk, which has to be answered."""
         chunk = bytes(self._ready[: self._chunk_bytes])
         del self._ready[: self._chunk_bytes]
         self._index += 1
-        self._slots -= 1
+        self._unanswered.add(str(self._index))
         self._waits_since_ns = self._engine.turn.monotonic_ns
         reply = f"{self._ack_subject}.{len(chunk)}.{self._index}"
         if not self._account.publish(self._subject, chunk, reply):
@@ -218,9 +251,19 @@ class Snapshot:
         self._is_crowded = self._engine.router.largest_pending > RECEIVER_BYTES_MAX
 
     def _send_rest(self) -> None:
-        if self._ready:
-            self._account.publish(self._subject, bytes(self._ready))
-        self._end(DONE if self._index else b"")
+        """The last chunk, which nobody answers, and the end."""
+        if self._ready and not self._account.publish(self._subject, bytes(self._ready)):
+            self._end(NO_INTEREST, "no interest")
+            return
+        self._account.publish(self._subject, b"", header=DONE if self._index else b"")
+        self._is_sent = True
+        self._waits_since_ns = self._engine.turn.monotonic_ns
+        self._finish()
+
+    def _finish(self) -> None:
+        """Everything is sent: it is over when everything is answered."""
+        if not self._is_over and not self._unanswered:
+            self._report()
 
     def _fail(self, reason: str) -> None:
         text = reason.encode("utf-8", "replace").translate(None, b"\r\n")

@@ -112,6 +112,7 @@ class Varz(Document):
     http_req_stats: dict[str, int]
     config_load_time: str
     config_digest: str
+    feature_flags: dict[str, bool]
     tags: list[str] | UnsetType
     metadata: dict[str, str] | UnsetType
     system_account: str | UnsetType

@@ -23,7 +23,7 @@ from tradewind.monitor.formats import (
     rounded_rtt_ns,
     timestamp,
 )
-from tradewind.monitor.varz import subscription_total
+from tradewind.monitor.varz import FEATURE_FLAGS, subscription_total
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.wire.ops import CLOSED_AUTHENTICATION_FAILURE, NATS_VERSION
 
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS
 ACCOUNT_INTERVAL_NS = 30 * SECOND_NS
+
+# A server with JetStream; it sends and takes states of streams as bytes; it can have streams whose
+# servers talk in the account of the stream. What a server of 2.15 with JetStream says.
+JETSTREAM_FLAGS = 1 | 2 | 4
 
 _TYPE_PREFIX = "io.nats.server.advisory.v1."
 _ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -48,8 +52,9 @@ class ServerInfo(msgspec.Struct, kw_only=True):
     ver: str
     tags: list[str] | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
+    feature_flags: dict[str, bool]
     jetstream: bool
-    flags: int = 0
+    flags: int
     seq: int
     time: str
 
@@ -195,7 +200,9 @@ class SystemEvents:
             ver=NATS_VERSION,
             tags=present(list(options.server_tags)),
             metadata=present(dict(options.server_metadata)),
+            feature_flags=FEATURE_FLAGS,
             jetstream=self._view.jetstream is not None,
+            flags=JETSTREAM_FLAGS if self._view.jetstream is not None else 0,
             seq=self._sequence,
             time=timestamp(broker.now_ns()),
         )
@@ -225,7 +232,7 @@ class SystemEvents:
             stale_connections=present(stale),
             stale_connection_stats=PerKind(clients=stale) if stale else UNSET,
             stalled_clients=present(totals.stalled_clients),
-            jetstream=jetstream.varz() if jetstream is not None else UNSET,
+            jetstream=jetstream.statsz() if jetstream is not None else UNSET,
             gomaxprocs=usage.cores_usable,
         )
         return StatszMessage(server=self.server_info(), statsz=stats)

@@ -51,8 +51,14 @@ class JetStreamPages(Protocol):
     def varz(self) -> Any:
         """The `jetstream` object of /varz."""
 
+    def statsz(self) -> Any:
+        """The `jetstream` object of STATSZ."""
+
     def jsz(self, options: JszOptions) -> Any:
         """The document of /jsz; raises PageError when it cannot be built as asked."""
+
+    def account_jsz(self, name: str, options: JszOptions) -> Any:
+        """What it says about one account; raises PageError if that has no JetStream."""
 
 
 class MonitorView:

@@ -18,6 +18,7 @@ from tradewind.jetstream.infos import consumer_info, stream_info
 from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.options import HealthzOptions, JszOptions, paged
+from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.store.syncer import INTERVAL_NS
 from tradewind.store.syncer_core import HISTOGRAM_NS
@@ -49,7 +50,6 @@ class JetStreamMonitor:
             config["sync_always"] = True
         if self._engine.domain:
             config["domain"] = self._engine.domain
-        config["compress_ok"] = True
         if settings.options.strict:
             config["strict"] = True
         return config
@@ -69,6 +69,7 @@ class JetStreamMonitor:
     def _limits(self) -> dict[str, Any]:
         limits = self._engine.server_limits
         shown = {
+            "default_max_consumers": limits.default_max_consumers,
             "max_ack_pending": limits.max_ack_pending,
             "max_request_batch": limits.max_request_batch,
             "duplicate_window": limits.duplicate_window_ns,
@@ -79,12 +80,19 @@ class JetStreamMonitor:
         """The `jetstream` object of /varz."""
         return {"config": self._config(), "stats": self._stats(), "limits": self._limits()}
 
+    def statsz(self) -> dict[str, Any]:
+        """The `jetstream` object of STATSZ, which every server of a cluster may see."""
+        document = self.varz()
+        del document["config"]["store_dir"]
+        return document
+
     def jsz(self, options: JszOptions) -> dict[str, Any]:
         """The document of /jsz."""
         options = paged(options)
         engine = self._engine
         engine.set_time()
         streams = list(engine.hosted_streams())
+        consumers = sum(len(hosted.consumers) for hosted in streams)
         document: dict[str, Any] = {
             **self._stats(),
             "server_id": engine.broker.server_id,
@@ -92,10 +100,13 @@ class JetStreamMonitor:
             "config": self._config(),
             "limits": self._limits(),
             "streams": len(streams),
-            "consumers": sum(len(hosted.consumers) for hosted in streams),
+            "consumers": consumers,
             "messages": sum(hosted.stream.store.msgs for hosted in streams),
             "bytes": sum(hosted.stream.store.bytes for hosted in streams),
         }
+        if options.raft:  # alone, this server leads them all
+            leads = {"streams_leader": len(streams), "consumers_leader": consumers}
+            document.update({name: count for name, count in leads.items() if count})
         if details := self._account_details(options):
             document["account_details"] = details
         if problems := self._problems():
@@ -112,9 +123,22 @@ class JetStreamMonitor:
             chosen = ordered[options.offset : options.offset + options.limit]
         else:
             chosen = []
-        return [self._account(home, options) for home in chosen]
+        with_streams = options.streams or options.consumer
+        return [self._account(home, options, with_streams=with_streams) for home in chosen]
 
-    def _account(self, home: JetStreamAccount, options: JszOptions) -> dict[str, Any]:
+    def account_jsz(self, name: str, options: JszOptions) -> dict[str, Any]:
+        """What /jsz has in its list of accounts, for one of them."""
+        if name not in self._engine.broker.accounts:
+            raise PageError(f"account {quoted(name)} not found")
+        home = self._engine.accounts.get(name)
+        if home is None:
+            raise PageError(f"account {quoted(name)} not jetstream enabled")
+        self._engine.set_time()
+        return self._account(home, options, with_streams=options.streams)
+
+    def _account(
+        self, home: JetStreamAccount, options: JszOptions, *, with_streams: bool
+    ) -> dict[str, Any]:
         document: dict[str, Any] = {
             "name": home.name,
             "id": home.name,
@@ -127,7 +151,7 @@ class JetStreamMonitor:
             "ha_assets": 0,
             "api": {"level": 0, "total": home.api.total, "errors": home.api.errors},
         }
-        if options.streams or options.consumer:
+        if with_streams:
             hosted = [home.streams[name] for name in sorted(home.streams)][:STREAMS_SHOWN_MAX]
             if hosted:
                 document["stream_detail"] = [self._stream(one, options) for one in hosted]

@@ -92,6 +92,14 @@ class HealthzOptions(Options):
     details: bool = False
 
 
+class ProfilezOptions(Options):
+    """PROFILEZ."""
+
+    name: str = ""
+    debug: int = 0
+    duration: int = 0
+
+
 class JszOptions(Options):
     """/jsz."""
 

@@ -6,6 +6,7 @@ publishes nothing; that is `system`.
 
 from __future__ import annotations
 
+import gc
 import gzip
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,9 +25,10 @@ from tradewind.monitor.options import (
     HealthzOptions,
     JszOptions,
     Options,
+    ProfilezOptions,
     SubszOptions,
 )
-from tradewind.monitor.parameters import PageError
+from tradewind.monitor.parameters import PageError, quoted
 from tradewind.route.rules import PermissionRules
 from tradewind.subjects import is_subset, is_valid_literal
 
@@ -38,6 +40,7 @@ FAILED = 500
 _SCAN_PAGE = 4096
 _COMPRESSION_LEVEL = 1
 _PING = "PING"
+_COMMAND = "tradewind-server"
 
 
 class RequestError(msgspec.Struct):
@@ -130,6 +133,32 @@ def _health(view: MonitorView, options: HealthzOptions, _name: str) -> Any:
     return report
 
 
+def _jsz(view: MonitorView, options: JszOptions, _name: str) -> Any:
+    if options.leader_only and view.jetstream is None:
+        raise NoReplyError
+    return view.jsz(options)
+
+
+def _variables(view: MonitorView) -> dict[str, Any]:
+    """What Go programs publish of themselves, as far as this one has it. Flags may hold passwords,
+    so the command is only named.
+    """
+    size = view.usage().memory_bytes
+    collections = sum(generation["collections"] for generation in gc.get_stats())
+    return {
+        "cmdline": [_COMMAND],
+        "memstats": {"Alloc": size, "Sys": size, "HeapAlloc": size, "NumGC": collections},
+    }
+
+
+def _profile(options: ProfilezOptions) -> dict[str, Any]:
+    """The profiles are those of Go, of which this server has none."""
+    reason = f"Profile {quoted(options.name)} not found"
+    if not options.name:
+        reason = "Profile name not specified"
+    return {"profile": None, "error": reason}
+
+
 SERVER_ENDPOINTS: dict[str, Endpoint] = {
     "VARZ": Endpoint(Options, lambda view, _options, _name: view.varz()),
     "CONNZ": Endpoint(ConnzOptions, lambda view, options, _name: view.connz(options)),
@@ -138,8 +167,13 @@ SERVER_ENDPOINTS: dict[str, Endpoint] = {
     "GATEWAYZ": Endpoint(Options, lambda view, _options, _name: view.gatewayz()),
     "LEAFZ": Endpoint(Options, lambda view, _options, _name: view.leafz()),
     "ACCOUNTZ": Endpoint(AccountzOptions, lambda view, options, _name: view.accountz(options)),
-    "JSZ": Endpoint(JszOptions, lambda view, options, _name: view.jsz(options)),
+    "JSZ": Endpoint(JszOptions, _jsz),
     "HEALTHZ": Endpoint(HealthzOptions, _health),
+    "EXPVARZ": Endpoint(Options, lambda view, _options, _name: _variables(view)),
+    # There is neither a group of servers nor a queue between threads that could be shown.
+    "RAFTZ": Endpoint(Options, lambda _view, _options, _name: {}),
+    "IPQUEUESZ": Endpoint(Options, lambda _view, _options, _name: {}),
+    "PROFILEZ": Endpoint(ProfilezOptions, lambda _view, options, _name: _profile(options)),
 }
 
 
@@ -158,8 +192,7 @@ def _account_subsz(view: MonitorView, options: SubszOptions, name: str) -> Any:
 def _account_jsz(view: MonitorView, options: JszOptions, name: str) -> Any:
     if view.jetstream is None:
         raise PageError("jetstream not enabled")
-    options.account = name
-    return view.jsz(options)
+    return view.jetstream.account_jsz(name, options)
 
 
 def _account_statz(view: MonitorView, options: AccountStatzOptions, name: str) -> Any:

@@ -258,7 +258,7 @@ class SystemServices:
 
     def _account_conns(self, message: MessageView) -> None:
         account = self._broker.accounts.get(message.subject.split(".")[3])
-        if account is not None:
+        if account is not None and account.session_count:
             self._reply(message, self.events.account_connections(account))
 
     def _count_by_account(self, message: MessageView) -> None:

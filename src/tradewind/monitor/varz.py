@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind._version import __version__
 from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettings
@@ -19,6 +19,13 @@ from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 if TYPE_CHECKING:
     from tradewind.monitor.views import BrokerView, TotalsView
 
+# What nats-server 2.15 can be asked to do in another way, by its names; this server does not.
+FEATURE_FLAGS: Final = {
+    "js_ack_fc_v2": False,
+    "js_api_reply_v2": False,
+    "js_raft_delete_range": False,
+    "js_snapshot_sources": False,
+}
 _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
 
@@ -163,6 +170,7 @@ def build_varz(
         http_req_stats=dict(sorted(request_counts.items())),
         config_load_time=timestamp(broker.config_load_ns),
         config_digest=options.config_digest,
+        feature_flags=FEATURE_FLAGS,
         tags=present(list(options.server_tags)),
         metadata=present(dict(options.server_metadata)),
         system_account=present(system.name if system is not None else ""),

@@ -516,6 +516,8 @@ class StoreRoot:
     def folders(self, account: str) -> list[StreamFolder]:
         """All folders of an account that a stream could have made, whatever is in them."""
         folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+        if not self.disk.is_directory(folder):
+            return []  # it never had a stream
         return [
             self.stream(account, name)
             for name in self.disk.list_directory(folder)

@@ -112,6 +112,86 @@ def test_receiver_that_never_comes_is_not_waited_for(
     assert peer.take_all()[1][-1]["error"] == "no interest"
 
 
+def test_receiver_is_not_taken_for_a_bystander_with_a_pattern(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer, 3)
+    bystander = server.connect(b'CONNECT {"verbose":false}\r\nSUB backup.* 1\r\n')
+    bystander.take()
+    peer.connection.send(b"UNSUB 2\r\n")
+    assert peer.begin("S") == []
+    assert bystander.take() == b""
+    # Nothing but the subscription itself starts it.
+    peer.connection.send(f"SUB {CHUNKS} 2\r\n".encode())
+    assert len(peer.take_all()[0]) == 2
+
+
+def test_receiver_that_goes_away_is_not_replaced_by_a_bystander(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    server.connect(b'CONNECT {"verbose":false}\r\nSUB backup.* 1\r\n')
+    peer.begin("S", chunk_size=1024, window_size=1024)
+    peer.connection.send(b"UNSUB 2\r\n")
+    assert peer.take_all()[1][-1]["error"] == "no interest"
+
+
+def test_receiver_that_misses_the_last_chunk_makes_the_backup_a_failure(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer, 3)
+    server.workers.is_held = True
+    assert peer.begin("S") == []
+    peer.connection.send(b"UNSUB 2\r\n")
+    server.workers.is_held = False
+    server.workers.run_all()
+    assert peer.take_all()[1][-1]["error"] == "no interest"
+
+
+def test_backup_is_complete_when_all_chunks_are_answered(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    peer.take_all()
+    chunks = peer.begin("S", chunk_size=1024)
+    assert chunks[-1].header == b"NATS/1.0 204\r\n\r\n"
+    full = [chunk for chunk in chunks if chunk.reply]
+    for chunk in [*full[:-1], full[0], full[0]]:  # an answer that comes twice counts once
+        peer.acknowledge(chunk)
+        assert peer.take_all()[1] == []
+    peer.connection.send(b"UNSUB 2\r\n")  # a receiver that has seen the end may go
+    server.advance(4)
+    peer.acknowledge(full[-1])
+    (completed,) = peer.take_all()[1]
+    assert "error" not in completed
+
+
+def test_backup_whose_chunks_are_never_answered_is_a_failure(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    peer.begin("S", chunk_size=1024)
+    server.advance(4)
+    assert peer.take_all()[1] == []
+    server.advance(2)
+    _, (completed,), _ = peer.take_all()
+    assert completed["error"] == "no flow response"
+    assert "failed after" in server.log.texts("warn")[-1]
+
+
+def test_receiver_that_comes_and_goes_often_costs_one_look_per_turn(
+    server: InProcessServer, peer: BackupPeer
+) -> None:
+    fill(peer)
+    peer.connection.send(b"UNSUB 2\r\n")
+    peer.begin("S", chunk_size=1024)
+    peer.connection.send(f"SUB {CHUNKS} 2\r\nUNSUB 2\r\n".encode() * 5000)
+    chunks, events, _ = peer.take_all()
+    assert (chunks, events) == ([], [])
+    peer.connection.send(f"SUB {CHUNKS} 2\r\n".encode())
+    assert peer.take_all()[0]
+
+
 def test_stream_that_is_deleted_ends_its_backup(server: InProcessServer, peer: BackupPeer) -> None:
     fill(peer)
     (chunk,) = peer.begin("S", chunk_size=1024, window_size=1024)
@@ -362,6 +442,36 @@ def test_consumer_that_this_server_would_not_make_fails_the_restore(peer: Backup
     answer = peer.upload(peer.begin_restore("S"), data)
     assert "failed to add consumer 'c'" in answer["error"]["description"]
     assert state(peer) == {}
+
+
+def test_limit_of_consumers_holds_for_restores() -> None:
+    limits = {"default_max_consumers": 2}
+    options = ServerOptions(jetstream=JetStreamOptions(enabled=True, limits=limits))
+    peer = BackupPeer(InProcessServer(options, disk=SimulatedDisk()))
+    peer.create("S", max_consumers=3)
+    for name in ("a", "b", "c"):
+        config = {"name": name, "durable_name": name, "ack_policy": "explicit"}
+        peer.ask_plain(f"$JS.API.CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert "maximum consumers limit reached" in answer["error"]["description"]
+    assert state(peer) == {}
+    answer = peer.upload(peer.begin_restore("S", max_consumers=3), data)
+    assert answer["state"]["consumer_count"] == 3
+
+
+def test_more_consumers_than_the_limit_are_opened_again() -> None:
+    disk = SimulatedDisk()
+    peer = BackupPeer(InProcessServer(disk=disk))
+    peer.create("S")
+    for name in ("a", "b", "c"):
+        config = {"name": name, "durable_name": name, "ack_policy": "explicit"}
+        peer.ask_plain(f"$JS.API.CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": config})
+    limits = {"default_max_consumers": 2}
+    options = ServerOptions(jetstream=JetStreamOptions(enabled=True, limits=limits))
+    again = BackupPeer(InProcessServer(options, disk=disk.crash_losing_unsynced()))
+    assert state(again)["consumer_count"] == 3
 
 
 @pytest.mark.parametrize("claimed", [100, 10**12])

@@ -40,7 +40,7 @@ accounts {
 """
 # Only on the official server: the commit and feature switches of its own code; services that it
 # makes out of imports between accounts, where ours answer in the account itself.
-ONLY_OFFICIAL = {"git_commit", "feature_flags", "imports", "exports"}
+ONLY_OFFICIAL = {"git_commit", "imports", "exports"}
 # Only on ours: its own version.
 ONLY_OURS = {"tradewind_version"}
 # Present only where there is something to say: the official lists are in no order, and the shape

@@ -63,7 +63,9 @@ def desk() -> Desk:
     return Desk()
 
 
-SERVER_KEYS = {"name", "host", "id", "ver", "tags", "jetstream", "flags", "seq", "time"}
+SERVER_KEYS = {
+    *("name", "host", "id", "ver", "tags", "feature_flags", "jetstream", "flags", "seq", "time")
+}
 
 
 @pytest.mark.parametrize(

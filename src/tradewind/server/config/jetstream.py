@@ -100,6 +100,7 @@ def _limits(reader: Reader, node: Node, key: str) -> dict[str, Any]:
         node,
         key,
         {
+            "default_max_consumers": ("default_max_consumers", integer),
             "max_ack_pending": ("max_ack_pending", integer),
             "max_ha_assets": ("max_ha_assets", integer),
             "max_request_batch": ("max_request_batch", integer),
