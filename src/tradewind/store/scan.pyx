@@ -22,9 +22,11 @@ from tradewind.store.sequence_set cimport SequenceSet
 from tradewind.store.sequence_tree cimport sequences_contains, sequences_insert
 from tradewind.store.subject_index cimport SubjectEntry
 
-# Behind damage every byte may be the begin of a record, and what is there may have been made to
-# look like one. Beyond so many bytes of a block only short records are looked for.
-cdef uint64_t HASHED_BYTES_MAX = 1073741824
+cdef enum:
+    # Behind damage every byte may be the begin of a record, and what is there may have been made to
+    # look like one. Beyond so many bytes of a block only short records are looked for.
+    HASHED_BYTES_MAX = 1073741824
+
 cdef uint32_t SHORT_BYTES = 4096
 # More zeros side by side than the numbers in a record have.
 cdef uint32_t HOLE_BYTES = 24

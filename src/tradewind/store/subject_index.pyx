@@ -10,7 +10,7 @@ dead the store renumbers them, and `epoch` tells the filters to start over.
 """
 
 from array import array
-from secrets import randbits
+from os import urandom
 
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -26,7 +26,7 @@ cdef class SubjectIndex:
     """One per stream. Publishers choose the subjects: without a `seed` nobody knows it."""
 
     def __cinit__(self, seed=None):
-        table_init(&self.names, randbits(64) if seed is None else seed)
+        table_init(&self.names, int.from_bytes(urandom(8), "little") if seed is None else seed)
 
     def __dealloc__(self):
         cdef uint32_t index

@@ -23,7 +23,7 @@ from libc.stdint cimport uint8_t
 from tradewind.route.table cimport fold_multiply
 from tradewind.store.index_codec cimport UVARINT_BYTES_MAX, read_uvarint, write_uvarint
 
-from secrets import randbits
+from os import urandom
 
 from tradewind.errors import CorruptRecord
 
@@ -269,7 +269,7 @@ cdef class TimingWheel:
     """
 
     def __cinit__(self, seed=None):
-        timers_init(&self.table, randbits(64) if seed is None else seed)
+        timers_init(&self.table, int.from_bytes(urandom(8), "little") if seed is None else seed)
 
     def __dealloc__(self):
         timers_free(&self.table)

@@ -19,7 +19,7 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.store.records cimport Record
 from tradewind.wire.buffer cimport (
-    buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t
