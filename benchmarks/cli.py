@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     if arguments.list:
         for workload in WORKLOADS:
-            print(f"{workload.name:18}{workload.summary}")
+            print(f"{workload.name:20}{workload.summary}")
         return 0
     try:
         workloads = choose(arguments.only)

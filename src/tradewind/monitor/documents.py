@@ -112,9 +112,9 @@ class Varz(Document):
     http_req_stats: dict[str, int]
     config_load_time: str
     config_digest: str
-    feature_flags: dict[str, bool]
     tags: list[str] | UnsetType
     metadata: dict[str, str] | UnsetType
+    feature_flags: dict[str, bool]
     system_account: str | UnsetType
     slow_consumer_stats: PerKind
     stale_connection_stats: PerKind

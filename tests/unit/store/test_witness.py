@@ -28,8 +28,7 @@ def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
 def put(store: FileStore, count: int, size: int = 100) -> None:
     for _ in range(count):
         store.store(b"a", b"", bytes(size), store.last_seq + 1)
-        if not store.commit_alone():
-            store.commit()
+        store.commit()
 
 
 def paths(disk: Any) -> list[str]:
@@ -113,7 +112,7 @@ def test_a_stream_is_made_with_its_witness() -> None:
     assert (said.block, said.last_seq, said.reserved_seq) == (1, 0, RESERVE_MIN)
     store.store(b"s", b"", b"x", 1)
     syncs = disk.calls["sync"]
-    assert store.commit_alone()
+    store.commit()
     assert disk.calls["sync"] == syncs + 1
     disk = disk.crash_keeping_unsynced()
     disk.remove(f"{folder.path}/msgs/{block_file_name(1)}")
