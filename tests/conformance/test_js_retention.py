@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -247,3 +248,14 @@ def test_the_termination_of_a_message_over_the_limit_has_a_reason(peer: Peer) ->
     advisory = json.loads(peer.next().payload)
     assert advisory["reason"] == "Unacknowledged message was deleted"
     assert (advisory["consumer_seq"], advisory["stream_seq"], advisory["deliveries"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_what_nobody_wants_still_says_when_it_came(peer: Peer, js: ApiClient, storage: str) -> None:
+    begin = datetime.now(UTC)
+    peer.stream("a", "b", storage=storage, retention="interest")
+    state = js.done("STREAM.INFO.S")["state"]
+    assert (state["messages"], state["first_seq"], state["last_seq"]) == (0, 3, 2)
+    assert state["first_ts"] == "0001-01-01T00:00:00Z"
+    # The official server takes a time that may be some tenths of a second old.
+    assert datetime.fromisoformat(state["last_ts"]) > begin - timedelta(seconds=10)

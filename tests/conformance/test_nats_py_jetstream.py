@@ -408,3 +408,11 @@ async def test_account_info_counts_what_is_there(js: JetStreamContext, stream: s
     assert after.consumers == before.consumers + 1
     assert after.storage > before.storage
     assert after.streams == before.streams
+
+
+async def test_fetch_of_more_than_may_be_pending(js: JetStreamContext, stream: str) -> None:
+    await fill(js, stream, 20)
+    config = api.ConsumerConfig(max_ack_pending=5)
+    subscription = await js.pull_subscribe(f"{stream}.>", "worker", config=config)
+    messages = await subscription.fetch(20, timeout=WAIT_SECONDS, heartbeat=0.2)
+    assert [message.data for message in messages] == [b"%d" % number for number in range(5)]

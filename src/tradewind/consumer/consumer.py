@@ -22,7 +22,7 @@ from tradewind.api.consumer_types import (
     SequenceInfo,
 )
 from tradewind.api.preview import PREVIEW_SETS, preview_of
-from tradewind.api.times import ZERO_TIME_NS, format_time, parse_time
+from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.consumer.cursor import Cursor
@@ -31,6 +31,7 @@ from tradewind.consumer.pending import AckState
 from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.requests import (
+    PRIORITY_MAX,
     RefusedRequestError,
     check_pull,
     decode_pull,
@@ -229,7 +230,7 @@ class Consumer(Delivery):
         if 0 < self._pause_due_ns <= now_ns:
             self._pause_due_ns = 0
             self.paused = False
-            self._advise("consumer_pause", paused=False, pause_until=self.config.pause_until)
+            self.advise_pause()
         if self.heartbeat_ns and self.heartbeat_due_ns <= now_ns:
             self.heartbeat_due_ns = now_ns + self.heartbeat_ns
             self._heartbeat()
@@ -271,10 +272,13 @@ class Consumer(Delivery):
         if acks_by_flow and self.acks.count and not self.flow_subject:
             self.ask_flow()
 
+    def advise_pause(self) -> None:
+        """Tell whether and until when it delivers nothing."""
+        until = self.config.pause_until or ZERO_TIME
+        self._advise("consumer_pause", paused=self.paused, pause_until=until)
+
     def _advise(self, kind: str, **fields: object) -> None:
-        self.advisories.append(
-            (kind, {"stream": self.context.stream_name, "consumer": self.name, **fields})
-        )
+        self.advisories.append((kind, fields))
         self.turn.add_woken(self)
 
     # ------------------------------------------------------------------ removals
@@ -326,8 +330,8 @@ class Consumer(Delivery):
             self.send_status(reply, str(error).encode())
 
     def _enter_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
-        request = decode_pull(header, payload)
-        check_pull(request, self.config)
+        request, has_group = decode_pull(header, payload)
+        check_pull(request, self.config, has_group=has_group)
         now_ns = self.turn.monotonic_ns
         self._check_pin(request.id)
         pulls = self.pulls
@@ -349,8 +353,9 @@ class Consumer(Delivery):
             request.no_wait,
             request.min_pending,
             request.min_ack_pending,
-            request.priority,
+            request.priority if has_group else PRIORITY_MAX + 1,
             request.id.encode(),
+            has_group,
         )
         if not entered and request.idle_heartbeat <= 0:
             raise RefusedRequestError("409 Exceeded MaxWaiting")
@@ -373,7 +378,7 @@ class Consumer(Delivery):
             if self.acks.progress(seq, self.turn.monotonic_ns):
                 self.touch(delivered=True)
         elif payload.startswith(b"+TERM"):
-            answered = self.acknowledge(seq, consumer_seq, deliveries)
+            answered = self.acknowledge(seq, consumer_seq, deliveries, measures=False)
             self._advise(
                 "terminated",
                 consumer_seq=consumer_seq,
@@ -503,7 +508,7 @@ class Consumer(Delivery):
         if set(filters_of(config)) != set(filters_of(old)):
             self.cursor.set_filter(filters_of(config))
         if config.pause_until != old.pause_until:
-            self._advise("consumer_pause", paused=self.paused, pause_until=config.pause_until)
+            self.advise_pause()
         self.turn.add_woken(self)
 
     def reset(self, seq: int = 0) -> int:

@@ -97,6 +97,7 @@ cdef class Delivery(Participant):
     cdef bint _is_early(self, Record* record, size_t size) noexcept
     cdef int _send_push(self, Record* record, Message* message, size_t size) except -1
     cdef int _send_pull(self, Record* record, Message* message, size_t size) except -1
+    cdef bint _is_at_end(self) noexcept
     cdef bint _receiver_is_full(self) noexcept
     cdef int _answered(self, PullRequest* request, size_t size) except -1
     cdef PullRequest* _next_request(self, size_t size) except? NULL
@@ -110,7 +111,8 @@ cdef class Delivery(Participant):
     cdef int _reply_later(self, const char* reply, uint32_t size) except -1
     cdef int _send_outgoing(self) except -1
     cdef int _ack(self, Message* message) except -1
-    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries) except -1
+    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
+                          bint measures=*) except -1
     cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1

@@ -201,8 +201,18 @@ cdef class Delivery(Participant):
         if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.replay_to:
             self.replay_to = 0
         if self.pulls is not None and self.pulls.count and self.wait != WAIT_NOTHING:
-            self._sweep(self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE), False)
+            self._sweep(self._is_at_end(), False)
         return self.wait == WAIT_NOTHING
+
+    cdef bint _is_at_end(self) noexcept:
+        """Whether those who do not want to wait have got all there is.
+
+        While acknowledgements are missing there may be more for them. nats-server only looks after
+        them then when another request expires or wants a heartbeat, and ends them by the way.
+        """
+        if self.wait == WAIT_ACKS:
+            return 0 < self.pulls.due_ns <= self.turn.monotonic_ns
+        return self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE)
 
     def wait_for_disk(self):
         """What is next could not be read: try it again later; requests end in time all the same."""
@@ -350,7 +360,7 @@ cdef class Delivery(Participant):
             if request == NULL:
                 self.wait = WAIT_DEMAND
                 return 0
-            if self.pins and self.pin_id:
+            if self.pins:
                 self._set_body(message, b"Nats-Pin-Id: %s\r\n" % self.pin_id, True)
             if self.router.publish_as(self.account, &request.reply[0], request.reply_size, message):
                 self._commit(record, size)
@@ -404,6 +414,9 @@ cdef class Delivery(Participant):
 
     cdef int _admits(self, PullRequest* request) except -1:
         """Whether the rule of its priority group lets a request have the next message."""
+        if self.pins and not request.has_group:
+            # Served while nobody is pinned, and never pinned.
+            return ADMITTED_LATER if self.pin_id else ADMITTED
         if self.pins:
             if self.pin_id and request.pin_size == len(self.pin_id) \
                     and memcmp(request.pin, <const char*>self.pin_id, request.pin_size) == 0:
@@ -486,7 +499,8 @@ cdef class Delivery(Participant):
 
     def add_request(self, bytes reply not None, int64_t batch, int64_t bytes_max,
                     int64_t expires_ns, int64_t heartbeat_ns, bint no_wait, int64_t min_pending=0,
-                    int64_t min_ack_pending=0, int priority=0, bytes pin=b""):
+                    int64_t min_ack_pending=0, int priority=0, bytes pin=b"",
+                    bint has_group=True):
         """A request waits from now on; false if too many do."""
         cdef PullRequest* request
         self.active_ns = self.turn.monotonic_ns
@@ -503,6 +517,7 @@ cdef class Delivery(Participant):
         request.min_pending = min_pending
         request.min_ack_pending = min_ack_pending
         request.priority = priority
+        request.has_group = has_group
         self.pulls.enter(request)
         return True
 
@@ -627,8 +642,8 @@ cdef class Delivery(Participant):
             if answer and reply:
                 self._reply_later(reply, <uint32_t>len(reply))
 
-    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq,
-                          uint64_t deliveries) except -1:
+    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
+                          bint measures=True) except -1:
         """A message is done. 0 if it was never sent: that is not answered."""
         cdef uint32_t index
         cdef AckState acks = self.acks
@@ -637,7 +652,7 @@ cdef class Delivery(Participant):
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
             return 1
-        if self.samples and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
+        if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
             (<object>self).sampled(seq, consumer_seq, deliveries)
         if self.max_ack_pending and acks.count >= self.max_ack_pending:
             self.turn.wake(self)
@@ -650,9 +665,10 @@ cdef class Delivery(Participant):
                 self.settled.settle(self, acks.released[index])
         return 1
 
-    def acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries):
-        """The same for the subclass: whether it is answered."""
-        return self._acknowledge(seq, consumer_seq, deliveries) == 1
+    def acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries, *,
+                    bint measures=True):
+        """The same for the subclass: whether it is answered. `measures`: it may be sampled."""
+        return self._acknowledge(seq, consumer_seq, deliveries, measures) == 1
 
     def touch(self, bint delivered):
         """The state changed: by something that counts as delivered, or acknowledged."""

@@ -18,6 +18,7 @@ ctypedef struct PullRequest:
     int64_t min_ack_pending
     int32_t priority            # lower is served first, in a prioritized group
     uint8_t no_wait
+    uint8_t has_group           # false: it says nothing of priorities, and comes behind who does
     uint32_t reply_size
     uint32_t pin_size
     char pin[PIN_BYTES_MAX]     # who it says it is, in a group of pinned clients

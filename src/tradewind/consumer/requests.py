@@ -17,6 +17,7 @@ from tradewind.api.requests import decode_lenient
 from tradewind.durations import DURATION_NS_MAX, format_duration, parse_duration_ns
 
 API_LEVEL: Final = 5
+PRIORITY_MAX: Final = 9
 _DECODER: Final = msgspec.json.Decoder(NextRequest)
 _LEVEL: Final = re.compile(rb"\r\nNats-Required-Api-Level:[ \t]*([^\r\n]*)", re.IGNORECASE)
 
@@ -25,13 +26,15 @@ class RefusedRequestError(ValueError):
     """A pull request that gets this status and nothing else."""
 
 
-def decode_pull(header: bytes, payload: bytes) -> NextRequest:
-    """A pull request: nothing, a number of messages, or JSON."""
+def decode_pull(header: bytes, payload: bytes) -> tuple[NextRequest, bool]:
+    """A pull request, and whether it speaks of priorities: nothing and a number of messages say
+    no more than how many, JSON also says to which group it belongs.
+    """
     if header and needs_higher_level(header):
         raise RefusedRequestError("412 Required Api Level")
     body = payload.strip()
     if not body.startswith(b"{"):
-        return NextRequest(batch=_number(body) if body else 1)
+        return NextRequest(batch=_number(body) if body else 1), False
     try:
         request = _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -42,7 +45,7 @@ def decode_pull(header: bytes, payload: bytes) -> NextRequest:
             raise RefusedRequestError(f"400 Bad Request - {reason}") from None
     if request.idle_heartbeat > 0 and request.idle_heartbeat * 2 > request.expires:
         raise RefusedRequestError("400 Bad Request - heartbeat value too large")
-    return request
+    return request, True
 
 
 def needs_higher_level(header: bytes) -> bool:
@@ -60,7 +63,7 @@ def _number(text: bytes) -> int:
     return 1
 
 
-def check_pull(request: NextRequest, config: ConsumerConfig) -> None:
+def check_pull(request: NextRequest, config: ConsumerConfig, *, has_group: bool) -> None:
     """The limits of the consumer, and what only priority groups may ask for."""
     if 0 < config.max_batch < request.batch:
         raise RefusedRequestError(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
@@ -69,12 +72,14 @@ def check_pull(request: NextRequest, config: ConsumerConfig) -> None:
         raise RefusedRequestError(f"409 Exceeded MaxRequestExpires of {limit}")
     if 0 < config.max_bytes < request.max_bytes:
         raise RefusedRequestError(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+    if not has_group:
+        return
     policy = config.priority_policy
     if (request.min_pending or request.min_ack_pending) and policy != PriorityPolicy.OVERFLOW:
         raise RefusedRequestError("400 Bad Request - Not a Overflow Priority consumer")
     if request.id and policy != PriorityPolicy.PINNED_CLIENT:
         raise RefusedRequestError("400 Bad Request - Not a Pinned Client Priority consumer")
-    if not 0 <= request.priority <= 9:
+    if not 0 <= request.priority <= PRIORITY_MAX:
         raise RefusedRequestError("400 Bad Request - Priority must be between 0 and 9")
     if policy == PriorityPolicy.NONE:
         return

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tradewind.api.events import EventClient
 from tradewind.api.times import format_time
 
 if TYPE_CHECKING:
@@ -11,22 +12,26 @@ if TYPE_CHECKING:
     from tradewind.broker.session import Session
 
 
-def client_info(server_name: str, account: Account, session: Session | None) -> dict[str, Any]:
-    """The members that have a value; none for a request that no client sent."""
+def client_info(server_name: str, account: Account, session: Session | None) -> EventClient:
+    """Who it is; nothing is known if no client sent the request."""
     if session is None:
-        return {}
-    fields: dict[str, Any] = {
-        "start": format_time(session.start_ns),
-        "host": session.remote_ip,
-        "id": session.cid,
-        "acc": account.name,
-        "user": session.user,
-        "name": session.name,
-        "lang": session.lang,
-        "ver": session.version,
-        "rtt": session.rtt_ns,
-        "server": server_name,
-        "kind": "Client",
-        "client_type": "nats" if session.connection_type == "STANDARD" else "websocket",
-    }
-    return {name: value for name, value in fields.items() if value}
+        return EventClient()
+    return EventClient(
+        start=format_time(session.start_ns),
+        host=session.remote_ip,
+        id=session.cid,
+        acc=_text(account.name),
+        user=_text(session.user),
+        name=_text(session.name),
+        lang=_text(session.lang),
+        ver=_text(session.version),
+        rtt=session.rtt_ns,
+        server=server_name,
+        kind="Client",
+        client_type="nats" if session.connection_type == "STANDARD" else "websocket",
+    )
+
+
+def _text(value: str) -> str:
+    """What CONNECT says is bytes, and need not be text."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

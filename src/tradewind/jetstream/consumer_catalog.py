@@ -103,6 +103,8 @@ def create_consumer(
     if existing is not None:
         if config != existing.config:
             yield from change_consumer(hosted, existing, config)
+        if existing.paused:
+            existing.advise_pause()
         return existing
     if name in hosted.consumer_problems:
         raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
@@ -122,6 +124,8 @@ def create_consumer(
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     hosted.add_consumer(consumer)
     engine.advisories.consumer_action(hosted.home.account, hosted.name, name, "create")
+    if consumer.paused:
+        consumer.advise_pause()
     return consumer
 
 

@@ -176,7 +176,8 @@ class Dispatcher:
     def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
         lanes = [home.lane for home in self._engine.accounts.values()]
-        if sum(lane.waiting_count for lane in lanes) < REQUESTS_WAITING_MAX:
+        limit = self._engine.settings.options.request_queue_limit or REQUESTS_WAITING_MAX
+        if sum(lane.waiting_count for lane in lanes) < limit:
             return
         dropped = sum(lane.drop_waiting() for lane in lanes)
         broker = self._engine.broker

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import Call
 from tradewind.api.errors import ErrorKind
+from tradewind.api.events import EventClient
 from tradewind.jetstream.clients import client_info
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Request:
     session: Session | None = None
 
     @property
-    def client(self) -> dict[str, Any]:
+    def client(self) -> EventClient:
         """Who sent it, for events."""
         return client_info(self.engine.broker.server_name, self.home.account, self.session)
 

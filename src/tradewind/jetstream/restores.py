@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import encode
@@ -26,6 +26,7 @@ from tradewind.api.configs import (
 from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.errors import ApiError
+from tradewind.api.events import EventClient
 from tradewind.api.limits import check_resources
 from tradewind.api.responses import StreamCreateResponse, encode_error
 from tradewind.api.stream_rules import check_overlap
@@ -65,7 +66,7 @@ class Restores:
         self._running: set[Restore] = set()
         self._numbers = count(1)
 
-    def begin(self, home: JetStreamAccount, config: StreamConfig, client: dict[str, Any]) -> str:
+    def begin(self, home: JetStreamAccount, config: StreamConfig, client: EventClient) -> str:
         """Make a stream with this configuration, which was checked; gives where chunks are to go.
 
         ApiError if there are too many.
@@ -97,7 +98,7 @@ class Restore:
         home: JetStreamAccount,
         config: StreamConfig,
         staging: StreamFolder | None,
-        client: dict[str, Any],
+        client: EventClient,
         running: set[Restore],
     ) -> None:
         self._engine = engine

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tradewind.api import errors
 from tradewind.api.base import encode
+from tradewind.api.events import EventClient
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
@@ -68,7 +69,7 @@ class Snapshots:
         hosted: HostedStream,
         request: StreamSnapshotRequest,
         state: StreamState,
-        client: dict[str, Any],
+        client: EventClient,
     ) -> Callable[[], None]:
         """A backup of the stream as it is now; the result begins it. ApiError: too many."""
         if len(self._running) >= SNAPSHOTS_MAX:
@@ -90,7 +91,7 @@ class Snapshot:
         hosted: HostedStream,
         request: StreamSnapshotRequest,
         state: StreamState,
-        client: dict[str, Any],
+        client: EventClient,
         running: set[Snapshot],
     ) -> None:
         self._engine = engine

@@ -450,6 +450,7 @@ cdef class MessageCore:
         self.prepare_room(RECORD_MIN, through)
         self.last.append_mark(through | SKIP, timestamp)
         self.last_seq = through
+        self.last_timestamp = max(self.last_timestamp, timestamp)
         if self.msgs == 0:
             self.first_seq = through + 1
 

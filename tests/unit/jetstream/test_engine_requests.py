@@ -58,6 +58,7 @@ def test_too_many_waiting_requests_are_dropped_and_told_of(
     ((_, _, payload),) = watcher.take()
     event = json.loads(payload)
     assert event["type"] == "io.nats.jetstream.advisory.v1.api_limit_reached"
+    assert list(event) == ["type", "id", "timestamp", "server", "dropped"]
     assert (event["server"], event["dropped"]) == ("in-process", 5)
     server.workers.run_all()
     server.settle()
