@@ -37,7 +37,7 @@ from tradewind.store.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.settle import Settlement
 from tradewind.store.timing_wheel import TimingWheel
-from tradewind.store.witness import FIRST_TESTIMONY, Testimony, Witness
+from tradewind.store.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
@@ -127,9 +127,15 @@ class FileStore(FileCore):
         self.adopt_testimony(Testimony(serial, 0, 0, 0))
         write = self._witness.next(self.last.number, self.last_seq)
         assert write is not None
-        self.reserved_seq = self._witness.reserved_seq
         with self._changing():
             write.save()
+        self._note_testimony(write)
+
+    def _note_testimony(self, write: TestimonyWrite) -> None:
+        """It is on disk, or there was no room for it: then the next commit tries again."""
+        if not write.is_saved:
+            self._witness.not_saved()
+        self.reserved_seq = self._witness.reserved_seq
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
@@ -292,6 +298,8 @@ class FileStore(FileCore):
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
+        if commit.witness is not None:
+            self._note_testimony(commit.witness)
         with self._changing():
             self.rewriter.finish()
         self._empty_trash(commit)

@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tradewind.store.disk import DiskFault, MissingFile
+from tradewind.store.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.hash import key_for
 from tradewind.store.layout import SEQUENCE_MAX, stream_key_text
 
@@ -106,9 +106,18 @@ class TestimonyWrite:
         self._folder = folder
         self._stream = stream
         self._testimony = testimony
+        self.is_saved = False
 
     def save(self) -> None:
-        """Durably. The other slot stays, so that a power failure leaves one that is whole."""
+        """Durably. The other slot stays, so that a power failure leaves one that is whole.
+
+        Where there is no room it is left for a later commit: the messages themselves are safe.
+        """
+        with suppress(DiskFull):
+            self._write()
+            self.is_saved = True
+
+    def _write(self) -> None:
         path = f"{self._folder}/{WITNESS_FILE}"
         if self._testimony.serial > FIRST_TESTIMONY.serial:
             with suppress(MissingFile), self._disk.open(path) as file:
@@ -126,7 +135,7 @@ class Witness:
         self._disk = disk
         self._folder = folder
         self._stream = stream
-        self._latest = Testimony(0, 0, 0, 0)
+        self._latest = self._before = Testimony(0, 0, 0, 0)
         self._reserve = RESERVE_MIN
 
     def adopt(self, testimony: Testimony | None) -> None:
@@ -147,5 +156,10 @@ class Witness:
         if last_seq > latest.reserved_seq:
             self._reserve = min(self._reserve * 2, RESERVE_MAX)
         reserved_seq = min(last_seq + self._reserve, SEQUENCE_MAX)
+        self._before = latest
         self._latest = Testimony(latest.serial + 1, block, last_seq, reserved_seq)
         return TestimonyWrite(self._disk, self._folder, self._stream, self._latest)
+
+    def not_saved(self) -> None:
+        """What `next` gave last did not get to the disk: the next one takes its place."""
+        self._latest = self._before

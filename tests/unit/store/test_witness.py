@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,20 @@ def test_one_slot_that_is_torn_leaves_the_other(tmp_path: Path) -> None:
     other = read_testimony(disk, f"{disk.root}/S", "S")
     assert other is not None
     assert other.serial == said.serial - 1
+
+
+def test_a_full_disk_leaves_the_witness_for_a_later_commit() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, RESERVE_MIN)
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    disk.fail("write", "*/tradewind.seq", error=errno.ENOSPC)
+    put(store, RESERVE_MAX)
+    assert store.failure is None
+    disk.clear_faults()
+    put(store, 1)
+    now = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    assert now is not None
+    assert now.serial > said.serial
+    assert now.reserved_seq >= store.last_seq
