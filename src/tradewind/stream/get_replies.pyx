@@ -79,8 +79,9 @@ cdef class GetReplies:
                             const Record* record) except? 0xFFFFFFFF:
         """The payload alone; a copy of it, as among the receivers may be the stream it is in."""
         buffer_clear(&self.body)
-        if buffer_append(&self.body, record.payload, record.payload_size) != 0:
+        if buffer_reserve(&self.body, <size_t>record.payload_size + 1) != 0:
             raise MemoryError
+        buffer_append(&self.body, record.payload, record.payload_size)
         return self._publish(reply, reply_size, self.body.data, 0, record.payload_size)
 
     cdef uint32_t send_message(self, const char* reply, uint32_t reply_size,
