@@ -111,11 +111,16 @@ class TestimonyWrite:
     def save(self) -> None:
         """Durably. The other slot stays, so that a power failure leaves one that is whole.
 
-        Where there is no room it is left for a later commit: the messages themselves are safe.
+        Where a write finds no room it is left for a later commit: the messages themselves are safe.
+        A sync that fails is an error as it is for every file.
         """
-        with suppress(DiskFull):
+        try:
             self._write()
-            self.is_saved = True
+        except DiskFull as error:
+            if error.operation in ("sync", "sync_directory"):
+                raise
+            return
+        self.is_saved = True
 
     def _write(self) -> None:
         path = f"{self._folder}/{WITNESS_FILE}"
