@@ -115,10 +115,8 @@ def test_no_line_end_gets_into_a_line_of_somebody_else() -> None:
     assert bystander.take() == b""
     sids = InProcessServer().connect(QUIET)
     sids.send(b"SUB a 1\rMSG\r\nSUB b \r2\r\n")
-    assert [(entry.subject, entry.queue, entry.sid) for entry in sids.session.subscriptions()] == [
-        ("a", "1", "MSG"),
-        ("b", "", "2"),
-    ]
+    found = {(entry.subject, entry.queue, entry.sid) for entry in sids.session.subscriptions()}
+    assert found == {("a", "1", "MSG"), ("b", "", "2")}
 
 
 def test_sids_and_queues_may_be_as_long_as_a_line() -> None:

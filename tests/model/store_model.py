@@ -125,8 +125,10 @@ class ModelStore:
         self._enforce_totals()
         return self.last_seq
 
-    def skip(self, through: int) -> None:
+    def skip(self, through: int, now_ns: int = 0) -> None:
         """Use sequences up."""
+        if through > self.last_seq:
+            self.last_timestamp_ns = max(self.last_timestamp_ns, now_ns)
         self.last_seq = max(self.last_seq, through)
 
     def remove(self, seq: int) -> bool:

@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
     def skip(self, gap: int, back: bool) -> None:
         through = max(0, self.model.last_seq - gap if back else self.model.last_seq + gap)
         self.store.skip(through, self.now_ns)
-        self.model.skip(through)
+        self.model.skip(through, self.now_ns)
 
     @rule(distance=distances, erase=st.booleans())
     def remove(self, distance: int, erase: bool) -> None:
