@@ -448,9 +448,11 @@ cdef class MessageCore:
         if through > SEQUENCE_MAX:
             self.refuse_sequence(through)
         self.prepare_room(RECORD_MIN, through)
+        # The mark says what the stream says from now on, so that a start finds the same.
+        timestamp = max(self.last_timestamp, timestamp)
         self.last.append_mark(through | SKIP, timestamp)
         self.last_seq = through
-        self.last_timestamp = max(self.last_timestamp, timestamp)
+        self.last_timestamp = timestamp
         if self.msgs == 0:
             self.first_seq = through + 1
 

@@ -87,7 +87,7 @@ class BlockReport:
     tombstones: Tombstones = field(default_factory=Tombstones)
     marks: list = field(default_factory=list)           # (kind, value, offset)
     damage: list = field(default_factory=list)          # Damage
-    newest: tuple = (0, 0)                              # sequence and timestamp of the last message
+    newest: tuple = (0, 0)                              # sequence and time of the last message or skip
     records: int = 0
     ttl_count: int = 0
     schedule_count: int = 0
@@ -332,6 +332,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
                 block.skip_to(record.seq)
             else:
                 take_message(block, index, &record, position, report)
+            if record.timestamp or not record.erased:
                 newest_seq = record.seq
                 newest_timestamp = record.timestamp
             last = record.seq
