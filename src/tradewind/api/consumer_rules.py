@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tradewind.api import errors
+from tradewind.api.consumer_configs import ConsumerConfigs, filters_of
 from tradewind.api.consumer_types import (
     AckPolicy,
     ConsumerConfig,
@@ -95,7 +96,7 @@ def check_consumer_create(
     config: ConsumerConfig,
     *,
     stream: StreamConfig,
-    consumers: Mapping[str, ConsumerConfig],
+    consumers: ConsumerConfigs,
     action: ConsumerAction = ConsumerAction.CREATE_OR_UPDATE,
     pedantic: bool = False,
     server: ServerLimits,
@@ -145,11 +146,6 @@ def check_supported(config: ConsumerConfig) -> None:
     for name, is_meant in UNSUPPORTED_FIELDS.items():
         if is_meant(config):
             raise _invalid(f"{name}: this server does not support it yet")
-
-
-def filters_of(config: ConsumerConfig) -> list[str]:
-    """The subjects that a consumer takes; none means all."""
-    return [config.filter_subject] if config.filter_subject else list(config.filter_subjects)
 
 
 def check_consumer_config(
@@ -416,7 +412,7 @@ def _check_priority(config: ConsumerConfig) -> None:
 def _check_new(
     config: ConsumerConfig,
     stream: StreamConfig,
-    consumers: Mapping[str, ConsumerConfig],
+    consumers: ConsumerConfigs,
     server: ServerLimits,
     account: AccountLimits,
 ) -> None:
@@ -436,22 +432,17 @@ def _check_new(
         _check_alone(config, consumers)
 
 
-def _check_alone(config: ConsumerConfig, consumers: Mapping[str, ConsumerConfig]) -> None:
+def _check_alone(config: ConsumerConfig, consumers: ConsumerConfigs) -> None:
     """On a work queue no two consumers may take the same subject."""
-    tree = numbered(filters_of(config))
-    for name, other in consumers.items():
-        theirs = filters_of(other)
-        if name != config.name and (
-            not theirs or any(True for its in theirs for _ in tree.colliding(its))
-        ):
-            raise errors.CONSUMER_WORKQUEUE_NOT_UNIQUE()
+    if consumers.others_take(config.name, filters_of(config)):
+        raise errors.CONSUMER_WORKQUEUE_NOT_UNIQUE()
 
 
 def _check_update(
     old: ConsumerConfig,
     new: ConsumerConfig,
     stream: StreamConfig,
-    consumers: Mapping[str, ConsumerConfig],
+    consumers: ConsumerConfigs,
     has_interest: Callable[[str], bool],
 ) -> None:
     for name, what in (

@@ -61,6 +61,7 @@ class JetStreamAccount:
     lane: Lane
     streams: dict[str, HostedStream] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)  # of all its streams
+    consumer_count: int = 0  # of all its streams
     api: ApiCounts = field(default_factory=ApiCounts)
     problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
     # Of its streams, and of those that are being created.
@@ -101,11 +102,6 @@ class JetStreamAccount:
     def is_being_created(self, name: str) -> bool:
         """Whether a stream of this name is on its way to the disk."""
         return name in self.configs and name not in self.streams
-
-    @property
-    def consumer_count(self) -> int:
-        """Consumers of all its streams."""
-        return sum(len(hosted.consumers) for hosted in self.streams.values())
 
     def info(self, domain: str, level: int) -> AccountInfo:
         """The answer to INFO."""

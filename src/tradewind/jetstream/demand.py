@@ -1,10 +1,11 @@
-"""Which consumers of a stream to wake when messages have come.
+"""Which consumers of a stream want a message: whom to wake when it has come, who may need it still.
 
-Owns who waits for messages, and an index of what the consumers want, so that a message wakes those
-that would take it and no others, however many there are. It reads subjects and nothing else, and
-never sends: a consumer that was woken for nothing finds nothing, one that is forgotten would wait
-for ever. So whoever waits for something else than messages (a request, an acknowledgement, time) is
-woken by that, and looks at everything that has come meanwhile.
+Owns an index of what the consumers want and who of them waits for messages, so that a message
+concerns those that would take it and no others, however many there are. Consumers with the same
+filter share a lane; a subject has few lanes, because it has few patterns. It reads subjects and
+nothing else, and never sends: a consumer that was woken for nothing finds nothing, one that is
+forgotten would wait for ever. So whoever waits for something else than messages (a request, an
+acknowledgement, time) is woken by that, and looks at everything that has come meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
+from tradewind.route.sublist import Sublist
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
@@ -24,21 +26,57 @@ if TYPE_CHECKING:
 FEW_CONSUMERS: Final = 8
 # With more new messages than this the index costs more than it saves.
 MESSAGES_MAX: Final = 64
-SUBJECTS_KEPT_MAX: Final = 8192
+EVERYTHING: Final = b">"
+
+
+class Lane:
+    """The consumers that want one subject or pattern; `handle` is its place in the index.
+
+    `start` is where the last search for one that needs a message ended: those before it have
+    probably settled what came, so the next search begins there and goes round.
+    """
+
+    __slots__ = ("_places", "handle", "members", "start", "waiting")
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+        self.members: list[Consumer] = []
+        self._places: dict[Consumer, int] = {}
+        self.waiting: dict[Consumer, None] = {}
+        self.start = -1
+
+    def add(self, consumer: Consumer) -> None:
+        """It has come."""
+        self._places[consumer] = len(self.members)
+        self.members.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """It is gone; the order of the others means nothing."""
+        self.waiting.pop(consumer, None)
+        place, last = self._places.pop(consumer), self.members.pop()
+        if last is not consumer:
+            self.members[place] = last
+            self._places[last] = place
 
 
 class Demand:
     """The consumers of one stream, from `add` to `remove`."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, seed: int = 0) -> None:
         self._store = store
+        self._filters = Sublist(seed)
+        self._by_handle: dict[int, Lane] = {}
+        self._by_filter: dict[bytes, Lane] = {}
+        self._lanes: dict[Consumer, list[bytes]] = {}
         self._waiting: dict[Consumer, None] = {}
-        self._literals: dict[Consumer, tuple[bytes, ...]] = {}
-        self._by_literal: dict[bytes, dict[Consumer, None]] = {}
-        self._patterned: dict[Consumer, None] = {}  # those with a wildcard in a filter
-        self._unfiltered: dict[Consumer, None] = {}
-        self._known: dict[bytes, list[Consumer]] = {}  # subject -> those of `_patterned`
         self._seen_seq = 0
+
+    def __len__(self) -> int:
+        """How many consumers there are."""
+        return len(self._lanes)
+
+    def __contains__(self, consumer: object) -> bool:
+        return consumer in self._lanes
 
     @property
     def waiting_count(self) -> int:
@@ -48,36 +86,36 @@ class Demand:
     def add(self, consumer: Consumer) -> None:
         """It has come, or wants something else than before."""
         self.remove(consumer)
-        filters = tuple(set(filters_of(consumer.config)))
-        if not filters:
-            self._unfiltered[consumer] = None
-        elif any(_is_pattern(subject) for subject in filters):
-            self._patterned[consumer] = None
-            self._known.clear()
-        else:
-            self._literals[consumer] = filters
-            for subject in filters:
-                self._by_literal.setdefault(subject, {})[consumer] = None
+        filters = list(set(filters_of(consumer.config))) or [EVERYTHING]
+        self._lanes[consumer] = filters
+        for pattern in filters:
+            lane = self._by_filter.get(pattern)
+            if lane is None:
+                handle = self._filters.add(pattern)
+                lane = self._by_filter[pattern] = self._by_handle[handle] = Lane(handle)
+            lane.add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """It is gone."""
         self._waiting.pop(consumer, None)
-        self._unfiltered.pop(consumer, None)
-        if consumer in self._patterned:
-            del self._patterned[consumer]
-            self._known.clear()
-        for subject in self._literals.pop(consumer, ()):
-            takers = self._by_literal[subject]
-            takers.pop(consumer, None)
-            if not takers:
-                del self._by_literal[subject]
+        for pattern in self._lanes.pop(consumer, ()):
+            lane = self._by_filter[pattern]
+            lane.remove(consumer)
+            if not lane.members:
+                del self._by_filter[pattern], self._by_handle[lane.handle]
+                self._filters.discard(lane.handle)
 
     def filled(self, consumer: Consumer) -> None:
         """It has sent what it could; does it wait for more?"""
-        if consumer.has_demand:
-            self._waiting[consumer] = None
-        else:
-            self._waiting.pop(consumer, None)
+        waits = consumer.has_demand
+        if waits == (consumer in self._waiting) or consumer not in self._lanes:
+            return
+        lanes = [self._by_filter[pattern] for pattern in self._lanes[consumer]]
+        for waiting in (self._waiting, *(lane.waiting for lane in lanes)):
+            if waits:
+                waiting[consumer] = None
+            else:
+                del waiting[consumer]
 
     def wake(self, turn: Turn, visible_seq: int) -> None:
         """All messages up to `visible_seq` may be sent: wake those who may want the new ones."""
@@ -92,27 +130,15 @@ class Demand:
             for consumer in self._waiting:
                 turn.add_woken(consumer)
             return
-        for consumer in self._unfiltered:
-            self._wake_waiting(turn, consumer)
         for subject in subjects:
-            for consumer in self._by_literal.get(subject, ()):
-                self._wake_waiting(turn, consumer)
-            for consumer in self._takers(subject):
-                self._wake_waiting(turn, consumer)
+            for lane in self.lanes(subject):
+                for consumer in lane.waiting:
+                    turn.add_woken(consumer)
 
-    def _wake_waiting(self, turn: Turn, consumer: Consumer) -> None:
-        if consumer in self._waiting:
-            turn.add_woken(consumer)
+    def lanes(self, subject: bytes) -> list[Lane]:
+        """Whoever wants messages of this subject is in one of these."""
+        return [self._by_handle[handle] for handle in self._filters.find(subject)[0]]
 
-    def _takers(self, subject: bytes) -> list[Consumer]:
-        known = self._known.get(subject)
-        if known is None:
-            known = [each for each in self._patterned if each.cursor.accepts(subject)]
-            if len(self._known) >= SUBJECTS_KEPT_MAX:
-                self._known.clear()
-            self._known[subject] = known
-        return known
-
-
-def _is_pattern(subject: bytes) -> bool:
-    return b"*" in subject or b">" in subject
+    def has_takers(self, subject: bytes) -> bool:
+        """Whether some consumer wants messages of this subject."""
+        return self._filters.has_interest(subject)

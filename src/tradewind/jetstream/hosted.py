@@ -9,10 +9,10 @@ message where the retention of the stream says so (`retention`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tradewind.api import errors
-from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import PersistMode, RetentionPolicy, StreamConfig
 from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
 
-INTEREST_KEPT_MAX: Final = 8192
-
 
 class HostedStream(StreamTurns):
     """`stream` in the hands of the engine, from `attach` to `detach`."""
@@ -49,12 +47,12 @@ class HostedStream(StreamTurns):
         super().__init__(engine, stream, home.usage)
         self.home = home
         # Of its consumers, and of those that are being created.
-        self.consumer_configs: dict[str, ConsumerConfig] = {}
+        self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
         self.files: ConsumerFiles | None = None
         if stream.folder is not None:
             self.files = ConsumerFiles(stream.folder.states, engine.broker.now_ns)
-        self.demand = Demand(stream.store)
+        self.demand = Demand(stream.store, engine.seed)
         self.removals = RemovalFanOut()
         stream.store.listener = self.removals
         self.retention: Retention | None = None
@@ -62,12 +60,11 @@ class HostedStream(StreamTurns):
             self.retention = self._new_retention(self.config)
         stream.interest = self
         self._hindrance = ""  # what the log was told last
-        self._interest: dict[bytes, bool] = {}  # subject -> whether some consumer wants it
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
         any_ack = config.retention is RetentionPolicy.WORK_QUEUE
-        return Retention(stream.ingest, stream.store, stream.turn, any_ack)
+        return Retention(stream.ingest, stream.store, stream.turn, self.demand, any_ack)
 
     @property
     def config(self) -> StreamConfig:
@@ -156,7 +153,6 @@ class HostedStream(StreamTurns):
             self.retention = None if limits else self._new_retention(config)
             for consumer in self.consumers.values():
                 consumer.settled = self.retention
-            self._consumers_changed()
             self.interest_changed()
         self.recount()
         self.engine.timers.set(self, self.next_deadline_ns)
@@ -252,7 +248,7 @@ class HostedStream(StreamTurns):
         """It takes part in turns from now on."""
         self.consumers[consumer.name] = consumer
         self.engine.consumer_hosts[consumer] = self
-        self._consumers_changed()
+        self.home.consumer_count += 1
         self.consumer_changed(consumer)
 
     def consumer_changed(self, consumer: Consumer) -> None:
@@ -265,23 +261,17 @@ class HostedStream(StreamTurns):
     def remove_consumer(self, consumer: Consumer, status: bytes = b"") -> None:
         """It takes no part any more; `status` is for those who wait."""
         consumer.close(status)
-        self.consumers.pop(consumer.name, None)
+        if self.consumers.pop(consumer.name, None) is not None:
+            self.home.consumer_count -= 1
         self.consumer_configs.pop(consumer.name, None)
         self.demand.remove(consumer)
         self.engine.consumer_hosts.pop(consumer, None)
         self.engine.timers.forget(consumer)
-        self._consumers_changed()
         if status == DELETED:
             self.interest_changed()
 
-    def _consumers_changed(self) -> None:
-        self._interest.clear()
-        if self.retention is not None:
-            self.retention.set_consumers(list(self.consumers.values()))
-
     def interest_changed(self) -> None:
         """A consumer has gone or wants less: what nobody needs goes too."""
-        self._interest.clear()
         if self.config.retention is RetentionPolicy.INTEREST and self.retention is not None:
             self.retention.remove_unneeded(0, self.stream.store.last_seq)
 
@@ -307,13 +297,7 @@ class HostedStream(StreamTurns):
 
     def has_interest(self, subject: bytes) -> bool:
         """Whether some consumer wants messages of this subject; asked by the stream."""
-        known = self._interest.get(subject)
-        if known is None:
-            known = any(consumer.cursor.accepts(subject) for consumer in self.consumers.values())
-            if len(self._interest) >= INTEREST_KEPT_MAX:
-                self._interest.clear()
-            self._interest[subject] = known
-        return known
+        return self.demand.has_takers(subject)
 
     def before_purge(self) -> None:
         """What consumers have noted of removals until now was not purged."""

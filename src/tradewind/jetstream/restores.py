@@ -23,8 +23,8 @@ from tradewind.api.configs import (
     consumer_config_to_dict,
     stream_config_to_dict,
 )
+from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.consumer_rules import check_consumer_create
-from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.errors import ApiError
 from tradewind.api.events import EventClient
 from tradewind.api.limits import check_resources
@@ -317,7 +317,7 @@ class Restore:
 
     def _checked_consumers(self) -> list[StoredConsumer]:
         """ApiError or ValueError if this server would not have made one of them."""
-        configs: dict[str, ConsumerConfig] = {}
+        configs = ConsumerConfigs()
         found = []
         for restored in self._backup.consumers:
             name = restored.name

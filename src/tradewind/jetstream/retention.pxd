@@ -12,10 +12,9 @@ cdef class Retention(Settled):
     cdef Ingest ingest
     cdef MessageCore store          # of the stream
     cdef Turn turn
-    cdef list consumers             # all of the stream; each a Delivery
+    cdef object demand              # Demand: who wants what
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
     cdef SequenceSet refused        # nobody needs them, but the store could not remove them
 
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
-    cdef bint _has_consumer(self, bytes subject) except -1

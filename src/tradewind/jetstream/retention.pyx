@@ -18,20 +18,16 @@ from tradewind.errors import StoreError
 
 
 cdef class Retention(Settled):
-    """One per stream with such a retention. `needs` of each consumer is asked."""
+    """One per stream with such a retention. `demand` has its consumers, each a Delivery."""
 
     def __init__(self, Ingest ingest not None, MessageCore store not None, Turn turn not None,
-                 bint any_ack):
+                 demand not None, bint any_ack):
         self.ingest = ingest
         self.store = store
         self.turn = turn
         self.any_ack = any_ack
-        self.consumers = []
+        self.demand = demand
         self.refused = SequenceSet()
-
-    def set_consumers(self, list consumers not None):
-        """These are the consumers of the stream from now on."""
-        self.consumers = consumers
 
     cdef int settle(self, Participant consumer, uint64_t seq) except -1:
         """A consumer does not need this message any more."""
@@ -61,7 +57,9 @@ cdef class Retention(Settled):
         cdef Record record
         cdef SubjectEntry* entry
         cdef uint32_t subject_id
-        if len(self.consumers) == 1 and self.consumers[0] is without:
+        cdef Py_ssize_t index, count, place
+        cdef list members
+        if len(self.demand) == 1 and without in self.demand:
             return False
         if self.store.read(seq, &record) != 0:
             return False
@@ -69,15 +67,17 @@ cdef class Retention(Settled):
         if entry == NULL:
             return True     # nobody knows
         subject_id = entry.id
-        for consumer in self.consumers:
-            if consumer is not without and (<Delivery?>consumer).needs_message(seq, subject_id):
-                return True
-        return False
-
-    cdef bint _has_consumer(self, bytes subject) except -1:
-        for consumer in self.consumers:
-            if consumer.cursor.accepts(subject):
-                return True
+        for lane in self.demand.lanes(record.subject[:record.subject_size]):
+            members = lane.members
+            count = len(members)
+            place = lane.start
+            for index in range(count):
+                place = place + 1 if place + 1 < count else 0
+                consumer = members[place]
+                if consumer is not without and (<Delivery?>consumer).needs_message(seq, subject_id):
+                    # It is asked first the next time: until it is done nobody else need be.
+                    lane.start = place - 1
+                    return True
         return False
 
     def remove_unneeded(self, uint64_t first_seq, uint64_t last_seq):
@@ -90,7 +90,7 @@ cdef class Retention(Settled):
             seq = message.seq
             if seq > last_seq:
                 break
-            if self.any_ack and (not self._has_consumer(message.subject)
+            if self.any_ack and (not self.demand.has_takers(message.subject)
                                  or self._is_needed(seq, None)):
                 continue
             if self._take_out(seq, None):

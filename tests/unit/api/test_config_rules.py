@@ -11,6 +11,7 @@ import pytest
 from js_cases import ConfigCase, config_cases
 from tradewind.api import consumer_rules, errors, stream_rules
 from tradewind.api.base import encode
+from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.endpoints import parse_subject
 from tradewind.api.errors import ApiError, ErrorKind
@@ -37,7 +38,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.streams: dict[str, StreamConfig] = {}
-        self.consumers: dict[str, ConsumerConfig] = {}
+        self.consumers = ConsumerConfigs()
 
     def run(self, subject: str, body: dict[str, Any]) -> StreamConfig | ConsumerConfig:
         call = parse_subject(f"$JS.API.{subject}")
@@ -196,7 +197,7 @@ def refusal_of(config: ConsumerConfig, server: ServerLimits, account: AccountLim
         consumer_rules.check_consumer_create(
             config,
             stream=stream,
-            consumers={},
+            consumers=ConsumerConfigs(),
             server=server,
             account=account,
             has_interest=lambda _subject: False,
@@ -211,7 +212,7 @@ def test_server_and_account_bound_consumers() -> None:
     checked = consumer_rules.check_consumer_create(
         explicit,
         stream=StreamConfig(name="S", num_replicas=1),
-        consumers={},
+        consumers=ConsumerConfigs(),
         server=server,
         account=account,
         has_interest=lambda _subject: False,
@@ -228,7 +229,7 @@ def test_the_lower_of_two_limits_of_consumers_counts() -> None:
     for account, is_refused in ((AccountLimits(max_consumers=1), True), (AccountLimits(), False)):
         arguments: dict[str, Any] = {
             "stream": stream,
-            "consumers": {"one": ConsumerConfig(name="one")},
+            "consumers": ConsumerConfigs({"one": ConsumerConfig(name="one")}),
             "server": ServerLimits(),
             "account": account,
             "has_interest": lambda _subject: False,
@@ -246,7 +247,7 @@ def test_a_deliver_subject_in_use_cannot_be_changed() -> None:
         consumer_rules.check_consumer_create(
             msgspec.structs.replace(old, deliver_subject="other"),
             stream=StreamConfig(name="S", subjects=["s"], num_replicas=1),
-            consumers={"c": old},
+            consumers=ConsumerConfigs({"c": old}),
             action=ConsumerAction.UPDATE,
             server=ServerLimits(),
             account=ACCOUNT,
