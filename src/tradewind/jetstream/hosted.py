@@ -52,7 +52,7 @@ class HostedStream(StreamTurns):
         self.files: ConsumerFiles | None = None
         if stream.folder is not None:
             self.files = ConsumerFiles(stream.folder.states, engine.broker.now_ns)
-        self.demand = Demand(stream.store, engine.seed)
+        self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
         self.removals = RemovalFanOut()
         stream.store.listener = self.removals
         self.retention: Retention | None = None
