@@ -57,7 +57,7 @@ cdef class Retention(Settled):
         cdef Record record
         cdef SubjectEntry* entry
         cdef uint32_t subject_id
-        cdef Py_ssize_t index, count, place
+        cdef Py_ssize_t _index, count, place
         cdef list members
         if len(self.demand) == 1 and without in self.demand:
             return False
@@ -71,7 +71,7 @@ cdef class Retention(Settled):
             members = lane.members
             count = len(members)
             place = lane.start
-            for index in range(count):
+            for _index in range(count):
                 place = place + 1 if place + 1 < count else 0
                 consumer = members[place]
                 if consumer is not without and (<Delivery?>consumer).needs_message(seq, subject_id):
