@@ -7,7 +7,7 @@ bytes. Passwords and tokens are `Secret`, which prints as asterisks wherever it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from tradewind.route.rules import PermissionRules
 
@@ -53,8 +53,7 @@ class Secret:
 NO_SECRET = Secret("")
 
 
-@dataclass(frozen=True, slots=True)
-class UserOptions:
+class UserOptions(msgspec.Struct, frozen=True):
     """One user of an account: by password, by nkey, or by TLS certificate (a name only)."""
 
     user: str = ""
@@ -64,8 +63,7 @@ class UserOptions:
     connection_types: frozenset[str] = frozenset()  # empty: any
 
 
-@dataclass(frozen=True, slots=True)
-class AuthorizationOptions:
+class AuthorizationOptions(msgspec.Struct, frozen=True):
     """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
 
     `defined` tells an empty block from none: the former keeps strangers out.
@@ -80,8 +78,7 @@ class AuthorizationOptions:
     defined: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AccountOptions:
+class AccountOptions(msgspec.Struct, frozen=True):
     """One entry of `accounts {}`. A limit of -1 means none."""
 
     name: str
@@ -94,11 +91,10 @@ class AccountOptions:
     jetstream: bool = False
     # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
     # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).
-    jetstream_limits: dict[str, int] = field(default_factory=dict)
+    jetstream_limits: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
+class TlsOptions(msgspec.Struct, frozen=True):
     """A `tls {}` block or the --tls flags.
 
     `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else how long to wait for TLS.
@@ -116,8 +112,7 @@ class TlsOptions:
     pinned_certs: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class WebsocketOptions:
+class WebsocketOptions(msgspec.Struct, frozen=True):
     """The `websocket {}` block."""
 
     host: str = "0.0.0.0"
@@ -135,12 +130,11 @@ class WebsocketOptions:
     token_cookie: str = ""
     no_auth_user: str = ""
     authorization: AuthorizationOptions | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     ping_interval_ns: int = 0  # 0: the server's
 
 
-@dataclass(frozen=True, slots=True)
-class JetStreamOptions:
+class JetStreamOptions(msgspec.Struct, frozen=True):
     """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (our default)."""
 
     enabled: bool = False
@@ -153,7 +147,7 @@ class JetStreamOptions:
     # Only what the file sets: default_max_consumers, max_ack_pending, max_ha_assets,
     # max_request_batch, duplicate_window_ns, batch_max_inflight_per_stream,
     # batch_max_inflight_total, batch_max_msgs, batch_timeout_ns.
-    limits: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, int] = msgspec.field(default_factory=dict)
     max_buffered_bytes: int = 0  # per stream, waiting to be stored; 0: the default, as below
     max_buffered_msgs: int = 0
     request_queue_limit: int = 0  # API requests waiting
@@ -164,8 +158,7 @@ class JetStreamOptions:
     legacy_preview: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerOptions(msgspec.Struct, frozen=True):
     """All of it. Immutable: a reload builds a new one and compares."""
 
     host: str = "0.0.0.0"
@@ -173,7 +166,7 @@ class ServerOptions:
     server_name: str = ""  # empty: the server id
     client_advertise: str = ""
     server_tags: tuple[str, ...] = ()
-    server_metadata: dict[str, str] = field(default_factory=dict)
+    server_metadata: dict[str, str] = msgspec.field(default_factory=dict)
     # Monitoring: port 0 is off, -1 any free port.
     http_host: str = ""  # empty: the client host, but loopback where that is a wildcard
     http_port: int = 0
@@ -213,7 +206,7 @@ class ServerOptions:
     no_fast_producer_stall: bool = False
     # Who may enter
     authorization: AuthorizationOptions = AuthorizationOptions()
-    accounts: dict[str, AccountOptions] = field(default_factory=dict)
+    accounts: dict[str, AccountOptions] = msgspec.field(default_factory=dict)
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT  # empty: none
     tls: TlsOptions | None = None

@@ -13,12 +13,13 @@ import json
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import bcrypt
 import pytest
+from msgspec.structs import replace
 from websockets.sync.client import connect as connect_websocket
 
 from certificates import Authority

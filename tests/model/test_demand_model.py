@@ -50,7 +50,7 @@ class World:
     consumers: list[FakeConsumer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.demand = Demand(self.store)
+        self.demand = Demand(self.store, seed=0)
 
     def add(self, filters: list[str]) -> None:
         self.consumers.append(FakeConsumer(filters))

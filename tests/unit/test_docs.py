@@ -12,7 +12,7 @@ import shlex
 import textwrap
 import tomllib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -373,7 +373,7 @@ def test_every_key_of_a_block_is_documented_once(heading: str) -> None:
     assert documented(heading) == sorted(table_of(*BLOCKS[heading]))
 
 
-OPTION_NAMES = {field.name for field in fields(ServerOptions)}
+OPTION_NAMES = set(ServerOptions.__struct_fields__)
 # Keys that the loader turns into another option.
 TURNED_INTO = {
     "listen": "port",

@@ -7,9 +7,10 @@ Server dispatch, client methods and documentation derive from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+import msgspec
 
 from tradewind.api import request_types as ask
 from tradewind.api import responses as answer
@@ -39,8 +40,7 @@ class Body(Enum):
     OWN = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names."""
 
     name: str
@@ -75,8 +75,7 @@ class Endpoint:
         return PREFIX + ".".join(names.get(token, token) for token in self.subject.split("."))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """What the subject of a request says. `rest` is the filter or subject behind the names."""
 
     endpoint: Endpoint

@@ -11,14 +11,14 @@ A kind is called to make the exception; the places in its text are given by name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from tradewind.errors import TradewindError
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorKind:
+class ErrorKind(msgspec.Struct, frozen=True):
     """A row of the table. `text` has places like {seq}."""
 
     code: int

@@ -6,7 +6,7 @@ caller knows that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tradewind.api.errors import (
     MAXIMUM_STREAMS_LIMIT,
@@ -17,8 +17,7 @@ from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True):
     """What the server allows every account; 0 means no limit, for bytes -1 does.
 
     `default_max_consumers` holds for a stream that has no limit of its own in an account that has
@@ -33,8 +32,7 @@ class ServerLimits:
     storage_bytes_max: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """What other streams have reserved: those of the account, and those of the whole server."""
 
     streams: int = 0

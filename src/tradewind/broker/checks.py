@@ -17,8 +17,9 @@ later, whatever the name; and a flood of names that nobody has leaves all thread
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from tradewind.broker.identity import Deferred, Identity, Rejection
 from tradewind.broker.room import source_of
@@ -79,8 +80,7 @@ class FairQueue(Generic[Waiting]):
         return found
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class Waiter:
+class Waiter(msgspec.Struct, eq=False, frozen=True):
     """One connection that waits for the answer."""
 
     cid: int
@@ -88,8 +88,7 @@ class Waiter:
     deferred: Deferred
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, eq=False, frozen=True):
     """What a thread is to do for a connection."""
 
     waiter: Waiter

@@ -7,7 +7,6 @@ peer's fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,8 +16,7 @@ from tradewind.errors import ProtocolError
 _PROTOCOL_INT_MAX = 2**63
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOptions:
+class ConnectOptions(msgspec.Struct, frozen=True):
     """What a client said of itself. The defaults hold until it says anything: a bare telnet is
     verbose and pedantic.
     """
@@ -31,17 +29,24 @@ class ConnectOptions:
     no_responders: bool = False
     protocol: int = 0
     user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
+    password: str = ""
+    token: str = ""
     nkey: str = ""
-    signature: str = field(default="", repr=False)
-    jwt: str = field(default="", repr=False)
+    signature: str = ""
+    jwt: str = ""
     name: str = ""
     lang: str = ""
     version: str = ""
     account: str = ""
     new_account: bool = False
-    proxy_signature: str = field(default="", repr=False)
+    proxy_signature: str = ""
+
+    def __repr__(self) -> str:
+        """Without anything that is secret."""
+        return (
+            f"ConnectOptions(user={self.user!r}, nkey={self.nkey!r}, name={self.name!r},"
+            f" lang={self.lang!r}, version={self.version!r})"
+        )
 
 
 # JSON name -> (field, type)
@@ -88,4 +93,4 @@ def parse_connect(argument: bytes, current: ConnectOptions) -> ConnectOptions:
         if type(value) is not kind or too_large:
             raise ProtocolError(f"CONNECT field {key!r} takes a {kind.__name__}")
         changes[name] = value
-    return replace(current, **changes)
+    return msgspec.structs.replace(current, **changes)

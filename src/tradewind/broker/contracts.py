@@ -6,8 +6,9 @@ each other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account, SubscriptionInfo
@@ -44,16 +45,14 @@ class Engine(Protocol):
     def next_deadline_ns(self) -> int | None: ...  # noqa: D102
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAddress:
+class RemoteAddress(msgspec.Struct, frozen=True):
     """The peer's address as the log and INFO show it."""
 
     ip: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFacts:
+class TlsFacts(msgspec.Struct, frozen=True):
     """What the handshake agreed on."""
 
     version: str
@@ -61,8 +60,7 @@ class TlsFacts:
     certificate: bytes | None = None
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(msgspec.Struct):
     """Server-wide counters since the start; those of messages are kept by the router."""
 
     router: Router
@@ -93,8 +91,7 @@ class Totals:
         return self.router.out_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedSession:
+class ClosedSession(msgspec.Struct, frozen=True):
     """A connection that has ended, as monitoring shows it; the same names as an open Session."""
 
     cid: int
@@ -133,9 +130,9 @@ class ClosedSession:
 # Kept per ended connection for /connz?state=closed&subs=1.
 CLOSED_SUBSCRIPTIONS_MAX = 16
 _SAME_NAMES = tuple(
-    entry.name
-    for entry in fields(ClosedSession)
-    if entry.name not in ("stop_ns", "reason", "subscription_list")
+    name
+    for name in ClosedSession.__struct_fields__
+    if name not in ("stop_ns", "reason", "subscription_list")
 )
 
 

@@ -8,33 +8,37 @@ checks anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from tradewind.route.rules import PermissionRules
 
 
-@dataclass(slots=True)
-class Credentials:
+class Credentials(msgspec.Struct):
     """All that a connection has shown of itself when it sent CONNECT (or, without CONNECT, its
     first operation).
     """
 
     user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
+    password: str = ""
+    token: str = ""
     nkey: str = ""
-    signature: str = field(default="", repr=False)
-    jwt: str = field(default="", repr=False)
-    nonce: bytes = field(default=b"", repr=False)
+    signature: str = ""
+    jwt: str = ""
+    nonce: bytes = b""
     connection_type: str = "STANDARD"  # or WEBSOCKET, IN_PROCESS
-    certificate: bytes | None = field(
-        default=None, repr=False
-    )  # peer's leaf certificate, DER, verified
+    certificate: bytes | None = None  # peer's leaf certificate, DER, verified
+
+    def __repr__(self) -> str:
+        """Without anything that is secret."""
+        return (
+            f"Credentials(user={self.user!r}, nkey={self.nkey!r},"
+            f" connection_type={self.connection_type!r})"
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """An accepted connection: its account, the name that monitoring shows, and what it may do."""
 
     account: str
@@ -42,8 +46,7 @@ class Identity:
     permissions: PermissionRules | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """Refused. `reason` is for the server's log; the peer only ever learns "Authorization
     Violation".
     """
@@ -51,8 +54,7 @@ class Rejection:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Deferred:
+class Deferred(msgspec.Struct, frozen=True):
     """The answer costs too much for the event loop (bcrypt): run `decide` in a worker thread.
 
     `user` is the configured name whose password it is; None: there is no such name, and the answer
@@ -63,7 +65,11 @@ class Deferred:
     decide: Callable[[], Identity | Rejection]
     user: str | None = None
     identity: Identity | None = None
-    secret: object = field(default=None, repr=False)
+    secret: object = None
+
+    def __repr__(self) -> str:
+        """Without anything that is secret."""
+        return f"Deferred(user={self.user!r}, identity={self.identity!r})"
 
 
 class Gate(Protocol):

@@ -6,7 +6,6 @@ Owns the field names, their order and when they are left out. It never decides a
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -19,8 +18,7 @@ RUNTIME = f"python{sys.version.split()[0]}"
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class ListenerInfo:
+class ListenerInfo(msgspec.Struct):
     """What differs between listeners: filled in by the server when it has bound them."""
 
     host: str = ""
@@ -32,8 +30,7 @@ class ListenerInfo:
     ping_interval_ns: int = 0  # 0: the server's
 
 
-@dataclass(slots=True)
-class ServerInfo:
+class ServerInfo(msgspec.Struct):
     """The part of INFO that all connections share."""
 
     server_id: str
@@ -41,7 +38,7 @@ class ServerInfo:
     headers: bool = True
     jetstream: bool = False
     domain: str = ""
-    listeners: dict[str, ListenerInfo] = field(default_factory=dict)
+    listeners: dict[str, ListenerInfo] = msgspec.field(default_factory=dict)
 
     def listener(self, connection_type: str) -> ListenerInfo:
         """The part of one kind of listener, made on first use."""

@@ -9,8 +9,9 @@ never removes a message, and never publishes outside of `fill` and `tick`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from tradewind.api.consumer_types import (
     AckPolicy,
@@ -65,8 +66,7 @@ SHUTDOWN: Final = b"409 Server Shutdown"
 REASON_DELETED: Final = "Unacknowledged message was deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerContext:
+class ConsumerContext(msgspec.Struct, frozen=True):
     """What a consumer needs of its surroundings.
 
     `advise(kind, fields)` publishes an advisory or metric, if anybody listens. `save(consumer)` is

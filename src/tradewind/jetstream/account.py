@@ -7,8 +7,9 @@ may still store is given to the streams as credit, so that storing a message ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.api import errors
 from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
@@ -42,16 +43,14 @@ def account_limits(configured: dict[str, int]) -> AccountLimits:
     )
 
 
-@dataclass(slots=True)
-class ApiCounts:
+class ApiCounts(msgspec.Struct):
     """Requests since the start."""
 
     total: int = 0
     errors: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class JetStreamAccount:
+class JetStreamAccount(msgspec.Struct, eq=False):
     """`account` is the subject space; `lane` the order of its requests, `problems` names
     what of it could not be opened.
     """
@@ -59,14 +58,14 @@ class JetStreamAccount:
     account: Account
     limits: AccountLimits
     lane: Lane
-    streams: dict[str, HostedStream] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)  # of all its streams
+    streams: dict[str, HostedStream] = msgspec.field(default_factory=dict)
+    usage: Usage = msgspec.field(default_factory=Usage)  # of all its streams
     consumer_count: int = 0  # of all its streams
-    api: ApiCounts = field(default_factory=ApiCounts)
-    problems: dict[str, str] = field(default_factory=dict)  # stream or folder -> reason
+    api: ApiCounts = msgspec.field(default_factory=ApiCounts)
+    problems: dict[str, str] = msgspec.field(default_factory=dict)  # stream or folder -> reason
     # Of its streams, and of those that are being created.
-    configs: dict[str, StreamConfig] = field(default_factory=dict)
-    owners: SubjectTree[str] = field(default_factory=SubjectTree)
+    configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
+    owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
 
     @property
     def name(self) -> str:

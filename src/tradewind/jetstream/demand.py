@@ -62,7 +62,7 @@ class Lane:
 class Demand:
     """The consumers of one stream, from `add` to `remove`."""
 
-    def __init__(self, store: MessageStore, seed: int = 0) -> None:
+    def __init__(self, store: MessageStore, seed: int) -> None:
         self._store = store
         self._filters = Sublist(seed)
         self._by_handle: dict[int, Lane] = {}

@@ -17,9 +17,10 @@ reads no clock but the broker's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
@@ -58,8 +59,7 @@ def run_each(calls: list[Callable[[], None]]) -> None:
         call()
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
+class EngineSettings(msgspec.Struct, frozen=True):
     """What the configuration says, with all limits known."""
 
     options: JetStreamOptions

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import Call
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """`call` is what the subject says, `content` the decoded body, `body` the bytes of it."""
 
     engine: JetStream
@@ -41,8 +41,7 @@ class Request:
         return self.home.stream(self.call.stream)
 
 
-@dataclass(frozen=True, slots=True)
-class Durable:
+class Durable(msgspec.Struct, frozen=True):
     """An answer that leaves when all changes of a stream up to now are durable.
 
     Requests that follow do not wait for it. `failed` is the error if the disk fails, `then` is

@@ -8,7 +8,8 @@ problem returns it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tradewind.monitor.documents import Health, HealthError
 from tradewind.monitor.formats import present
@@ -19,8 +20,7 @@ BAD_REQUEST = 400
 UNAVAILABLE = 503
 
 
-@dataclass(frozen=True, slots=True)
-class HealthProblem:
+class HealthProblem(msgspec.Struct, frozen=True):
     """One thing that is wrong: `status` 503 unavailable, 404 not found, 400 a wrong question."""
 
     text: str

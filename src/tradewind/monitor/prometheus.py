@@ -7,8 +7,9 @@ to a limit and added up beyond it, and nothing is labelled by connection, subjec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from tradewind._version import __version__
 from tradewind.monitor.usage import Usage
@@ -23,16 +24,14 @@ OTHER_ACCOUNTS = "(other)"
 Kind = Literal["counter", "gauge"]
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """One value with its labels."""
 
     value: float
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """One metric: its name says what and in which unit; a counter's name ends in `_total`."""
 
     name: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
+
+import msgspec
 
 _SAMPLE_NS_MIN = 1_000_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -22,8 +23,7 @@ _USER_TICKS = 11
 _SYSTEM_TICKS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """`cpu_percent` is of one core, so it can exceed 100; `cores` exist, `cores_usable` are allowed
     to us.
     """

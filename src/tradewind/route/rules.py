@@ -6,14 +6,13 @@ Owns the shape of permission rules between the configuration (which makes them) 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 RESPONSE_COUNT_DEFAULT = 1
 RESPONSE_EXPIRES_DEFAULT_NS = 2 * 60 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseRule:
+class ResponseRule(msgspec.Struct, frozen=True):
     """`allow_responses`: how many answers (-1: any number) may be published, and for how long (<0:
     forever).
     """
@@ -22,8 +21,7 @@ class ResponseRule:
     expires_ns: int = RESPONSE_EXPIRES_DEFAULT_NS
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionRules:
+class PermissionRules(msgspec.Struct, frozen=True):
     """Allow and deny lists as configured.
 
     `None` as an allow list permits everything; an empty tuple permits nothing. Deny overrides

@@ -10,10 +10,11 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
 from difflib import get_close_matches
 from os import PathLike, fspath
 from typing import Any
+
+from msgspec.structs import replace
 
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import JetStreamOptions, ServerOptions
@@ -23,7 +24,7 @@ from tradewind.server.logs import Log, open_log
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
-_SETTINGS = frozenset(field.name for field in fields(ServerOptions))
+_SETTINGS = frozenset(ServerOptions.__struct_fields__)
 
 
 def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOptions:

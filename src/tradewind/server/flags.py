@@ -7,8 +7,10 @@ itself (`load_options` asks `server.config` to) and never prints.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from tradewind.errors import ConfigError
 from tradewind.options import (
@@ -185,11 +187,10 @@ class FlagError(ConfigError):
     """The command line does not follow the rules; the usage helps, so it is shown too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(msgspec.Struct, frozen=True):
     """A parsed command line: the value of each flag that was given, and the first other word."""
 
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = msgspec.field(default_factory=dict)
     word: str = ""
 
     def __repr__(self) -> str:

@@ -8,7 +8,8 @@ said yes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+
+from msgspec.structs import replace
 
 from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
@@ -83,8 +84,7 @@ _VALUE_NOT_SHOWN = ("websocket", "jetstream")
 
 def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
     """What changed, as the log says after "Reloaded: "; ConfigError if it needs a restart."""
-    for option in fields(ServerOptions):
-        name = option.name
+    for name in ServerOptions.__struct_fields__:
         if name in _RELOADABLE or name in _SPECIAL:
             continue
         if _fixed_part(old, name) != _fixed_part(new, name):

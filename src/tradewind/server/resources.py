@@ -7,8 +7,9 @@ configuration names are taken as they are.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tradewind.options import MIB, JetStreamOptions
 
@@ -20,8 +21,7 @@ _CGROUP_LIMITS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StoreResources:
+class StoreResources(msgspec.Struct, frozen=True):
     """Where JetStream keeps its files, and how much it may keep in all."""
 
     store_dir: str

@@ -7,8 +7,9 @@ pass one test suite.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from tradewind.errors import StoreError
 
@@ -24,8 +25,7 @@ class DiscardedError(StoreError):
     """The stream is full and its policy is to refuse new messages; the text is the official one."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLimits:
+class StoreLimits(msgspec.Struct, frozen=True):
     """How much is kept. 0 or less means no limit.
 
     `discard_new`: the number of all messages and of bytes never remove anything, not even when the
@@ -48,8 +48,7 @@ class StoreLimits:
         return self.subject_msgs_max > 0 or (total and not self.discard_new)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, frozen=True):
     """A copy of one message."""
 
     seq: int
@@ -59,16 +58,14 @@ class StoredMessage:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LostMessages:
+class LostMessages(msgspec.Struct, frozen=True):
     """Messages that were on disk and cannot be read any more, as stream info reports them."""
 
     sequences: tuple[int, ...]
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreState:
+class StoreState(msgspec.Struct, frozen=True):
     """The totals of a stream."""
 
     msgs: int
@@ -82,8 +79,7 @@ class StoreState:
     lost: LostMessages | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubjectState:
+class SubjectState(msgspec.Struct, frozen=True):
     """One subject of a stream."""
 
     msgs: int

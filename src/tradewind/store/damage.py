@@ -12,7 +12,6 @@ there is replaced; only people remove files from it. Decides nothing about messa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,8 +30,7 @@ DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server do
 LOST_LISTED_MAX = 100_000
 
 
-@dataclass(slots=True)
-class DamageEntry:
+class DamageEntry(msgspec.Struct):
     """One piece of damage. Sequences `first_lost` to `last_lost` may have been there.
 
     `missing` bytes behind it were cut off. The `size` bytes are at `saved_at` of `saved_as`; of a
@@ -52,8 +50,7 @@ class DamageEntry:
     unreadable: int = 0  # in the block
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     """What opening or reading a stream found; machine-readable through msgspec.
 
     `lost` has the first LOST_LISTED_MAX of `lost_total` sequences; `notes` is what else should be
@@ -65,11 +62,11 @@ class RecoveryReport:
     bytes: int = 0
     records: int = 0
     messages: int = 0
-    damage: list[DamageEntry] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
+    damage: list[DamageEntry] = msgspec.field(default_factory=list)
+    lost: list[int] = msgspec.field(default_factory=list)
     lost_total: int = 0
     first_seq: int = 0  # of the first message that was left
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from tradewind.errors import CorruptRecord
 from tradewind.store.hash import key_for
@@ -57,8 +58,7 @@ _BLOCK_BYTES_MIN: Final = 7
 _BLOCK_MESSAGES_MAX: Final = BLOCK_BYTES_MAX // RECORD_BYTES_MIN
 
 
-@dataclass(slots=True)
-class SubjectTable:
+class SubjectTable(msgspec.Struct):
     """The subjects of a stream as columns, in no particular order.
 
     Name number i is names[ends[i - 1]:ends[i]]. `totals` counts its messages; the block numbers say
@@ -66,10 +66,10 @@ class SubjectTable:
     """
 
     names: bytes = b""
-    ends: array[int] = field(default_factory=lambda: array("Q"))
-    totals: array[int] = field(default_factory=lambda: array("Q"))
-    first_blocks: array[int] = field(default_factory=lambda: array("I"))
-    last_blocks: array[int] = field(default_factory=lambda: array("I"))
+    ends: array[int] = msgspec.field(default_factory=lambda: array("Q"))
+    totals: array[int] = msgspec.field(default_factory=lambda: array("Q"))
+    first_blocks: array[int] = msgspec.field(default_factory=lambda: array("I"))
+    last_blocks: array[int] = msgspec.field(default_factory=lambda: array("I"))
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[bytes, int, int, int]]) -> SubjectTable:
@@ -97,8 +97,7 @@ class SubjectTable:
         return len(self.ends)
 
 
-@dataclass(slots=True)
-class IndexBlock:
+class IndexBlock(msgspec.Struct):
     """One block. Its sequences are first_seq..last_seq; an empty one has first_seq = last_seq + 1.
 
     `live_bytes` is the size of the records that are not deleted. A message with a TTL or schedule
@@ -113,7 +112,7 @@ class IndexBlock:
     last_time_ns: int
     ttl_count: int = 0
     schedule_count: int = 0
-    deleted: SequenceSet = field(default_factory=SequenceSet)
+    deleted: SequenceSet = msgspec.field(default_factory=SequenceSet)
 
     @property
     def messages(self) -> int:
@@ -121,8 +120,7 @@ class IndexBlock:
         return max((self.last_seq - self.first_seq + 1 & U64_MASK) - self.deleted.count, 0)
 
 
-@dataclass(slots=True)
-class StreamIndex:
+class StreamIndex(msgspec.Struct):
     """All of an index.db; times of 0 mean that there is none.
 
     `last_checksum` is the end of the last block's file when this was written: if it is another now,
@@ -135,8 +133,8 @@ class StreamIndex:
     first_time_ns: int = 0
     last_seq: int = 0
     last_time_ns: int = 0
-    subjects: SubjectTable = field(default_factory=SubjectTable)
-    blocks: list[IndexBlock] = field(default_factory=list)
+    subjects: SubjectTable = msgspec.field(default_factory=SubjectTable)
+    blocks: list[IndexBlock] = msgspec.field(default_factory=list)
     last_checksum: bytes = EMPTY_CHECKSUM
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
@@ -141,8 +140,7 @@ _CONSUMER: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMeta:
+class StreamMeta(msgspec.Struct, frozen=True):
     """A stream's meta.inf. `created_ns` is None if the file does not say.
 
     `unknown_fields` names those that the official server would refuse, as "mirror.field", in the
@@ -154,8 +152,7 @@ class StreamMeta:
     unknown_fields: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMeta:
+class ConsumerMeta(msgspec.Struct, frozen=True):
     """A consumer's meta.inf; see StreamMeta. `name` is there for ephemeral consumers too."""
 
     name: str

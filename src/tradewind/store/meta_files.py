@@ -12,8 +12,9 @@ files, so for the moment between the two renames, and only then, it would skip t
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.disk import MissingFile
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from tradewind.store.disk import Disk
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMeta:
+class FoundMeta(msgspec.Struct, frozen=True):
     """The content of a meta.inf.
 
     `problem` is not empty if no sum fits it. `unfinished` names the file that an interrupted write

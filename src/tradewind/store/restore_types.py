@@ -5,8 +5,9 @@ Owns names and meanings only; `restore` tells the formats apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from tradewind.errors import StoreError
 
@@ -21,8 +22,7 @@ class NoRoomError(StoreError):
     """The account or the server has no room for what the backup holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredConsumer:
+class RestoredConsumer(msgspec.Struct, frozen=True):
     """A consumer of a backup; nobody has judged its configuration yet."""
 
     name: str
@@ -30,8 +30,7 @@ class RestoredConsumer:
     state: ConsumerState
 
 
-@dataclass(frozen=True, slots=True)
-class RestorePlan:
+class RestorePlan(msgspec.Struct, frozen=True):
     """What is to be made: a stream with this configuration.
 
     `staging` is where it becomes one, None for a server without files. `message_bytes_max`: no

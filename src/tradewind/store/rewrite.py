@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import s2
@@ -51,8 +52,7 @@ PAUSE_COMMITS = 64
 TOMBSTONE_BYTES = 30
 
 
-@dataclass(slots=True)
-class Compaction:
+class Compaction(msgspec.Struct):
     """What a compaction needs to know of the block when it began, and what it has left."""
 
     live_offsets: bytes
@@ -65,8 +65,7 @@ class Compaction:
     tombstones: int = 0
 
 
-@dataclass(slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct):
     """One copy of one block. `run` is for the worker, everything else for the loop."""
 
     disk: Disk

@@ -87,7 +87,7 @@ class BlockReport:
     tombstones: Tombstones = field(default_factory=Tombstones)
     marks: list = field(default_factory=list)           # (kind, value, offset)
     damage: list = field(default_factory=list)          # Damage
-    newest: tuple = (0, 0)                              # of the last message or skip: sequence, time
+    newest: tuple = (0, 0)                              # sequence and time of the last one
     records: int = 0
     ttl_count: int = 0
     schedule_count: int = 0

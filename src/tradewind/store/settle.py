@@ -16,8 +16,9 @@ only to it and to our memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.damage import DamageFolder, RecoveryReport
@@ -35,13 +36,12 @@ STEP_BYTES = 8 * 1024 * 1024
 PATCHED_BYTES_MAX = 64 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(msgspec.Struct):
     """A report and the damaged bytes; `save` is for the worker of a commit."""
 
     folder: DamageFolder
     report: RecoveryReport
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[Block] = msgspec.field(default_factory=list)
 
     def save(self) -> None:
         """Durably, before anything takes the place of those bytes."""

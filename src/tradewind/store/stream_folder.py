@@ -15,10 +15,12 @@ being and goes, and the lock that keeps a second server out. The messages are op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.consumer_file import (
@@ -83,16 +85,14 @@ class NotReadable(StoreError):  # noqa: N818 - it names what was found
     """A stream that this server cannot open, though nothing in it is damaged."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedFolder:
+class SkippedFolder(msgspec.Struct, frozen=True):
     """A folder that was left alone, and why."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredConsumer:
+class StoredConsumer(msgspec.Struct, frozen=True):
     """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
 
     `has_state`: it has begun, be it in front of the first message; else its configuration says
@@ -473,12 +473,11 @@ class StreamFolder:
         return META_FILE not in names or (DELETED_SUM in names and UNFINISHED_SUM not in names)
 
 
-@dataclass(slots=True)
-class StoreListing:
+class StoreListing(msgspec.Struct):
     """What is in a store: the streams that can be opened, and what was left alone."""
 
-    streams: list[tuple[StreamFolder, StreamMeta]] = field(default_factory=list)
-    skipped: list[SkippedFolder] = field(default_factory=list)
+    streams: list[tuple[StreamFolder, StreamMeta]] = msgspec.field(default_factory=list)
+    skipped: list[SkippedFolder] = msgspec.field(default_factory=list)
 
 
 class StoreRoot:

@@ -25,9 +25,10 @@ What holds
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
+
+import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.commit import Commit
@@ -87,8 +88,7 @@ class SyncTarget(Protocol):
         """No change for a while."""
 
 
-@dataclass(slots=True)
-class SyncStatistics:
+class SyncStatistics(msgspec.Struct):
     """What was done since the start; times are sums."""
 
     commits: int = 0
@@ -100,7 +100,7 @@ class SyncStatistics:
     running: int = 0
     read_only: int = 0
     # How many commits took at most HISTOGRAM_NS[i]; the last one is for all above.
-    histogram: list[int] = field(default_factory=lambda: [0] * (len(HISTOGRAM_NS) + 1))
+    histogram: list[int] = msgspec.field(default_factory=lambda: [0] * (len(HISTOGRAM_NS) + 1))
 
 
 def _nothing(_: SyncTarget) -> None:

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.store.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.hash import key_for
@@ -42,8 +43,7 @@ _SLOT_BYTES: Final = 512  # a sector: a write that is cut off spoils one of the 
 _ENTRY_BYTES: Final = _NUMBERS.size + 8
 
 
-@dataclass(frozen=True, slots=True)
-class Testimony:
+class Testimony(msgspec.Struct, frozen=True):
     """What the file says."""
 
     serial: int

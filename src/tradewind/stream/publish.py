@@ -11,8 +11,9 @@ errors of a stream that does not allow them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy, StorageType
@@ -39,8 +40,7 @@ _INCREMENT: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
 _DIGITS: Final = re.compile(rb"[0-9]{1,19}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """A message on its way in: its subject after the transform, its header cleaned."""
 
     subject: bytes
@@ -50,8 +50,7 @@ class Publish:
     fields: Mapping[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(msgspec.Struct, frozen=True):
     """Store it. `rollup`: then remove what is older; `skip`: only use up a sequence."""
 
     message_id: bytes
@@ -60,20 +59,17 @@ class Accept:
     skip: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(msgspec.Struct, frozen=True):
     """It was stored before, as `seq`."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(msgspec.Struct, frozen=True):
     """There is no room to remember its id; it may be sent again later."""
 
 
-@dataclass(slots=True)
-class Judge:
+class Judge(msgspec.Struct):
     """The checks of one stream.
 
     `resources` asks whoever counts for the account whether so many more bytes are allowed, and

@@ -13,8 +13,9 @@ cut could take back: `visible_seq`.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import msgspec
 
 from tradewind.api import errors
 from tradewind.api.base import encode
@@ -78,8 +79,7 @@ def _no_limit(_size_bytes: int) -> errors.ApiError | None:
     return None
 
 
-@dataclass(slots=True)
-class StreamContext:
+class StreamContext(msgspec.Struct):
     """What a stream needs of the server around it.
 
     `syncs`: acknowledged means synced, for streams in files that do not ask for less.
@@ -97,7 +97,7 @@ class StreamContext:
     waiting_msgs_max: int = WAITING_MSGS_MAX
     waiting_bytes_max: int = WAITING_BYTES_MAX
     direct_bytes_max: int = DIRECT_BYTES_MAX
-    resources: Callable[[int], errors.ApiError | None] = field(default=_no_limit)
+    resources: Callable[[int], errors.ApiError | None] = msgspec.field(default=_no_limit)
 
 
 class Stream:

@@ -7,7 +7,6 @@ test_gate_decisions.py compares the two side by side.
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 
 import pytest
 from auth_gate_kit import (
@@ -26,6 +25,7 @@ from auth_gate_kit import (
     with_token,
     with_users,
 )
+from msgspec.structs import replace
 
 from tradewind.broker.identity import Credentials, Deferred, Identity
 from tradewind.errors import ConfigError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from auth_gate_kit import (
     HASHED,
@@ -19,6 +17,7 @@ from auth_gate_kit import (
     user,
     with_users,
 )
+from msgspec.structs import replace
 
 from certificates import Authority
 from tradewind.broker.identity import Credentials, Identity

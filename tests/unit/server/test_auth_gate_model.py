@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import bcrypt
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from certificates import Authority
 from tradewind import nkeys

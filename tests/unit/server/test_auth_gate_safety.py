@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import bcrypt
@@ -24,6 +23,7 @@ from auth_gate_kit import (
     with_token,
     with_users,
 )
+from msgspec.structs import replace
 
 from certificates import Authority
 from tradewind import nkeys
@@ -221,7 +221,7 @@ def test_odd_texts_are_refused_without_raising(text: str) -> None:
 
 def test_the_client_cannot_choose_its_account() -> None:
     """CVE-2022-24450: nothing that a client sends names the account; only configuration does."""
-    fields = set(Credentials.__dataclass_fields__)
+    fields = set(Credentials.__struct_fields__)
     assert not any("account" in name for name in fields)
     options = ServerOptions(accounts=accounts(A=(user("a"),), B=(user("b"),)))
     for name in ("B", "$G", "$SYS", "b"):

@@ -8,11 +8,11 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tradewind.errors import ServerStartError
 from tradewind.options import ServerOptions

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tradewind.errors import ConfigError
 from tradewind.options import (
@@ -133,9 +133,9 @@ def test_one_refused_change_refuses_all() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        option.name
-        for option in fields(ServerOptions)
-        if option.name not in ("authorization", "jetstream")
+        name
+        for name in ServerOptions.__struct_fields__
+        if name not in ("authorization", "jetstream")
     ],
 )
 def test_no_change_of_any_option_goes_unnoticed(name: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from msgspec.structs import replace
 
 from certificates import Authority, Certificate, write_key
 from tradewind.errors import ConfigError, ServerStartError

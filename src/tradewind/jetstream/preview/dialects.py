@@ -7,7 +7,6 @@ previews had none of their own; the first one said observable where we say consu
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -26,15 +25,14 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
     """A request that is answered with `-ERR` and this text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """One preview. `texts` are its own words for errors of today, by their code."""
 
     mark: str
     is_quoted: bool
     consumer: str
     stream: str
-    texts: dict[int, str] = field(default_factory=dict)
+    texts: dict[int, str] = msgspec.field(default_factory=dict)
 
     def error(self, text: str) -> bytes:
         """The answer to a request that is refused."""

@@ -7,7 +7,6 @@ Owns one function per subject; the changes themselves are those of `catalog` and
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -37,8 +36,7 @@ _SEQUENCE_MAX: Final = (1 << 64) - 1
 _SEQUENCE_DIGITS_MAX: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class OldRequest:
+class OldRequest(msgspec.Struct, frozen=True):
     """`names` are the stream and the consumer of the subject, empty where it has none."""
 
     engine: JetStream
@@ -62,8 +60,7 @@ class OldRequest:
         return self.home.stream(name or self.names[0])
 
 
-@dataclass(frozen=True, slots=True)
-class WhenDurable:
+class WhenDurable(msgspec.Struct, frozen=True):
     """`+OK` when the changes of a stream are on disk."""
 
     hosted: HostedStream

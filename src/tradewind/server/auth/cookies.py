@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tradewind.broker.identity import Credentials
 from tradewind.options import WebsocketOptions
@@ -48,4 +49,4 @@ def credentials_from_cookies(
         for field, name in sources.items()
         if name and name in cookies and not getattr(credentials, field)
     }
-    return replace(credentials, **filled)  # type: ignore[arg-type]  # only its str fields
+    return replace(credentials, **filled)  # only its str fields

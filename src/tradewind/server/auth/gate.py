@@ -17,8 +17,10 @@ no secret.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
@@ -44,8 +46,7 @@ TOKEN_USER = "[REDACTED]"  # noqa: S105 - the placeholder, not a token
 _SHOWN_NAME_MAX = 64
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
+class _Settings(msgspec.Struct, frozen=True):
     """What of the options counts for one listener."""
 
     authorization: AuthorizationOptions

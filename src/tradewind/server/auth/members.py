@@ -6,7 +6,7 @@ that are embedded without a config file get the same checks. It never compares a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from tradewind import nkeys
 from tradewind.broker.identity import Identity
@@ -19,8 +19,7 @@ CONNECTION_TYPES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One configured user. `key` is the raw public key of an nkey user and empty for all others."""
 
     identity: Identity
@@ -33,12 +32,11 @@ class Member:
         return not self.connection_types or connection_type in self.connection_types
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(msgspec.Struct, frozen=True):
     """All members, by user name and by public nkey; each name is there once on a server."""
 
-    users: dict[str, Member] = field(default_factory=dict)
-    nkeys: dict[str, Member] = field(default_factory=dict)
+    users: dict[str, Member] = msgspec.field(default_factory=dict)
+    nkeys: dict[str, Member] = msgspec.field(default_factory=dict)
 
     def add(
         self, user: UserOptions, account: str, default_permissions: PermissionRules | None

@@ -6,8 +6,9 @@ checks a login: that is `server.auth`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tradewind.errors import ConfigError
 from tradewind.options import (

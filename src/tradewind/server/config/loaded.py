@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tradewind.errors import ConfigError
 from tradewind.options import ServerOptions
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
+class LoadedConfig(msgspec.Struct, frozen=True):
     """What a file says. `warnings` do not stop a start but fail a `-t`, as in nats-server."""
 
     options: ServerOptions
