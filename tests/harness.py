@@ -43,6 +43,8 @@ class ServerProcess:
         self.kind = kind
         self.args = args
         self.lines: list[str] = []
+        # A fault of ours that the server has got over fails the test all the same.
+        self.expects_faults = False
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
             [*wrap, COMMANDS[kind], *args],
@@ -117,6 +119,9 @@ class ServerProcess:
                 self.process.kill()
                 self.process.wait()
         self._reader.join(5)
+        if not self.expects_faults:
+            faults = [line for line in self.lines if "Internal error in" in line]
+            assert not faults, "\n".join(faults)
 
 
 class RawClient:

@@ -55,6 +55,7 @@ JSZ_OPTIONS: tuple[dict[str, Any], ...] = (
 DIFFERENCES = {
     "-.data.git_commit",
     "+.data.tradewind_version",
+    "+.data.tradewind_internal_errors",
     # Before an acknowledgement everything is synced, unless the configuration says otherwise.
     "+.data.config.sync_always",
     "+.data.jetstream.config.sync_always",

@@ -192,8 +192,7 @@ class Admission:
         # Monitoring shows whom it claimed to be: that is what an operator looks for.
         session.user = options.user or options.nkey or ("[REDACTED]" if options.token else "")
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
-        for observer in self._broker.observers:
-            observer.on_auth_error(session, reason)
+        self._broker.tell_observers(lambda observer: observer.on_auth_error(session, reason))
         session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
 
     def _accept(self, session: Session, identity: Identity) -> None:
@@ -214,8 +213,7 @@ class Admission:
         if not session.rtt_ns:
             # A first guess, until the first PING is answered.
             session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
-        for observer in self._broker.observers:
-            observer.on_connect(session)
+        self._broker.tell_observers(lambda observer: observer.on_connect(session))
 
     def _join(self, session: Session, identity: Identity, *, connected: bool) -> bool:
         """Make it a member of its account; false when the account is full."""

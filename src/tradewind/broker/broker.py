@@ -61,6 +61,8 @@ class Broker(TurnEnd):
     ) -> None:
         # Each has a number of its own, as what queue groups see could tell theirs.
         super().__init__(Router(chance.getrandbits(64)), Deadlines(), CheckQueue())
+        self.faults = self.router.faults
+        self.faults.report = log.error
         self.hash_seed = chance.getrandbits(64)
         self.chance = chance
         self.options = options
@@ -177,9 +179,12 @@ class Broker(TurnEnd):
 
     def broadcast_info(self) -> None:
         """Tell every client that understands it what has changed."""
-        for session in self.sessions.values():
-            if session.is_connected and session.options.protocol >= 1:
-                session.write(self.info_line(session))
+        for session in list(self.sessions.values()):
+            try:
+                if session.is_connected and session.options.protocol >= 1:
+                    session.write(self.info_line(session))
+            except Exception as error:
+                self.session_failed(session, error)
 
     # ---------------------------------------------------------------- called by sessions
 
@@ -291,8 +296,15 @@ class Broker(TurnEnd):
         elif session.close_reason == ops.CLOSED_STALE:
             self.totals.stale_connections += 1
         if session.is_connected or session.close_reason == ops.CLOSED_AUTHENTICATION_FAILURE:
-            for observer in self.observers:
-                observer.on_disconnect(record)
+            self.tell_observers(lambda observer: observer.on_disconnect(record))
+
+    def tell_observers(self, tell: Callable[[Observer], None]) -> None:
+        """What they make of it is theirs: a connection comes and goes all the same."""
+        for observer in self.observers:
+            try:
+                tell(observer)
+            except Exception as error:
+                self.faults.contain("observer", error)
 
     def session_closed(self, session: Session) -> None:
         """Called by the session when it is out of routing."""
@@ -311,16 +323,33 @@ class Broker(TurnEnd):
 
     def service_failed(self, message: InternalMessage, error: Exception) -> None:
         """A service of the server has a fault."""
-        self.log.error(f"Internal error in the service for {message.subject!r}: {error!r}")
+        self.faults.contain("service", error, message.subject)
+
+    def session_failed(self, session: Session, error: Exception) -> None:
+        """A fault of ours in the work of one connection ends that one."""
+        self.faults.contain("session", error, label(session))
+        try:
+            session.close(ops.CLOSED_READ_ERROR)
+        except Exception as another:
+            self.faults.contain("session", another, label(session))
+        # Also if closing it is what failed.
+        self.sessions.pop(session.cid, None)
+        session.account.sessions.pop(session.cid, None)
 
     def tick(self) -> None:
         """Do what is due."""
         for cid, kind in self.deadlines.take_due(self.monotonic_ns()):
             session = self.sessions.get(cid)
             if session is not None:
-                _DUE[kind](self, session)
+                try:
+                    _DUE[kind](self, session)
+                except Exception as error:
+                    self.session_failed(session, error)
         if self.engine is not None:
-            self.engine.tick()
+            try:
+                self.engine.tick()
+            except Exception as error:
+                self.faults.contain("tick", error)
 
     def _ping_interval_ns(self, session: Session) -> int:
         return (
@@ -398,7 +427,11 @@ class Broker(TurnEnd):
         """The answer of a worker thread to a check that it took from `deferred`."""
         cid = self.deferred.finished(check, decision)
         if cid is not None:
-            self.admission.decided(self.sessions[cid], decision)
+            session = self.sessions[cid]
+            try:
+                self.admission.decided(session, decision)
+            except Exception as error:
+                self.session_failed(session, error)
 
     def reload(
         self,
@@ -426,7 +459,10 @@ class Broker(TurnEnd):
     def close_all(self, reason: str, sessions: Iterable[Session] | None = None) -> None:
         """End connections, all of them by default."""
         for session in list(self.sessions.values()) if sessions is None else list(sessions):
-            session.close(reason)
+            try:
+                session.close(reason)
+            except Exception as error:
+                self.session_failed(session, error)
 
     def announce_lame_duck(self, cid: int) -> bool:
         """Ask one client to move elsewhere; false if there is none of that number."""

@@ -24,6 +24,7 @@ cdef class Router:
     cdef uint64_t out_bytes_before
     cdef bint _pressure                 # some outbox grew large: end the turn early
     cdef bint is_crowded                # some outbox was still large when the turn had ended
+    cdef readonly object faults         # Faults: of hooks, and of all who have a router
     cdef public object on_trace         # None, or called for every delivery
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
     cdef readonly size_t largest_pending    # at the fullest receiver of the last publish
@@ -40,6 +41,7 @@ cdef class Router:
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
                              Message* message) except? 0xFFFFFFFF
     cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept
+    cdef int _call_hook(self, Subscription* subscription, Message* message) except -1
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept

@@ -3,9 +3,11 @@ from collections.abc import Callable
 from tradewind.broker.accounts import Account, InternalMessage, SubscriptionInfo
 from tradewind.broker.session import Session
 from tradewind.broker.turn import Turn
+from tradewind.faults import Faults
 from tradewind.route.watches import Changes
 
 class Router:
+    faults: Faults
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
     on_trace: Callable[[Session, bytes, bytes, bytes, bytes], None] | None
     @property

@@ -18,6 +18,7 @@ from tradewind.route.table cimport table_hash, table_remove
 from tradewind.wire.buffer cimport buffer_reserve, buffer_size, write_decimal
 
 from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
+from tradewind.faults import Faults
 
 cdef enum:
     # "HMSG " + two spaces + two sizes + CRLF twice, rounded up; the strings are added.
@@ -32,6 +33,7 @@ cdef class Router:
     def __cinit__(self, uint64_t seed):
         # Members of a queue group see what comes of it: it must say nothing of another seed.
         self.random_state = seed | 1
+        self.faults = Faults()
         self.touched = []
         self.internal = []
         self.turn = Turn()
@@ -181,7 +183,7 @@ cdef class Router:
             return False
         if target == NULL:
             if subscription.hook != NULL:
-                return (<Hook>subscription.hook)(subscription.handler, message)
+                return self._call_hook(subscription, message)
             if is_trace_only(message):
                 return False
             self._deliver_internal(account, subscription, message)
@@ -208,6 +210,17 @@ cdef class Router:
                           message.reply[:message.reply_size],
                           message.body[:message.total_size])
         return True
+
+    cdef int _call_hook(self, Subscription* subscription, Message* message) except -1:
+        """A part of the server takes a message; its fault is not that of the publisher, nor of the
+        other receivers.
+        """
+        try:
+            return (<Hook>subscription.hook)(subscription.handler, message)
+        except Exception as error:
+            self.faults.contain("hook", error, repr(subscription.subject[
+                :subscription.subject_size]))
+            return True
 
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept:
@@ -336,7 +349,10 @@ cdef class Router:
             except Exception as error:
                 on_error(message, error)
             if message.session is not None:
-                message.session.service_done()
+                try:
+                    message.session.service_done()
+                except Exception as error:
+                    message.session.broker.session_failed(message.session, error)
         return len(self.internal)
 
     def publish_internal(self, Account account not None, bytes subject not None,

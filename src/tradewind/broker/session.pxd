@@ -22,7 +22,7 @@ cdef class Session:
     cdef size_t offered                     # bytes in front of the last buffer handed out
     cdef size_t offered_room
     cdef uint8_t offer_kind
-    cdef object broker
+    cdef readonly object broker
     cdef Router router
     cdef Account _account
     cdef Permissions _permissions

@@ -9,7 +9,7 @@ from tradewind.broker.session cimport Session
 
 
 cdef class TurnEnd:
-    """The subclass has `service_failed` and `close_doomed`."""
+    """The subclass has `service_failed`, `session_failed`, and `close_doomed`."""
 
     def __init__(self, Router router not None, deadlines not None, deferred not None):
         self.router = router
@@ -25,11 +25,17 @@ cdef class TurnEnd:
         if router.internal:
             router.run_internal(self.service_failed)
         if self.engine is not None:
-            self.engine.end_turn()
+            try:
+                self.engine.end_turn()
+            except Exception as error:
+                router.faults.contain("turn", error)
         touched = router.take_touched()
         for session in touched:
             if session.state.doom and not session.state.closed:
-                self.close_doomed(session)
+                try:
+                    self.close_doomed(session)
+                except Exception as error:
+                    self.session_failed(session, error)
         return touched
 
     def next_deadline_ns(self):

@@ -63,6 +63,7 @@ FLOW_ID_LENGTH: Final = 4
 
 DELETED: Final = b"409 Consumer Deleted"
 SHUTDOWN: Final = b"409 Server Shutdown"
+INTERNAL_ERROR: Final = b"500 Internal Server Error"
 REASON_DELETED: Final = "Unacknowledged message was deleted"
 
 
@@ -207,8 +208,7 @@ class Consumer(Delivery):
     def _fill(self, visible_seq: int) -> bool:
         self.take_removals()
         if self.requests:
-            for reply, header, payload in self.take_requests():
-                self._take_request(reply, header, payload)
+            self._take_all_requests()
         if not self.is_bound and self.pulls is None:
             self.check_binding()
         wants_more = self.deliver(visible_seq)
@@ -319,6 +319,16 @@ class Consumer(Delivery):
 
     # ------------------------------------------------------------------ pull requests
 
+    def _take_all_requests(self) -> None:
+        requests = self.take_requests()
+        for index, request in enumerate(requests):
+            try:
+                self._take_request(*request)
+            except StoreError:
+                # It is tried again, with those behind it.
+                self.requests[:0] = requests[index:]
+                raise
+
     def _take_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
         """A request waits, or is refused with a status."""
         if self.pulls is None:
@@ -328,6 +338,13 @@ class Consumer(Delivery):
             self._enter_request(reply, header, payload)
         except RefusedRequestError as error:
             self.send_status(reply, str(error).encode())
+        except StoreError:
+            raise
+        except Exception as error:
+            # Whoever else asks this consumer has nothing to do with it.
+            names = f"{self.context.account.name} > {self.context.stream_name} > {self.name}"
+            self.context.router.faults.contain("pull request", error, f"of '{names}'")
+            self.send_status(reply, INTERNAL_ERROR)
 
     def _enter_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
         request, has_group = decode_pull(header, payload)
@@ -530,7 +547,10 @@ class Consumer(Delivery):
             if status:
                 # Those that came in the same turn are not in the list yet.
                 for request in self.take_requests():
-                    self._take_request(*request)
+                    try:
+                        self._take_request(*request)
+                    except StoreError:
+                        self.send_status(request[0], status)
                 self.end_requests(status, counts=status == SHUTDOWN)
             self.detach(self.context.removals)
 

@@ -33,6 +33,7 @@ from tradewind.jetstream.handlers import (
     NOT_COUNTED,
     STREAM_FIRST,
 )
+from tradewind.jetstream.hosted import INTERNAL_ERROR
 from tradewind.jetstream.lanes import Lane, Steps, Wait
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
@@ -92,7 +93,7 @@ class Dispatcher:
         self._preview = PreviewListener(engine, self.limit_waiting)
         self._tokens: dict[str, list[int]] = {}
         # For accounts without JetStream: they are only refused.
-        self._lane = Lane(engine.workers, engine.set_time, _raise)
+        self._lane = Lane(engine.workers, engine.set_time, engine.lane_fault)
 
     def listen(self) -> None:
         """Hear the requests of every account, also of those that came with a reload."""
@@ -212,11 +213,13 @@ class Dispatcher:
         response: ApiStruct | None,
     ) -> None:
         assert call.endpoint.response is not None
-        if error is None:
-            if response is None:
-                return
-            body = encode(response)
-        else:
+        if error is None and response is None:
+            return
+        try:
+            body = encode_error(call.endpoint.response, error) if error else encode(response)
+        except Exception as fault:
+            self._engine.faults.contain("request", fault, message.subject)
+            error = errors.STREAM_GENERAL(err=INTERNAL_ERROR)
             body = encode_error(call.endpoint.response, error)
         name = call.endpoint.name
         if name in NOT_COUNTED or (error is None and name in NOT_AUDITED):
@@ -243,8 +246,8 @@ class Dispatcher:
                 )
             return error, None
         except Exception as error:  # a fault of ours must not leave the client waiting
-            self._engine.log.error(f"JetStream request {message.subject!r} failed: {error!r}")
-            return errors.STREAM_GENERAL(err="internal error, see the server's log"), None
+            self._engine.faults.contain("request", error, message.subject)
+            return errors.STREAM_GENERAL(err=INTERNAL_ERROR), None
         return None, answer
 
     def _count(self, account: str, *, is_error: bool) -> None:
@@ -332,10 +335,6 @@ def _decode(call: Call, body: bytes, *, strict: bool) -> ApiStruct | None:
     if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
         return content
     return call.endpoint.decode(body, strict=strict)
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def level_required(header: bytes) -> int:

@@ -80,8 +80,10 @@ class JetStream(EngineTurns):
     ) -> None:
         clock = broker.clock
         super().__init__(broker.router, syncer, Timers(), clock.wall_ns, clock.monotonic_ns)
+        syncer.faults = broker.faults
         self.broker = broker
         self.log = broker.log
+        self.faults = broker.faults
         self.settings = settings
         self.root = root
         self.workers = workers
@@ -118,16 +120,16 @@ class JetStream(EngineTurns):
                 self.accounts[name].limits = account_limits(limits)
             elif name in self.broker.accounts:
                 account = self.broker.accounts[name]
-                lane = Lane(self.workers, self.set_time, self._lane_fault)
+                lane = Lane(self.workers, self.set_time, self.lane_fault)
                 self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
 
-    def _lane_fault(self, error: Exception) -> None:
-        self.log.error(f"JetStream failed to finish a task: {error!r}")
+    def lane_fault(self, error: Exception) -> None:
+        """A task of a lane has ended by a fault."""
+        self.faults.contain("request", error)
 
     def _dismiss(self, home: JetStreamAccount) -> None:
         home.lane.drop_waiting()
-        for hosted in list(home.streams.values()):
-            hosted.close()
+        self._do_all(*(hosted.close for hosted in list(home.streams.values())))
 
     def start(self) -> None:
         """Listen to requests, and be part of the broker's turns."""
@@ -178,7 +180,10 @@ class JetStream(EngineTurns):
         """Consumers that nobody has used for long go."""
         while self.retired:
             hosted, consumer = self.retired.pop()
-            hosted.home.lane.add(self._delete_inactive(hosted, consumer))
+            try:
+                hosted.home.lane.add(self._delete_inactive(hosted, consumer))
+            except Exception as error:
+                self.faults.contain("consumer", error, f"{hosted.place} > {consumer.name}")
 
     def _delete_inactive(self, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
         if hosted.consumers.get(consumer.name) is consumer:
@@ -197,16 +202,38 @@ class JetStream(EngineTurns):
             try:
                 owner.tick()
                 self.timers.set(owner, owner.next_deadline_ns)
-            except StoreError as error:
+            except Exception as error:
                 # The others are due too, and nobody would call them again.
                 self.put_off(owner, error)
 
-    def put_off(self, owner: Timed, error: StoreError) -> None:
-        """A stream or consumer cannot read or write what it needs now: it tries again later."""
+    def put_off(self, owner: Timed, error: Exception) -> None:
+        """A stream or consumer cannot do what it has to do now: it tries again later."""
         hosted = self.consumer_hosts.get(owner) if isinstance(owner, Consumer) else owner
-        if isinstance(hosted, HostedStream):
+        if not isinstance(error, StoreError):
+            self.faults.contain("timer", error, _named(owner, hosted))
+        elif isinstance(hosted, HostedStream):
             hosted.hindered(error)
         self.timers.set(owner, self.turn.monotonic_ns + PUT_OFF_NS)
+
+    def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
+        """A fault of ours while a stream was written: whoever waits for it is told."""
+        self.faults.contain("stream", error, hosted.place)
+        try:
+            hosted.refuse_waiting()
+        except Exception as another:
+            self.faults.contain("stream", another, hosted.place)
+        self.timers.set(hosted, self.turn.monotonic_ns + PUT_OFF_NS)
+
+    def consumer_failed(self, hosted: HostedStream, consumer: Consumer, error: Exception) -> None:
+        """A fault of ours while a consumer sent messages: it goes on later."""
+        place = f"{hosted.place} > {consumer.name}"
+        self.faults.contain("consumer", error, place)
+        try:
+            consumer.wait_for_disk()
+            hosted.demand.filled(consumer)
+        except Exception as another:
+            self.faults.contain("consumer", another, place)
+        self.timers.set(consumer, self.turn.monotonic_ns + PUT_OFF_NS)
 
     def purge_account(self, home: JetStreamAccount) -> Steps[None]:
         """Remove all streams of an account."""
@@ -218,16 +245,24 @@ class JetStream(EngineTurns):
     def begin_stop(self) -> None:
         """Take no more messages and requests, and tell those who wait that it is over."""
         self._is_stopping = True
-        self._dispatcher.stop_listening()
-        self.snapshots.stop()
-        self.restores.stop()
-        for home in self.accounts.values():
-            home.lane.drop_waiting()
         self.set_time()
-        for hosted in self.hosted_streams():
-            hosted.begin_stop()
-        self.end_turn()
-        self.syncer.end_turn(self.turn.monotonic_ns)
+        self._do_all(
+            self._dispatcher.stop_listening,
+            self.snapshots.stop,
+            self.restores.stop,
+            *(home.lane.drop_waiting for home in self.accounts.values()),
+            *(hosted.begin_stop for hosted in self.hosted_streams()),
+            self.end_turn,
+            lambda: self.syncer.end_turn(self.turn.monotonic_ns),
+        )
+
+    def _do_all(self, *steps: Callable[[], object]) -> None:
+        """The end comes, whatever goes wrong on the way."""
+        for step in steps:
+            try:
+                step()
+            except Exception as error:
+                self.faults.contain("shutdown", error)
 
     def close(self, run_all: Callable[[list[Callable[[], None]]], None] = run_each) -> None:
         """Close all streams, when nothing is being synced any more.
@@ -238,8 +273,7 @@ class JetStream(EngineTurns):
         self.turn.monotonic_clock = None
         unfinished: list[Callable[[], None]] = []
         self._unfinished = unfinished
-        for home in self.accounts.values():
-            self._dismiss(home)
+        self._do_all(*(partial(self._dismiss, home) for home in self.accounts.values()))
         self._unfinished = None
         run_all([partial(self._finish, finish) for finish in unfinished])
 
@@ -253,8 +287,17 @@ class JetStream(EngineTurns):
     def _finish(self, finish: Callable[[], None]) -> None:
         try:
             finish()
-        except StoreError as error:
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                self.faults.contain("shutdown", error)
             self.log.error(f"JetStream cannot prepare the next start: {error}")
+
+
+def _named(owner: Timed, hosted: object) -> str:
+    """Whose timer it is."""
+    if not isinstance(hosted, HostedStream):
+        return type(owner).__name__
+    return f"{hosted.place} > {owner.name}" if isinstance(owner, Consumer) else hosted.place
 
 
 def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:

@@ -9,7 +9,7 @@ message where the retention of the stream says so (`retention`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
     from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
+
+
+INTERNAL_ERROR: Final = "internal error, see the server's log"
 
 
 class HostedStream(StreamTurns):
@@ -75,6 +78,11 @@ class HostedStream(StreamTurns):
     def name(self) -> str:
         """Of the stream."""
         return self.stream.name
+
+    @property
+    def place(self) -> str:
+        """How the log names it."""
+        return f"'{self.home.name} > {self.name}'"
 
     # ---------------------------------------------------------------- life
 
@@ -160,8 +168,8 @@ class HostedStream(StreamTurns):
     def begin_stop(self) -> None:
         """The server is about to stop: take no more messages, and write down all states."""
         self.stream.deactivate()
-        for consumer in self.consumers.values():
-            consumer.close(SHUTDOWN)
+        for consumer in list(self.consumers.values()):
+            self._close_consumer(consumer, SHUTDOWN)
 
     def close(self) -> None:
         """Close the stream; its files are complete afterwards."""
@@ -208,7 +216,18 @@ class HostedStream(StreamTurns):
     def tell_requests(self, error: StoreError | None, kept: int | None = None) -> None:
         """Tell those who wait; with `kept` those up to this round."""
         while self.waiting_requests and (kept is None or self.waiting_requests[0][0] <= kept):
-            self.waiting_requests.popleft()[1](error)
+            _, done = self.waiting_requests.popleft()
+            try:
+                done(error)
+            except Exception as fault:
+                self.engine.faults.contain("request", fault, self.place)
+
+    def refuse_waiting(self) -> None:
+        """By a fault of ours nobody knows what became of what they wait for."""
+        error = StoreError(INTERNAL_ERROR)
+        body = self.stream.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
+        self.stream.ingest.promise(self.stream.ingest.promised_seq, body)
+        self.tell_requests(error)
 
     def _resumed(self, _store: SyncTarget) -> None:
         self.engine.log.notice(
@@ -260,7 +279,7 @@ class HostedStream(StreamTurns):
 
     def remove_consumer(self, consumer: Consumer, status: bytes = b"") -> None:
         """It takes no part any more; `status` is for those who wait."""
-        consumer.close(status)
+        self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
             self.home.consumer_count -= 1
         self.consumer_configs.pop(consumer.name, None)
@@ -269,6 +288,14 @@ class HostedStream(StreamTurns):
         self.engine.timers.forget(consumer)
         if status == DELETED:
             self.interest_changed()
+
+    def _close_consumer(self, consumer: Consumer, status: bytes) -> None:
+        """Whatever is wrong with it, it ends, and the others stay as they are."""
+        try:
+            consumer.close(status)
+        except Exception as error:
+            self.engine.consumer_failed(self, consumer, error)
+            consumer.detach(self.removals)
 
     def interest_changed(self) -> None:
         """A consumer has gone or wants less: what nobody needs goes too."""

@@ -121,7 +121,11 @@ class Lane:
             if isinstance(step, Creation | Wait):
                 self._joined.append((self._current, step))
             elif step is not None:
-                self._workers.submit(step, self._go_on)
+                try:
+                    self._workers.submit(step, self._go_on)
+                except Exception as fault:
+                    error = fault
+                    continue
                 return
             if self._joined and not self._can_join(step):
                 self._make()
@@ -146,10 +150,19 @@ class Lane:
 
     def _make_more(self) -> None:
         """The next step of the creations; after the last one their tasks go on."""
-        for calls in self._making:
+        try:
+            calls = next(self._making, None)
+        except Exception as problem:
+            self._unfinished = 1
+            self._part_made(problem)
+            return
+        if calls is not None:
             self._unfinished = len(calls)
             for call in calls:
-                self._workers.submit(call, self._part_made)
+                try:
+                    self._workers.submit(call, self._part_made)
+                except Exception as problem:
+                    self._part_made(problem)
             return
         fault, self._fault = self._fault, None
         resuming: list[tuple[Steps[None], Exception | None]] = []
@@ -163,7 +176,8 @@ class Lane:
     def _part_made(self, fault: Exception | None) -> None:
         self._unfinished -= 1
         if fault is not None:
-            self._fault = StoreError(f"a fault of the program: {fault!r}")
+            self._report_fault(fault)
+            self._fault = StoreError("internal error, see the server's log")
             self._making = iter(())
         if self._unfinished == 0:
             self._make_more()

@@ -120,7 +120,8 @@ cdef class StreamTurns:
 
 
 cdef class EngineTurns:
-    """The subclass has `delete_retired`, and all that is rare."""
+    """The subclass has `delete_retired`, `stream_failed`, `consumer_failed`, and all that is rare.
+    """
 
     def __init__(self, Router router not None, SyncerCore syncer not None, timers not None,
                  wall_ns not None, monotonic_ns not None):
@@ -145,24 +146,33 @@ cdef class EngineTurns:
         cdef Turn turn = self.turn
         if not self.router.changes.is_empty():
             self.set_time()
-            self.router.changes.tell()
+            self.router.changes.tell(self._watcher_failed)
         if not turn.is_busy():
             return
         self.turn.now_ns = self.wall_ns()
         self.turn.monotonic_ns = self.monotonic_ns()
         if turn.deferred:
             for handler, subject, reply, header, payload in turn.take_deferred():
-                handler(subject, reply, header, payload)
+                try:
+                    handler(subject, reply, header, payload)
+                except Exception as error:
+                    self.router.faults.contain("deferred message", error, repr(subject))
         if turn.dirty:
             for participant in turn.take_dirty():
                 hosted = self.hosts.get(participant)
                 if hosted is not None:
-                    (<StreamTurns?>hosted).settle()
+                    try:
+                        (<StreamTurns?>hosted).settle()
+                    except Exception as error:
+                        self.stream_failed(hosted, error)
         self.syncer.finish_turn(turn.monotonic_ns)
         if turn.woken:
             self.send()
         if self.retired:
             self.delete_retired()
+
+    def _watcher_failed(self, error):
+        self.router.faults.contain("listener to interest", error)
 
     def next_deadline_ns(self):
         """When `tick` has something to do."""
@@ -177,11 +187,14 @@ cdef class EngineTurns:
                 continue
             ingest = (<StreamTurns?>hosted).ingest
             try:
-                if participant.fill(ingest.visible()):
-                    self.turn.wake(participant)
-            except StoreError as error:
-                # What one cannot read must not keep the others waiting.
-                hosted.hindered(error)
-            hosted.demand.filled(participant)
-            self.timers.set(participant, participant.next_deadline_ns)
+                try:
+                    if participant.fill(ingest.visible()):
+                        self.turn.wake(participant)
+                except StoreError as error:
+                    # What one cannot read must not keep the others waiting.
+                    hosted.hindered(error)
+                hosted.demand.filled(participant)
+                self.timers.set(participant, participant.next_deadline_ns)
+            except Exception as error:
+                self.consumer_failed(hosted, participant, error)
         return 0

@@ -58,6 +58,7 @@ class Varz(Document):
     server_name: str
     version: str
     tradewind_version: str
+    tradewind_internal_errors: int
     proto: int
     go: str
     host: str

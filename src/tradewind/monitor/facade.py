@@ -7,7 +7,6 @@ changes nothing in the broker and opens nothing.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,8 +69,6 @@ class MonitorView:
         self.health = HealthRegistry()
         self.jetstream: JetStreamPages | None = None
         self.request_counts: Counter[str] = Counter()
-        # Told, in one line, when a page fails by a fault of ours.
-        self.report_fault: Callable[[str], None] = logging.getLogger("tradewind.monitor").error
         self._meter = meter if meter is not None else UsageMeter()
         self._metric_sources: list[Callable[[], Iterable[Family]]] = []
 

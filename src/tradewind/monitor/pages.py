@@ -175,8 +175,7 @@ def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
         except PageError as error:
             return _text(str(error), error.status)
         except Exception as error:
-            fault = f"{type(error).__name__}: {error}"
-            view.report_fault(f"monitoring page {request.url.path} failed: {fault}")
+            view.broker.faults.contain("page", error, request.url.path)
             return _text("internal error, see the server's log", 500)
 
     return endpoint

@@ -127,6 +127,11 @@ def server_families(broker: BrokerView, usage: Usage, *, healthy: bool) -> Itera
         "stalled_clients", "Times a fast producer was slowed down.", totals.stalled_clients
     )
     yield _counter("auth_failures", "Logins refused.", totals.auth_failures)
+    yield _counter(
+        "internal_errors",
+        "Faults of the server that ended one piece of work each; the log says which.",
+        broker.faults.total,
+    )
     yield from _account_families(list(broker.accounts.values()))
 
 

@@ -96,7 +96,8 @@ class SystemServices:
                     self._system_handlers() if account is system else self._own_handlers(account)
                 )
                 tokens = [
-                    account.subscribe(subject, handler) for subject, handler in handlers.items()
+                    account.subscribe(subject, partial(self._serve, account, handler))
+                    for subject, handler in handlers.items()
                 ]
                 self._served[name] = (account, tokens)
 
@@ -167,6 +168,18 @@ class SystemServices:
         for subject, name in OWN_ENDPOINTS.items():
             handlers[subject] = partial(self._on_own, account, ACCOUNT_ENDPOINTS[name])
         return handlers
+
+    def _serve(
+        self, account: AccountView, handler: Callable[[MessageView], None], message: MessageView
+    ) -> None:
+        try:
+            handler(message)
+        except Exception:  # whoever asks must not wait for an answer that never comes
+            if message.reply:
+                error = RequestError(FAILED, "internal error, see the server's log")
+                reply = Reply(server=self.events.server_info(), error=error)
+                account.publish(message.reply, compact_json(reply))
+            raise
 
     # ---------------------------------------------------------------- requests for pages
 

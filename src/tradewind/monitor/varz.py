@@ -127,6 +127,7 @@ def build_varz(
         server_name=broker.server_name,
         version=NATS_VERSION,
         tradewind_version=__version__,
+        tradewind_internal_errors=broker.faults.total,
         proto=PROTOCOL_VERSION,
         go=f"python{sys.version.split()[0]}",
         host=listening.host or options.host,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from tradewind.faults import Faults
 from tradewind.options import ServerOptions
 from tradewind.route.rules import PermissionRules
 
@@ -225,6 +226,8 @@ class BrokerView(Protocol):
     def closed(self) -> Iterable[ClosedSessionView]: ...
     @property
     def totals(self) -> TotalsView: ...
+    @property
+    def faults(self) -> Faults: ...
     @property
     def lame_duck(self) -> bool: ...
     @property

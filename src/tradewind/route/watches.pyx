@@ -31,8 +31,9 @@ cdef class Changes:
         """Whether something has changed."""
         return not self.is_empty()
 
-    def tell(self):
-        """Call the watchers of everything that changed until now."""
+    def tell(self, on_error not None):
+        """Call the watchers of everything that changed until now; on_error(error) if one fails.
+        """
         cdef Link* link
         cdef list changed = []
         while not self.is_empty():
@@ -41,7 +42,10 @@ cdef class Changes:
             changed.extend((<Watch>link.watch).watchers)
         # Only now: what they do may change other watches, or these ones again.
         for watcher in changed:
-            watcher()
+            try:
+                watcher()
+            except Exception as error:
+                on_error(error)
 
 
 cdef void unlink(Link* link) noexcept nogil:

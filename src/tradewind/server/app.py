@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
+# Whatever is closed at the end; each has bounds of its own, which are tighter.
+STOP_STEP_SECONDS_MAX = 60.0
+# When the events of the system account are tried again after a fault.
+EVENT_PAUSE_NS = SECOND_NS
 
 
 class Server(ServerTurns):
@@ -81,7 +86,6 @@ class Server(ServerTurns):
         )
         self._passwords = PasswordThreads(self.broker, self.turn_needed)
         self.view = MonitorView(self.broker)
-        self.view.report_fault = log.error
         self.system = SystemServices(
             self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
         )
@@ -266,34 +270,47 @@ class Server(ServerTurns):
             return
         self._stopping = True
         self.log.notice("Initiating Shutdown...")
-        self.system.announce_shutdown()
+        self._try(self.system.announce_shutdown)
         if self._lame_duck_task is not None and self._lame_duck_task is not asyncio.current_task():
             self._lame_duck_task.cancel()
         await self._close_listeners()
         if self.jetstream is not None:
-            await self.jetstream.stop()
-        self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
-        self.turn_now()
-        self.system.stop()
+            await self._try_waiting(self.jetstream.stop())
+        self._try(partial(self.broker.close_all, ops.CLOSED_SERVER_SHUTDOWN))
+        self._try(self.turn_now)
+        self._try(self.system.stop)
         for timer in (self._timer, self._event_timer):
             if timer is not None:
                 timer.cancel()
-        self._passwords.stop()
+        self._try(self._passwords.stop)
         if self._ports_file is not None:
-            self._ports_file.remove()
+            self._try(self._ports_file.remove)
         # The transports close in the next iterations of the loop; give them those.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.log.notice("Server Exiting..")
         self.stopped.set()
 
+    def _try(self, step: Callable[[], object]) -> None:
+        """The end comes, whatever goes wrong on the way."""
+        try:
+            step()
+        except Exception as error:
+            self.broker.faults.contain("shutdown", error)
+
+    async def _try_waiting(self, step: Awaitable[object]) -> None:
+        try:
+            await asyncio.wait_for(step, STOP_STEP_SECONDS_MAX)
+        except Exception as error:
+            self.broker.faults.contain("shutdown", error)
+
     async def _close_listeners(self) -> None:
         for listener in (self._listener, self._websocket):
             if listener is not None:
-                listener.close()
-                await listener.cancel_handshakes()
+                self._try(listener.close)
+                await self._try_waiting(listener.cancel_handshakes())
         for monitor in self._monitors:
-            await monitor.stop()
+            await self._try_waiting(monitor.stop())
         self._monitors = []
 
     # ---------------------------------------------------------------- turns
@@ -305,11 +322,20 @@ class Server(ServerTurns):
     def _event_tick(self) -> None:
         """The system account's periodic events."""
         now_ns = self.broker.now_ns()
-        next_ns = self.system.tick(now_ns)
+        try:
+            next_ns = self.system.tick(now_ns)
+        except Exception as error:
+            self.broker.faults.contain("event", error)
+            next_ns = now_ns + EVENT_PAUSE_NS
         self._event_timer = self._loop.call_later(
             max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick
         )
         self.turn_needed()
+
+    def loop_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something that the event loop has called, and nobody else has caught."""
+        error = context.get("exception") or RuntimeError(context["message"])
+        self.broker.faults.contain("event loop", error, context["message"])
 
     # ---------------------------------------------------------------- changes while running
 
@@ -382,7 +408,9 @@ class Server(ServerTurns):
         """The same for a signal: a bad file is only logged, the server goes on as it was."""
         try:
             self.reload()
-        except (TradewindError, OSError) as error:
+        except Exception as error:
+            if not isinstance(error, TradewindError | OSError):
+                self.broker.faults.contain("reload", error)
             self.log.error(f"Failed to reload server configuration: {error}")
 
     def enter_lame_duck(self) -> None:
@@ -392,12 +420,12 @@ class Server(ServerTurns):
 
     async def _lame_duck(self) -> None:
         self.log.notice("Entering lame duck mode, stop accepting new clients")
-        self.system.announce_lame_duck()
+        self._try(self.system.announce_lame_duck)
         for listener in (self._listener, self._websocket):
             if listener is not None:
-                listener.close()
+                self._try(listener.close)
         self.broker.lame_duck = True
-        self.broker.broadcast_info()
+        self._try(self.broker.broadcast_info)
         self.turn_needed()
         if self.broker.sessions:
             await asyncio.sleep(self.options.lame_duck_grace_ns / SECOND_NS)
@@ -411,7 +439,7 @@ class Server(ServerTurns):
                 session = self.broker.sessions.get(cid)
                 if session is None:
                     continue
-                session.close(ops.CLOSED_SERVER_SHUTDOWN)
+                self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN, [session])
                 self.turn_needed()
                 if self.broker.sessions:
                     await asyncio.sleep(step)
@@ -535,6 +563,7 @@ def run_server(
 
     async def serve() -> None:
         server = Server(options, log, reload_options)
+        asyncio.get_running_loop().set_exception_handler(server.loop_failed)
         await server.start(lambda: signals.run(asyncio.get_running_loop(), server.trapped))
         await server.stopped.wait()
         signals.end()

@@ -59,7 +59,7 @@ def start_jetstream(
         after_batch=turn_now,
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
-    workers = LoopWorkers(asyncio.get_running_loop(), turn_needed)
+    workers = LoopWorkers(asyncio.get_running_loop(), turn_needed, broker.faults)
     engine = JetStream(broker, settings, root, syncer, workers)
     try:
         recover(engine, root, _run_in_threads)
@@ -105,19 +105,37 @@ class RunningJetStream:
     async def stop(self) -> None:
         """Have everything on disk and let go of the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")
+        steps = (self._begin_stop, self._drain_workers, self._drain_syncer, self._close)
+        for step in steps:
+            try:
+                await step()
+            except Exception as error:  # nothing is gained by not doing the rest
+                self.engine.faults.contain("shutdown", error)
+        self._log.notice("JetStream Shutdown")
+
+    async def _begin_stop(self) -> None:
         self.engine.begin_stop()
+
+    async def _drain_workers(self) -> None:
         # A request under way is finished; those that have not begun are not.
         if not await self._workers.drain(DRAIN_SECONDS_MAX):
             self._log.error("JetStream: the disk does not answer, a request is still under way")
+
+    async def _drain_syncer(self) -> None:
         # What is left of consumers is written when they are closed.
-        for target in await self.syncer.drain(DRAIN_SECONDS_MAX):
-            if isinstance(target, FileStore):
-                self._log.error(f"JetStream: stream {target.name!r} could not be synced")
-        if not self.syncer.stop():
-            self._log.error("JetStream: the disk does not answer, a sync is still under way")
-        self.engine.close(_run_in_threads)
-        self._root.close()
-        self._log.notice("JetStream Shutdown")
+        try:
+            for target in await self.syncer.drain(DRAIN_SECONDS_MAX):
+                if isinstance(target, FileStore):
+                    self._log.error(f"JetStream: stream {target.name!r} could not be synced")
+        finally:
+            if not self.syncer.stop():
+                self._log.error("JetStream: the disk does not answer, a sync is still under way")
+
+    async def _close(self) -> None:
+        try:
+            self.engine.close(_run_in_threads)
+        finally:
+            self._root.close()
 
 
 def _log_banner(

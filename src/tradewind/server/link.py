@@ -18,6 +18,9 @@ class Held(Protocol):
     def release(self) -> None:
         """Read it again."""
 
+    def give_up(self, error: Exception) -> None:
+        """Releasing it has failed."""
+
 
 class Turns(Protocol):
     """What a link needs of the server: somebody who ends the turn."""

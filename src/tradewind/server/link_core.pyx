@@ -22,7 +22,6 @@ from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
 from tradewind.wire.buffer cimport Buffer, buffer_size
 
-from tradewind.broker.contracts import label
 from tradewind.wire import ops
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -116,8 +115,23 @@ cdef class Link:
     def fail(self, error not None):
         """An error that should not exist: it is logged, and ends this connection only."""
         if self._session is not None:
-            self._turns.broker.log.error(f"{label(self._session)} - internal error: {error!r}")
-            self._session.close(ops.CLOSED_READ_ERROR)
+            self._turns.broker.session_failed(self._session, error)
+        else:
+            self._router.faults.contain("link", error)
+
+    def give_up(self, error not None):
+        """The same where writing is what failed: nothing more is tried."""
+        cdef Session session = self._session
+        self._closing = True
+        self.fail(error)
+        transport = self._transport
+        if transport is not None:
+            try:
+                transport.abort()
+            except Exception as another:
+                self._router.faults.contain("link", another)
+        elif session is not None:
+            session.link = None
 
     def data_done(self):
         """Input was run: have the turn ended, early if somebody's outbox grew large."""
@@ -150,14 +164,20 @@ cdef class Link:
         """The socket is slow: keep output in the session."""
         self._write_paused = True
         if self._session is not None:
-            self._turns.broker.write_blocked(self._session)
+            try:
+                self._turns.broker.write_blocked(self._session)
+            except Exception as error:
+                self.give_up(error)
 
     def resume_writing(self):
         """The socket takes bytes again."""
         self._write_paused = False
         if self._session is not None:
-            self._turns.broker.write_resumed(self._session)
-            self.flush()
+            try:
+                self._turns.broker.write_resumed(self._session)
+                self.flush()
+            except Exception as error:
+                self.give_up(error)
             self._turns.release_held()
 
     def eof_received(self):
@@ -173,7 +193,10 @@ cdef class Link:
         self._session = None
         self._transport = None
         if session is not None:
-            session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
+            try:
+                session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
+            except Exception as fault:
+                self._turns.broker.session_failed(session, fault)
             session.link = None
             self._turns.turn_needed()
 
@@ -194,7 +217,13 @@ cdef class PlainLink(Link):
 
     def connection_made(self, transport not None):
         """The connection is up."""
-        self.attach(self._open_session(), transport)
+        try:
+            session = self._open_session()
+        except Exception as error:
+            self.fail(error)
+            transport.abort()
+            return
+        self.attach(session, transport)
         self._descriptor = self.descriptor_of(transport)
         if self._descriptor >= 0:
             # Paused while it has a byte: then the next ones must not overtake it.
@@ -205,7 +234,8 @@ cdef class PlainLink(Link):
         """Where the next read goes."""
         cdef Session session = self._session
         cdef char* start
-        assert session is not None
+        if session is None:     # a fault has ended it
+            return self._router.read_view
         start = session.offer()
         if self._descriptor >= 0 and start == self._router.read_area \
                 and session.offered_room == READ_AREA_BYTES:
@@ -215,7 +245,8 @@ cdef class PlainLink(Link):
     def buffer_updated(self, size_t nbytes):
         """`nbytes` were read."""
         cdef Session session = self._session
-        assert session is not None
+        if session is None:     # a fault has ended it
+            return
         try:
             session.run_read(nbytes, self._wall_ns())
         except Exception as error:  # our own bug may end this connection, but no other

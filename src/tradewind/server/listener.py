@@ -179,7 +179,7 @@ class Listener:
         if task.cancelled() or error is not None:
             connection.close()
         if error is not None and not isinstance(error, OSError):
-            self._broker.log.error(f"Error opening a connection: {type(error).__name__}: {error}")
+            self._broker.faults.contain("listener", error)
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""

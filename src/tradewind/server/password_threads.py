@@ -54,11 +54,14 @@ class PasswordThreads:
         if future.cancelled():
             decision = Rejection("the server is shutting down")
         elif (error := future.exception()) is not None:
-            self._broker.log.error(f"Internal error in a password check: {error!r}")
+            self._broker.faults.contain("password check", error)
             decision = Rejection("the check failed")
         else:
             decision = future.result()
-        self._broker.authenticated(check, decision)
+        try:
+            self._broker.authenticated(check, decision)
+        except Exception as error:
+            self._broker.faults.contain("password check", error)
         self.start_checks()
         self._turn_needed()
 

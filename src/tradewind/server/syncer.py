@@ -58,7 +58,11 @@ class ThreadedSyncer(Syncer):
     def _on_timer(self) -> None:
         self._timer.clear()
         self.alarm_ns = 0
-        self.tick(self._now_ns())
+        try:
+            self.tick(self._now_ns())
+        except Exception as error:
+            self.faults.contain("syncer", error)
+            self.rearm()
         self._batch_done()
 
     def _batch_done(self) -> None:

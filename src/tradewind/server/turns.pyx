@@ -4,6 +4,7 @@ Owns the one timer of the server and the question whether a turn is planned alre
 about the protocol is in the broker, and whatever is rare in the subclass, `Server`.
 """
 
+from libc.stdint cimport int64_t
 from tradewind.broker.session cimport Session
 from tradewind.broker.turn_end cimport TurnEnd
 
@@ -13,6 +14,8 @@ cdef enum:
 
 # Nobody is held longer than that at a time.
 HOLD_SECONDS = 0.001
+# If by a fault of ours nobody knows when the next deadline is, it is looked for so often.
+LOOK_SECONDS = 1.0
 
 
 cdef class ServerTurns:
@@ -52,9 +55,15 @@ cdef class ServerTurns:
         cdef Session session
         for session in broker.end_turn():
             if session.link is not None:
-                session.link.flush()
+                try:
+                    session.link.flush()
+                except Exception as error:
+                    session.link.give_up(error)
         if broker.deferred:
-            self.check_passwords()
+            try:
+                self.check_passwords()
+            except Exception as error:
+                broker.router.faults.contain("password check", error)
         if broker.router.touched or broker.router.internal or broker.router.turn.is_busy() \
                 or not broker.router.changes.is_empty():
             self.turn_needed()
@@ -74,11 +83,18 @@ cdef class ServerTurns:
             self._release.cancel()
             self._release = None
             for link in held:
-                link.release()
+                try:
+                    link.release()
+                except Exception as error:
+                    link.give_up(error)
 
     def schedule_timer(self):
         """Keep one timer, for the earliest deadline."""
-        due_ns = self.broker.next_deadline_ns()
+        try:
+            due_ns = self.broker.next_deadline_ns()
+        except Exception as error:
+            self.broker.router.faults.contain("timer", error)
+            due_ns = self.broker.monotonic_ns() + <int64_t>(LOOK_SECONDS * 1e9)
         if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
             return
         if self._timer is not None:
@@ -89,5 +105,8 @@ cdef class ServerTurns:
 
     def _tick(self):
         self._timer = None
-        self.broker.tick()
+        try:
+            self.broker.tick()
+        except Exception as error:
+            self.broker.router.faults.contain("tick", error)
         self.turn_now()

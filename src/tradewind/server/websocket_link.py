@@ -77,12 +77,20 @@ class WebSocketLink(Link, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the upgrade, or frames."""
-        if self._handshake is not None:
-            result = self._handshake.feed(data)
-            if result is not None:
-                self._upgraded(result)
-            return
-        self._run(data)
+        try:
+            if self._handshake is not None:
+                result = self._handshake.feed(data)
+                if result is not None:
+                    self._upgraded(result)
+            else:
+                self._run(data)
+        except Exception as error:  # our own bug may end this connection, but no other
+            self._end_by(error)
+
+    def _end_by(self, error: Exception) -> None:
+        self.give_up(error)
+        if self._raw is not None:
+            self._raw.abort()
 
     def _run(self, data: bytes) -> None:
         """Decode and run what came; a compressed flood is taken in slices, with reading paused
@@ -113,7 +121,10 @@ class WebSocketLink(Link, asyncio.Protocol):
         blocked.
         """
         if self._session is not None and not self._session.blocked:
-            self._run(b"")
+            try:
+                self._run(b"")
+            except Exception as error:
+                self._end_by(error)
 
     def must_wait(self, session: Session) -> bool:
         """Also while decoded input is still to be run."""

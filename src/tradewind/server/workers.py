@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
+from tradewind.faults import Faults
+
 # Requests of different accounts, and parts of what several requests of one create together.
 WORKER_THREADS = 4
 
@@ -21,8 +23,11 @@ Job = tuple[Callable[[], object], Callable[[Exception | None], None]]
 class LoopWorkers:
     """Runs jobs in threads. `after` is called in the loop when one has ended, after its `done`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, after: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], faults: Faults
+    ) -> None:
         self._loop = loop
+        self._faults = faults
         self._after = after
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -32,14 +37,20 @@ class LoopWorkers:
 
     def submit(self, work: Callable[[], object], done: Callable[[Exception | None], None]) -> None:
         """Have `work` called in a thread, then `done` with its error in the loop."""
-        self._running += 1
-        self._idle.clear()
-        if len(self._threads) < min(WORKER_THREADS, self._running):
+        if len(self._threads) < min(WORKER_THREADS, self._running + 1):
             name = f"worker-{len(self._threads)}"
             # Daemonic: a disk that never answers must not keep the process alive.
             thread = threading.Thread(target=self._work, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                # No memory or no more processes. Those that there are do it, later.
+                if not self._threads:
+                    raise
+            else:
+                self._threads.append(thread)
+        self._running += 1
+        self._idle.clear()
         self._jobs.put((work, done))
 
     def _work(self) -> None:
@@ -57,10 +68,11 @@ class LoopWorkers:
         self._running -= 1
         try:
             done(error)
-        finally:
-            if self._running == 0:
-                self._idle.set()
-            self._after()
+        except Exception as fault:
+            self._faults.contain("worker", fault)
+        if self._running == 0:
+            self._idle.set()
+        self._after()
 
     async def drain(self, timeout_s: float) -> bool:
         """Wait until no job is under way and end the threads; false if that took too long."""

@@ -215,6 +215,9 @@ class Syncer(SyncerCore):
         except StoreError as error:
             self.fail(entry, error, now_ns)
             return False
+        except Exception as error:
+            self.fault(entry, error, now_ns)
+            return False
         return True
 
     def fail(self, entry: SyncEntry, error: StoreError, now_ns: int) -> None:
@@ -233,14 +236,19 @@ class Syncer(SyncerCore):
     def _retry(self, now_ns: int) -> None:
         for entry in list(self._failed):
             # Not before the commit under way has ended: it may have failed for good.
-            if not entry.is_attached or entry.job is not None or not entry.target.resume():
-                continue
-            del self._failed[entry]
-            entry.has_failed = False
-            self.statistics.read_only -= 1
-            entry.on_resumed(entry.target)
-            entry.is_marked = True
-            self.begin_entry(entry, now_ns)
+            try:
+                if entry.is_attached and entry.job is None and entry.target.resume():
+                    self._resume(entry, now_ns)
+            except Exception as error:
+                self.fault(entry, error, now_ns)
+
+    def _resume(self, entry: SyncEntry, now_ns: int) -> None:
+        del self._failed[entry]
+        entry.has_failed = False
+        self.statistics.read_only -= 1
+        entry.on_resumed(entry.target)
+        entry.is_marked = True
+        self.begin_entry(entry, now_ns)
 
     # -------------------------------------------------------------- time
 

@@ -42,6 +42,7 @@ cdef class SyncEntry:
 
 cdef class SyncerCore:
     cdef object _run                        # given a SyncJob, has it run
+    cdef public object faults               # Faults
     cdef public object statistics           # SyncStatistics
     cdef public dict _entries               # id of the target -> SyncEntry
     cdef public dict _marked                # SyncEntry -> None, in the order they were marked
@@ -67,6 +68,8 @@ cdef class SyncerCore:
     cdef int _next_round(self, SyncEntry entry) except -1
     cdef int keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1
     cdef int complete(self, SyncJob job, int64_t now_ns) except -1
+    cdef int _complete(self, SyncJob job, int64_t now_ns) except -1
+    cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1
     cdef int _count(self, SyncJob job) except -1
     cdef int64_t next_ns(self) except -1
     cdef int arm(self) except -1

@@ -17,6 +17,7 @@ from tradewind.store.file_core cimport FileCore
 from bisect import bisect_left
 
 from tradewind.errors import StoreError
+from tradewind.faults import Faults
 
 cdef enum:
     # Where more wait than this a commit is shared by enough of them.
@@ -71,6 +72,7 @@ cdef class SyncerCore:
 
     def __init__(self, run, int64_t idle_ns):
         self._run = run
+        self.faults = Faults()
         self.idle_ns = idle_ns
         self._entries = {}
         self._marked = {}
@@ -119,9 +121,26 @@ cdef class SyncerCore:
             return 0
         self._marked = {}
         for entry in marked:
-            self.begin(entry, now_ns)
+            try:
+                self.begin(entry, now_ns)
+            except Exception as error:
+                self._fault(entry, error, now_ns)
         self.arm()
         return 0
+
+    cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1:
+        """A fault of ours in the work for one store: its promises end, as if its disk had failed.
+        """
+        self.faults.contain("syncer", error, str(getattr(entry.target, "name", "")))
+        try:
+            self.fail(entry, StoreError("internal error, see the server's log"), now_ns)
+        except Exception as another:
+            self.faults.contain("syncer", another)
+        return 0
+
+    def fault(self, SyncEntry entry not None, error not None, int64_t now_ns):
+        """The same for the subclass."""
+        self._fault(entry, error, now_ns)
 
     def end_turn(self, int64_t now_ns):
         """Write and begin to sync what was marked."""
@@ -143,8 +162,11 @@ cdef class SyncerCore:
         return 0
 
     def begin_entry(self, SyncEntry entry not None, int64_t now_ns):
-        """`begin` for the subclass."""
-        self.begin(entry, now_ns)
+        """`begin` for the subclass, which goes on with the next store whatever happens."""
+        try:
+            self.begin(entry, now_ns)
+        except Exception as error:
+            self._fault(entry, error, now_ns)
 
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1:
         """Whether the commit that could begin now had better wait for company."""
@@ -201,12 +223,20 @@ cdef class SyncerCore:
         entry.carried = entry.waiters
         entry.job = SyncJob(entry, commit, entry.rounds, waiting_since_ns)
         self.statistics.running += 1
-        self._run(entry.job)
+        try:
+            self._run(entry.job)
+        except Exception as error:
+            self.faults.contain("syncer", error)
+            commit.error = StoreError(f"a sync could not begin: {error!r}")
+            self.complete(entry.job, now_ns)
         return 0
 
     def begin_commit(self, SyncEntry entry not None, int64_t now_ns):
         """A commit of which nobody was promised anything."""
-        self.commit(entry, now_ns, False)
+        try:
+            self.commit(entry, now_ns, False)
+        except Exception as error:
+            self._fault(entry, error, now_ns)
 
     cdef int _next_round(self, SyncEntry entry) except -1:
         entry.is_marked = False
@@ -234,6 +264,13 @@ cdef class SyncerCore:
         self.complete(job, now_ns)
 
     cdef int complete(self, SyncJob job, int64_t now_ns) except -1:
+        try:
+            self._complete(job, now_ns)
+        except Exception as error:
+            self._fault(job.entry, error, now_ns)
+        return 0
+
+    cdef int _complete(self, SyncJob job, int64_t now_ns) except -1:
         cdef SyncEntry entry = job.entry
         cdef Commit commit = job.commit
         assert entry.job is job

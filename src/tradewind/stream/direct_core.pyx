@@ -56,6 +56,7 @@ cdef bytes EMPTY_REQUEST = b"408 Empty Request"
 cdef bytes MALFORMED_REQUEST = b"408 Malformed Request"
 cdef bytes BAD_REQUEST = b"408 Bad Request"
 cdef bytes REQUIRED_LEVEL = b"412 Required Api Level"
+cdef bytes INTERNAL_ERROR = b"500 Internal Server Error"
 cdef bytes TOO_MANY_RESULTS = b"413 Too Many Results"
 cdef bytes TOO_MANY_REQUESTS = b"429 Too Many Requests"
 
@@ -243,13 +244,16 @@ cdef class DirectCore:
 
     cdef int answer(self, Request* request) except -1:
         cdef RequestHead* head = &request.head
-        if head.header_size and not (<object>self).is_level_known(
-                request.header[:head.header_size]):
-            return self.refuse(request, REQUIRED_LEVEL)
         try:
+            if head.header_size and not (<object>self).is_level_known(
+                    request.header[:head.header_size]):
+                return self.refuse(request, REQUIRED_LEVEL)
             return self.answer_request(request)
         except StoreError as error:
             return self.refuse(request, b"500 " + str(error).encode())
+        except Exception as error:
+            self.router.faults.contain("direct get", error, self.name)
+            return self.refuse(request, INTERNAL_ERROR)
 
     cdef int refuse(self, Request* request, bytes line) except -1:
         self.replies.send_status(request.reply, request.head.reply_size, line)
@@ -428,6 +432,9 @@ cdef class DirectCore:
         except StoreError as error:
             self.replies.send_status(
                 batch.reply, <uint32_t>len(batch.reply), b"500 " + str(error).encode())
+        except Exception as error:
+            self.router.faults.contain("direct get", error, self.name)
+            self.replies.send_status(batch.reply, <uint32_t>len(batch.reply), INTERNAL_ERROR)
         return False
 
     cdef bint step_messages(self, Batch batch) except -1:

@@ -47,7 +47,12 @@ cdef int take_message(void* target, Message* message) except -1:
                           message.body[:message.header_size],
                           message.body[message.header_size:message.total_size])
         return 1
-    return ingest.publish(message)
+    try:
+        return ingest.publish(message)
+    except Exception as error:
+        ingest.router.faults.contain("publish", error, ingest.stream.name)
+        ingest.stream.publish_failed(message.reply[:message.reply_size])
+        return 1
 
 
 cdef inline bint is_crowded(Ingest ingest) noexcept:

@@ -495,6 +495,11 @@ class Stream:
         """A message could not be stored: its publisher is told. Called inside a delivery."""
         self.ingest.answer(reply, self.error_body(errors.STREAM_STORE_FAILED(err=str(error))))
 
+    def publish_failed(self, reply: bytes) -> None:
+        """By a fault of ours a message may be stored or not: its publisher is told."""
+        error = errors.STREAM_STORE_FAILED(err="internal error, see the server's log")
+        self.ingest.answer(reply, self.error_body(error))
+
     def failed(self, error: StoreError) -> None:
         """Writing or syncing failed: everybody who still waits is told; reading goes on."""
         if self._reported is not error:

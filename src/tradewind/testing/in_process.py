@@ -162,6 +162,8 @@ class InProcessServer:
             log=self.log,
             chance=random.Random(seed),  # noqa: S311 - must be repeatable, keeps no secret
         )
+        # Whether a fault of the server is what the test is about; else it fails.
+        self.expects_faults = False
         self._connections = 0
         self._manual_sync = manual_sync
         self.syncer = SteppedSyncer(self.clock)
@@ -202,6 +204,8 @@ class InProcessServer:
                 if isinstance(link, FakeConnection):
                     link.flush()
                     link.pump()
+        if not self.expects_faults:
+            assert not self.broker.faults.total, self.log.texts("error")
 
     def run_deferred(self) -> int:
         """Answer the password checks that a worker thread would do; gives how many there were."""

@@ -42,6 +42,7 @@ def test_services_are_not_counted_as_subscriptions_but_as_interest() -> None:
 
 def test_a_failing_service_is_logged_and_disturbs_nobody() -> None:
     server = InProcessServer()
+    server.expects_faults = True
     account = server.broker.accounts["$G"]
 
     def fail(message: InternalMessage) -> None:
@@ -51,6 +52,7 @@ def test_a_failing_service_is_logged_and_disturbs_nobody() -> None:
     client = server.connect(QUIET + b"SUB svc 1\r\n")
     assert client.ask(b"PUB svc 0\r\n\r\nPING\r\n") == b"MSG svc 1 0\r\n\r\nPONG\r\n"
     assert "broken" in server.log.texts("error")[0]
+    assert server.broker.faults.counts == {"service": 1}
 
 
 def test_a_service_may_change_subscriptions_while_it_is_called() -> None:

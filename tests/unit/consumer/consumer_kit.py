@@ -41,6 +41,10 @@ def frames_of(data: bytes) -> list[Frame]:
     return frames
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class Client:
     """A connection with an inbox."""
 
@@ -113,7 +117,7 @@ class World:
 
     def end_turn(self) -> None:
         self.set_time()
-        self.broker.router.changes.tell()
+        self.broker.router.changes.tell(_raise)
         for handler, subject, reply, header, payload in self.turn.take_deferred():
             handler(subject, reply, header, payload)
         for consumer in self.turn.take_woken():

@@ -12,19 +12,22 @@ from tradewind.testing import FakeConnection, InProcessServer
 class Peer:
     """A connection that asks and publishes; everything is done when a call returns."""
 
-    def __init__(self, server: InProcessServer, user: str = "", password: str = "") -> None:
+    def __init__(
+        self, server: InProcessServer, user: str = "", password: str = "", inbox: str = "inbox"
+    ) -> None:
         options: dict[str, Any] = {"verbose": False, "headers": True, "no_responders": True}
         if user:
             options |= {"user": user, "pass": password}
         greeting = f"CONNECT {json.dumps(options)}\r\n".encode()
         self.connection: FakeConnection = server.connect(greeting)
         self._numbers = itertools.count(1)
-        self.connection.send(b"SUB inbox.> 1\r\n")
+        self._inbox = inbox
+        self.connection.send(f"SUB {inbox}.> 1\r\n".encode())
 
     def ask(self, subject: str, body: Any = b"") -> list[tuple[str, bytes, bytes]]:
         """Publish with an inbox; gives (subject, header, payload) of all that has come back."""
         payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-        reply = f"inbox.{next(self._numbers)}"
+        reply = f"{self._inbox}.{next(self._numbers)}"
         self.connection.send(
             f"PUB {subject} {reply} {len(payload)}\r\n".encode() + payload + b"\r\n"
         )

@@ -153,6 +153,7 @@ def test_account_limit_refuses_what_does_not_fit() -> None:
 
 def test_fault_of_ours_is_answered_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     server, peer = open_server(SimulatedDisk())
+    server.expects_faults = True
     peer.create("S")
     assert server.engine is not None
     hosted = server.engine.accounts["$G"].streams["S"]

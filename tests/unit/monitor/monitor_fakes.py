@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tradewind.faults import Faults
 from tradewind.options import ServerOptions
 from tradewind.route.rules import PermissionRules
 from tradewind.subjects import is_subset
@@ -167,6 +168,7 @@ class FakeBroker:
     sessions: dict[int, FakeSession] = field(default_factory=dict)
     closed: deque[FakeClosedSession] = field(default_factory=deque)
     totals: FakeTotals = field(default_factory=FakeTotals)
+    faults: Faults = field(default_factory=Faults)
     lame_duck: bool = False
     clock_ns: int = START_NS + 62 * SECOND_NS
 

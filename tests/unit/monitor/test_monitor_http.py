@@ -159,11 +159,12 @@ async def test_a_page_that_fails_says_nothing_about_why(
     client: httpx.AsyncClient, view: MonitorView
 ) -> None:
     faults: list[str] = []
-    view.report_fault = faults.append
+    view.broker.faults.report = faults.append
     view.broker.accounts = None  # type: ignore[misc, assignment]
     response = await client.get("/accountz")
     assert (response.status_code, response.text) == (500, "internal error, see the server's log")
-    assert faults[0].startswith("monitoring page /accountz failed: AttributeError: ")
+    assert faults[0].startswith("Internal error in page /accountz: AttributeError(")
+    assert view.broker.faults.total == 1
     assert (await client.get("/healthz")).status_code == 200
 
 

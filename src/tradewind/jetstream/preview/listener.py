@@ -134,7 +134,7 @@ class PreviewListener:
         except ApiError as error:
             answer = dialect.error(dialect.text_of(error))
         except Exception as error:  # a fault of ours must not leave the client waiting
-            self._engine.log.error(f"JetStream request {message.subject!r} failed: {error!r}")
+            self._engine.faults.contain("request", error, message.subject)
             answer = dialect.error("internal error, see the server's log")
         if isinstance(answer, WhenDurable):
             answer.hosted.when_durable(partial(self._durable, dialect, message))
