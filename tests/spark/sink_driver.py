@@ -1,4 +1,8 @@
-"""A driver of its own: copies a stream into another one with a streaming query, then ends."""
+"""A driver of its own: copies a stream into another one with a streaming query, then ends.
+
+Rows come slowly and in small Arrow batches, so that a task waits for its next batch most of the
+time: who is killed then leaves a worker that sees the end of its input.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ def main(server: str, checkpoint: str, scratch: str) -> None:
             "spark.driver.memory": "512m",
             "spark.ui.enabled": "false",
             "spark.local.dir": scratch,
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
             "spark.sql.warehouse.dir": scratch,
         },
     )
@@ -23,7 +28,11 @@ def main(server: str, checkpoint: str, scratch: str) -> None:
         spark.readStream.format("jetstream")
         .options(servers=server, stream="IN", maxMsgsPerTrigger=200, minPartitions=2)
         .load()
-        .selectExpr("concat('out.', subject) as subject", "data")
+        .selectExpr(
+            "concat('out.', subject, coalesce(reflect('java.lang.Thread', 'sleep', 2L), ''))"
+            " as subject",
+            "data",
+        )
         .writeStream.format("jetstream")
         .options(servers=server, stream="OUT", checkpointLocation=checkpoint)
         .trigger(availableNow=True)

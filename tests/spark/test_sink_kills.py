@@ -1,8 +1,9 @@
 """A streaming query from one stream to another one, while everything it needs is killed.
 
-The Python workers of Spark, the server and the driver are killed with the ninth signal, each time
-when some more rows have arrived. `make crash-spark` does it hundreds of times; only there drivers
-are killed. `tests/faults/test_sink_attempts.py` kills many attempts without Spark.
+The Python workers of Spark, the server, the driver, its Java and everything at once are killed with
+the ninth signal, each time when some more rows have arrived. `make crash-spark` does it hundreds of
+times; only there drivers are killed. `tests/faults/test_sink_attempts.py` kills many attempts
+without Spark.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +35,9 @@ KILLS = int(os.environ.get("TRADEWIND_SINK_KILLS", "2"))
 DRIVER_KILLS = max(KILLS // 10, 1)
 ROWS_PER_KILL = 300
 RUN_SECONDS = 600
+DRIVER_VICTIMS = ("java", "everything", "driver")
+# Of a worker whose Spark is dead.
+ENDING_SECONDS = 20
 
 
 class Target:
@@ -191,6 +197,27 @@ def finish(run: Callable[[], Any], failures_max: int) -> None:
             return
 
 
+def kill_driver(driver: subprocess.Popen[bytes], victim: str) -> None:
+    """Kill one part of a driver, and let the others find out, as they do on a real machine."""
+    parts = descendants(driver.pid)
+    if victim == "java":
+        for pid in parts:
+            if b"java" in command(pid).split(b"\0")[0]:
+                os.kill(pid, signal.SIGKILL)
+    elif victim == "driver":
+        driver.kill()
+    else:
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait(RUN_SECONDS)
+    pause = threading.Event()
+    deadline = time.monotonic() + ENDING_SECONDS
+    while any(map(command, parts)) and time.monotonic() < deadline:
+        pause.wait(0.05)
+    for pid in parts:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.skipif(not NIGHTLY, reason="every start of a driver takes a minute: make crash-spark")
 @pytest.mark.timeout(RUN_SECONDS * (DRIVER_KILLS + 1))
 @pytest.mark.parametrize("target", [DRIVER_KILLS + 1], indirect=True)
@@ -212,7 +239,6 @@ def test_each_row_arrives_once_though_the_driver_is_killed(target: Target, tmp_p
         try:
             target.wait_for(wanted, check)
         finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-            driver.wait()
+            kill_driver(driver, DRIVER_VICTIMS[number % len(DRIVER_VICTIMS)])
     assert start().wait(RUN_SECONDS) == 0
     assert target.payloads("OUT") == target.payloads("IN")

@@ -4,8 +4,10 @@ Owns the rule by which an attempt at a partition takes over from the one before,
 write. There is one mark for each partition of a query; a change names the revision that it
 replaces, so that of two attempts only one can go on.
 
-    open, epoch 7   an attempt is at it; everything it stored is behind `after_seq` of the target
-    done, epoch 7   all rows of epoch 7 are stored
+    epoch 7                     an attempt is at it; all it stored is behind `after_seq`
+    epoch 7, rows and digest    so many rows of epoch 7 are stored, with these hashes in sum
+
+The second does not say that the epoch has no more rows; see `partition_write`.
 """
 
 from __future__ import annotations
@@ -51,16 +53,24 @@ _PASSING: Final = (
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where one partition is. `attempt` is whoever wrote it; `rows` and `digest` are of the end."""
+    """Where one partition is. `attempt` is whoever wrote it; `rows` are acknowledged."""
 
     epoch: int
     attempt: str
     created: str
     after_seq: int
     opened_ns: int
-    is_done: bool = False
     rows: int = 0
     digest: str = ""
+
+    def is_of(self, rows: int, digest: int) -> bool:
+        """Whether exactly these rows are acknowledged."""
+        return (self.rows, self.digest) == (rows, digest_text(digest))
+
+
+def digest_text(digest: int) -> str:
+    """The sum of the hashes of rows, as marks have it."""
+    return f"{digest:016x}"
 
 
 def query_token(query: str, target: str) -> str:

@@ -6,7 +6,12 @@ Owns the order of events that makes each row arrive once, however often Spark be
 2. If none was, the end of the target is noted in the mark, then rows are published.
 3. If one was, the mark is taken over, and the target is searched from there on for rows that are
    stored already; only the others are published.
-4. When the target has acknowledged every row, the mark says so.
+4. When the target has acknowledged every row that came, the mark says how many and which.
+
+What the mark says is never that the epoch is complete. A process of Spark whose driver is killed
+sees the end of its input, which looks like the end of the data; only Spark, which has to get the
+same rows acknowledged before it commits, knows. So an attempt that is given other rows than the
+mark has looks for them in the target.
 
 Rows carry ids that do not depend on their order (`outgoing`), so the target itself stores none
 twice that two attempts send at the same time. docs/SPARK.md has the whole argument.
@@ -27,7 +32,7 @@ import pyarrow.compute as pc
 
 from tradewind.client.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
-from tradewind.spark.marks import Mark, PartitionMark, open_marks, patiently
+from tradewind.spark.marks import Mark, PartitionMark, digest_text, open_marks, patiently
 from tradewind.spark.network import Address
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.spool import Spool
@@ -125,9 +130,19 @@ class PartitionWrite:
         epoch = self._epoch.epoch
         mark = await self._mark.load()
         if mark is not None and mark.epoch > epoch:
-            # Spark begins an epoch when the one before is complete.
-            logger.warning("%s: epoch %d was written before; skipped", self._scope.decode(), epoch)
-            return sum([batch.num_rows async for batch in arriving])
+            if self._options.txn_app_id:
+                logger.warning(
+                    "txnVersion %d of %s: version %d was written before; skipped",
+                    epoch,
+                    self._options.txn_app_id,
+                    mark.epoch,
+                )
+                return sum([batch.num_rows async for batch in arriving])
+            # Spark begins an epoch when the one before is complete, and never goes back.
+            self._unknown(
+                f"epoch {epoch} comes after epoch {mark.epoch} was written: the checkpoint is older"
+                " than what the query has written, or another program runs the same query"
+            )
         if mark is not None and mark.epoch == epoch:
             with Spool() as spool:
                 async for batch in arriving:
@@ -153,26 +168,25 @@ class PartitionWrite:
         async for batch in spool.batches():
             self._load(rows, self._plan.outgoing(batch))
             ids.update(rows.ids())
-        if mark.is_done:
-            if (mark.rows, mark.digest) == (rows.row_count, _text(rows.digest)):
-                return rows.row_count
-            if not self._options.bucket:
-                self._unknown(
-                    f"partition {self._epoch.partition} of epoch {mark.epoch} had {mark.rows} rows"
-                    f" when it was written, and comes again with {rows.row_count} or other ones"
-                )
-                return rows.row_count
-            # To write keys again does no harm, if the target does not take it for a repetition.
+        is_same_target = mark.created == self._info.created
+        if is_same_target and mark.is_of(rows.row_count, rows.digest):
+            return rows.row_count
+        if not is_same_target:
+            # It was made again: it has no row of before, and all that it has are behind its begin.
+            mark = Mark(mark.epoch, mark.attempt, self._info.created, 0, time.time_ns())
+        elif self._options.bucket and mark.rows >= rows.row_count:
+            # Other values of the same keys. To write them does no harm, if the target does not
+            # take it for a repetition.
             self._scope = f"{self._epoch.scope}{self._attempt}:".encode()
-        await self._store_mark(msgspec.structs.replace(mark, attempt=self._attempt, is_done=False))
+        mark = msgspec.structs.replace(mark, attempt=self._attempt)
+        await self._store_mark(mark)
         await self._look()
         return await self._publish(spool.batches(), await self._stored(mark, ids))
 
     async def _stored(self, mark: Mark, ids: set[bytes]) -> set[bytes]:
         """The ids of rows that the target has; UnknownOutcomeError if that cannot be told."""
         options, info = self._options, self._info
-        # A stream that was made again has none of them, or all behind its begin.
-        after_seq = mark.after_seq if mark.created == info.created else 0
+        after_seq = mark.after_seq
         prefix = "" if options.id_column else self._scope.decode()
         found = await asyncio.to_thread(
             find_stored, options.address, info, after_seq, info.state.last_seq, prefix
@@ -181,8 +195,8 @@ class PartitionWrite:
             return all_ordinals(found.ids)
         if not options.id_column and (strange := found.ids - ids):
             self._unknown(
-                f"partition {self._epoch.partition} of epoch {mark.epoch} comes again without"
-                f" {len(strange)} of the rows that were written"
+                f"partition {self._epoch.partition} of epoch {mark.epoch} comes again with"
+                f" {len(ids)} rows, and without {len(strange)} of those that are in the target"
             )
         if found.missing and time.time_ns() - mark.opened_ns > self._window_ns // 2:
             self._unknown(
@@ -227,11 +241,11 @@ class PartitionWrite:
         await self._js.publish_async_completed()
         mark = self._mark.current
         assert mark is not None
-        await self._mark.store(
-            msgspec.structs.replace(
-                mark, is_done=True, rows=rows.row_count, digest=_text(rows.digest)
+        if rows.row_count >= mark.rows:
+            # Fewer are those of an input that was cut off: the other ones prove more.
+            await self._mark.store(
+                msgspec.structs.replace(mark, rows=rows.row_count, digest=digest_text(rows.digest))
             )
-        )
         return rows.row_count
 
     async def _store_mark(self, mark: Mark) -> None:
@@ -277,10 +291,6 @@ class PartitionWrite:
                     f" {', '.join(patterns)}"
                 )
             right.add(subject)
-
-
-def _text(digest: int) -> str:
-    return f"{digest:016x}"
 
 
 def _last_of_each(subjects: pa.Array) -> list[bool]:
