@@ -99,3 +99,24 @@ def test_an_unknown_stream_or_server_is_named(
         reader.load("NONE").collect()
     with pytest.raises(Exception, match="option servers: cannot connect"):
         load(spark, servers="nats://127.0.0.1:1").collect()
+
+
+def test_messages_that_are_removed_between_planning_and_reading_are_an_error(
+    spark: SparkSession, server: tuple[str, Path]
+) -> None:
+    url, _ = server
+    with tradewind.sync.connect(url) as connection:
+        streams = connection.jetstream_manager().streams
+        streams.add(name="SHORT", subjects=["short.>"])
+        js = connection.jetstream()
+        for number in range(100):
+            js.publish_async("short.x", b"%d" % number)
+        js.publish_async_completed()
+        reader = spark.read.format("jetstream").options(servers=url, stream="SHORT")
+        strict, lenient = reader.load().rdd, reader.option("failOnDataLoss", "false").load().rdd
+        assert strict.getNumPartitions() == lenient.getNumPartitions() == 1
+        streams.purge("SHORT", keep=10)
+        with pytest.raises(Exception, match="90 messages among the sequences 1 to 90 were removed"):
+            strict.collect()
+        assert [row["seq"] for row in lenient.collect()] == list(range(91, 101))
+        streams.delete("SHORT")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from array import array
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
 from tradewind.spark.planning import part_count, ranges
+from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
 from tradewind.spark.provider import StreamState
 from tradewind.spark.rows import RowDecoder
 from tradewind.subjects import collide
@@ -53,6 +55,7 @@ HEARTBEAT_SECONDS: Final = 30.0
 DIRECT_BATCH: Final = 1000
 END_OF_BATCH: Final = 204
 NOT_FOUND: Final = 404
+SEQUENCE_HEADER: Final = "Nats-Sequence"
 _STREAM_HEADER: Final = b"\r\nNats-Stream: "
 _Result = TypeVar("_Result")
 
@@ -96,11 +99,12 @@ class RangeTask:
     stream: str
     rows: RowFilter
     by_direct: bool
+    planned: Planned | None = None  # None: whoever reads finds out itself what is missing
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
         decoder = self.rows.decoder()
-        chunks = self._direct() if self.by_direct else self._ordered()
+        chunks = self._direct() if self.by_direct else self._ordered(decoder)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 while runner.run(self._collect(chunks, decoder)):
@@ -127,9 +131,16 @@ class RangeTask:
 
     # ---------------------------------------------------------------- ordered consumer
 
-    async def _ordered(self) -> AsyncIterator[list[Msg]]:
+    def _proof(self, *, is_filtered: bool) -> RangeProof | None:
+        if self.planned is None:
+            return None
+        first_seq, last_seq = self.rows.first_seq, self.rows.last_seq
+        return RangeProof(self.stream, first_seq, last_seq, self.planned, is_filtered=is_filtered)
+
+    async def _ordered(self, decoder: RowDecoder) -> AsyncIterator[list[Msg]]:
         async with self.address.connected() as connection:
-            messages = await self._consume(connection)
+            messages, is_filtered = await self._consume(connection)
+            proof = self._proof(is_filtered=is_filtered)
             try:
                 left = messages.info.num_pending
                 silences = 0
@@ -145,27 +156,35 @@ class RangeTask:
                                 f" follow sequence {messages.last_sequence}"
                             )
                         continue
+                    if proof is not None:
+                        proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
+                        if proof.is_due:
+                            await proof.check(connection)
                     yield chunk
                     last = chunk[-1].metadata
                     left = 0 if last.stream_sequence >= self.rows.last_seq else last.pending_count
+                if proof is not None:
+                    await proof.finish(connection)
             finally:
                 await messages.stop()
 
-    async def _consume(self, connection: Connection) -> OrderedMessages:
-        """An ordered consumer from the first sequence on."""
+    async def _consume(self, connection: Connection) -> tuple[OrderedMessages, bool]:
+        """An ordered consumer from the first sequence on, and whether it leaves subjects out."""
         js = connection.jetstream()
         for filters in dict.fromkeys((_server_filters(self.rows), ())):
             consumer = js.consumers.ordered(
                 self.stream, start_sequence=self.rows.first_seq, filter_subjects=filters
             )
             try:
-                return await consumer.consume(
+                messages = await consumer.consume(
                     MESSAGES_AHEAD, expires=EXPIRES_SECONDS, idle_heartbeat=HEARTBEAT_SECONDS
                 )
             except JetStreamApiError:
                 # Perhaps the stream has no such subjects: then we look at each message ourselves.
                 if not filters:
                     raise
+            else:
+                return messages, bool(filters)
         raise AssertionError("the last attempt has no filter")
 
     async def _left(self, connection: Connection, messages: OrderedMessages) -> int:
@@ -179,37 +198,48 @@ class RangeTask:
     async def _direct(self) -> AsyncIterator[list[Msg]]:
         """The same without a consumer; the stream has to allow direct access."""
         async with self.address.connected() as connection:
+            proof = self._proof(is_filtered=False)
             next_seq = self.rows.first_seq
             while next_seq <= self.rows.last_seq:
-                count = min(DIRECT_BATCH, self.rows.last_seq - next_seq + 1)
-                body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
-                statuses: list[int] = []
-
-                def is_end(message: Msg, statuses: list[int] = statuses) -> bool:
-                    if message.status:
-                        statuses.append(message.status)
-                    return bool(statuses)
-
-                chunk = [
-                    message
-                    async for message in connection.request_many(
-                        f"$JS.API.DIRECT.GET.{self.stream}",
-                        msgspec.json.encode(body),
-                        timeout=SILENCE_SECONDS * SILENCES_MAX,
-                        sentinel=is_end,
-                    )
-                ]
-                if statuses == [NOT_FOUND]:
-                    return
-                if statuses != [END_OF_BATCH]:
-                    raise DataLossError(
-                        f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
-                        f" {statuses[0] if statuses else 'silence'} instead of its end mark"
-                    )
+                chunk = await self._direct_batch(connection, next_seq)
                 if not chunk:
-                    return
+                    break
+                found = [int(message.headers.get_all(SEQUENCE_HEADER)[-1]) for message in chunk]
+                if proof is not None:
+                    proof.saw(*_gaps(found, next_seq - 1, self.rows.last_seq), len(chunk))
                 yield chunk
-                next_seq = int(chunk[-1].headers["Nats-Sequence"]) + 1
+                next_seq = found[-1] + 1
+            if proof is not None:
+                await proof.finish(connection)
+
+    async def _direct_batch(self, connection: Connection, next_seq: int) -> list[Msg]:
+        """Messages from a sequence on; none if there are none."""
+        count = min(DIRECT_BATCH, self.rows.last_seq - next_seq + 1)
+        body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
+        statuses: list[int] = []
+
+        def is_end(message: Msg) -> bool:
+            if message.status:
+                statuses.append(message.status)
+            return bool(statuses)
+
+        chunk = [
+            message
+            async for message in connection.request_many(
+                f"$JS.API.DIRECT.GET.{self.stream}",
+                msgspec.json.encode(body),
+                timeout=SILENCE_SECONDS * SILENCES_MAX,
+                sentinel=is_end,
+            )
+        ]
+        if statuses == [NOT_FOUND]:
+            return []
+        if statuses != [END_OF_BATCH]:
+            raise DataLossError(
+                f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
+                f" {statuses[0] if statuses else 'silence'} instead of its end mark"
+            )
+        return chunk
 
 
 class NetworkProvider:
@@ -219,6 +249,7 @@ class NetworkProvider:
         self._options = options
         self._address = Address(options)
         self._infos: dict[str, StreamInfo] = {}
+        self._planned: dict[str, Planned] = {}
 
     def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -262,10 +293,40 @@ class NetworkProvider:
             )
         share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
+        planned = self._plan(info)
         return [
-            RangeTask(self._address, name, rows.between(low, high), by_direct)
+            RangeTask(
+                self._address,
+                name,
+                rows.between(low, high),
+                by_direct,
+                planned.between(low, high),
+            )
             for low, high in ranges(first, last, count)
         ]
+
+    def _plan(self, info: StreamInfo) -> Planned:
+        """What is gone already; the same as before, if nothing was removed since."""
+        name, state = info.config.name, info.state
+        known = self._planned.get(name)
+        removed = removed_count(state)
+        if known and (known.created, known.removed_count) == (info.created, removed):
+            return known
+        is_exact = not self._options.is_table
+        deleted: array[int] | None = array("Q")
+        if state.num_deleted and is_exact:
+            deleted = None
+            if state.num_deleted <= DELETED_MAX:
+                detailed = self._run(self._detailed(name))
+                deleted, removed = array("Q", detailed.state.deleted), removed_count(detailed.state)
+        fails = self._options.fails_on_data_loss
+        self._planned[name] = Planned(info.created, removed, deleted, is_exact, fails)
+        return self._planned[name]
+
+    async def _detailed(self, name: str) -> StreamInfo:
+        async with self._address.connected() as connection:
+            streams = connection.jetstream_manager().streams
+            return await streams.info(name, deleted_details=True)
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`. A consumer that starts at the time knows it; nothing is read from it."""
@@ -352,13 +413,24 @@ def _server_filters(rows: RowFilter) -> tuple[str, ...]:
     return tuple(patterns)
 
 
+def _gaps(found: Sequence[int], after_seq: int, last_seq: int) -> tuple[list[Gap], int]:
+    """What is missing in front of each of these sequences; see `RowDecoder.gaps_in`."""
+    gaps = []
+    for seq in found:
+        end = min(seq - 1, last_seq)
+        if end > after_seq:
+            gaps.append((after_seq + 1, end))
+        after_seq = min(seq, last_seq)
+    return gaps, after_seq
+
+
 def _direct_row(message: Msg) -> tuple[int, int, bytes, bytes | None, bytes]:
     """A message of a direct batch; what the server put behind its own headers is taken off."""
     headers = message.headers
     block = message.header_block
     own = block[: block.rindex(_STREAM_HEADER)]
     return (
-        int(headers.get_all("Nats-Sequence")[-1]),
+        int(headers.get_all(SEQUENCE_HEADER)[-1]),
         parse_time(headers.get_all("Nats-Time-Stamp")[-1]),
         headers.get_all("Nats-Subject")[-1].encode(),
         own + b"\r\n\r\n" if b"\r\n" in own else None,

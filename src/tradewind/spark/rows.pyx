@@ -197,6 +197,30 @@ cdef class RowDecoder:
                 self._push(&row)
         return total
 
+    def gaps_in(self, list messages not None, uint64_t after_seq):
+        """The sequences that are missing between `after_seq` and messages of an ordered consumer.
+
+        Gives pairs of the first and the last one, up to the last sequence that is wanted, and up to
+        which sequence that is known.
+        """
+        cdef Msg message
+        cdef Row row
+        cdef uint64_t end
+        gaps = []
+        for message in messages:
+            if message._reply is None or not parse_position(
+                    PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &row):
+                raise ProtocolError(f"a message on {message.subject!r} is of no stream")
+            if row.seq <= after_seq:
+                continue
+            end = min(row.seq - 1, self.last_seq)
+            if end > after_seq:
+                gaps.append((after_seq + 1, end))
+            after_seq = min(row.seq, self.last_seq)
+            if row.seq >= self.last_seq:
+                break
+        return gaps, after_seq
+
     cdef bint _is_wanted(self, const Row* row) except -1:
         if row.timestamp < self.first_time_ns or row.timestamp > self.last_time_ns:
             return False

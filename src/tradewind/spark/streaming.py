@@ -209,6 +209,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if until["created_ns"] != state.created_ns:
                 self._lost(f"stream {name} was deleted and made again while it was read")
                 continue
+            if until["seq"] > state.last_seq:
+                self._lost(
+                    f"stream {name} ends at sequence {state.last_seq}, but a batch was planned up"
+                    f" to {until['seq']}: sequences {state.last_seq + 1} to {until['seq']} are gone"
+                )
             first = self._first_of(state, begin)
             if first > until["seq"]:
                 continue

@@ -1,0 +1,223 @@
+"""Messages that are removed between the planning of a network read and the read, on both servers.
+
+No Spark is needed for this: a plan is made, the stream is changed, and the tasks are run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tradewind.sync
+from harness import ServerProcess
+from tradewind.spark import proof
+from tradewind.spark.errors import DataLossError
+from tradewind.spark.filters import RowFilter, filter_of
+from tradewind.spark.network import NetworkProvider
+from tradewind.spark.options import SourceOptions, parse_options
+
+COUNT = 1000
+
+
+@pytest.fixture(scope="module", params=["official", "tradewind"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp(request.param) / "store"
+    process = ServerProcess(
+        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
+    ).wait_ready()
+    try:
+        yield process.url
+    finally:
+        process.stop()
+
+
+class Place:
+    """A stream ORDERS of a thousand messages on four subjects."""
+
+    def __init__(self, connection: Any, url: str) -> None:
+        self.url = url
+        self.js = connection.jetstream()
+        self.streams = connection.jetstream_manager().streams
+        if "ORDERS" in list(self.streams.names()):
+            self.streams.delete("ORDERS")
+
+    def make(self, **settings: Any) -> None:
+        self.streams.add(name="ORDERS", subjects=["orders.>"], **settings)
+        self.publish(COUNT)
+
+    def publish(self, count: int) -> None:
+        for number in range(1, count + 1):
+            self.js.publish_async(f"orders.{number % 4}", b"x")
+        self.js.publish_async_completed()
+
+    def plan(self, parts: int = 3, **options: str) -> list[Any]:
+        given = self.options(**options)
+        provider = NetworkProvider(given)
+        provider.states()
+        return list(provider.tasks("ORDERS", filter_of(given), parts))
+
+    def options(self, **options: str) -> SourceOptions:
+        return parse_options({"servers": self.url, "stream": "ORDERS", **options})
+
+
+@pytest.fixture
+def place(server: str) -> Iterator[Place]:
+    with tradewind.sync.connect(server) as connection:
+        yield Place(connection, server)
+
+
+def read(tasks: list[Any]) -> list[int]:
+    return [
+        seq for task in tasks for batch in task.batches(("seq",)) for seq in batch[0].to_pylist()
+    ]
+
+
+KINDS = [{}, {"retention": "interest", "allow_direct": True}]
+
+
+@pytest.fixture(params=KINDS, ids=["consumer", "direct"])
+def kind(request: pytest.FixtureRequest, place: Place) -> dict[str, Any]:
+    """How the stream is read. One with interest keeps messages for a consumer."""
+    settings: dict[str, Any] = request.param
+    return settings
+
+
+def make(place: Place, kind: dict[str, Any], **settings: Any) -> None:
+    if not kind:
+        place.make(**settings)
+        return
+    place.streams.add(name="ORDERS", subjects=["orders.>"], **kind, **settings)
+    place.js.manager.consumers.add("ORDERS", durable_name="keeper", ack_policy="explicit")
+    place.publish(COUNT)
+
+
+def test_all_of_a_stream_with_holes_is_read(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind)
+    for seq in range(7, COUNT + 1, 7):
+        place.streams.delete_message("ORDERS", seq)
+    assert read(place.plan()) == [seq for seq in range(1, COUNT + 1) if seq % 7]
+
+
+@pytest.mark.parametrize("has_holes", [False, True])
+def test_what_a_limit_removes_before_the_read_is_an_error(
+    place: Place, kind: dict[str, Any], has_holes: bool
+) -> None:
+    make(place, kind, max_msgs=COUNT)
+    if has_holes:
+        place.streams.delete_message("ORDERS", 30)
+    tasks = place.plan()
+    place.publish(100 + has_holes)
+    with pytest.raises(DataLossError) as caught:
+        read(tasks)
+    last = 101 if has_holes else 100
+    assert f"stream ORDERS: 100 messages among the sequences 1 to {last}" in str(caught.value)
+    assert "failOnDataLoss=false goes on" in str(caught.value)
+
+
+def test_messages_that_are_all_gone_are_an_error(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind)
+    tasks = place.plan(1)
+    place.streams.purge("ORDERS")
+    with pytest.raises(DataLossError, match="1000 messages among the sequences 1 to 1000"):
+        read(tasks)
+
+
+def test_single_messages_that_are_removed_are_an_error(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind)
+    place.streams.delete_message("ORDERS", 10)
+    tasks = place.plan()
+    place.streams.delete_message("ORDERS", 20)
+    with pytest.raises(DataLossError, match="1 messages among the sequences 20 to 20"):
+        read(tasks)
+
+
+def test_the_last_messages_that_are_removed_are_an_error(
+    place: Place, kind: dict[str, Any]
+) -> None:
+    make(place, kind)
+    tasks = place.plan()
+    place.streams.delete_message("ORDERS", COUNT)
+    with pytest.raises(DataLossError, match="1 messages among the sequences 1000 to 1000"):
+        read(tasks)
+
+
+def test_another_stream_of_the_same_name_is_an_error(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind)
+    tasks = place.plan()
+    place.streams.delete("ORDERS")
+    make(place, kind)
+    with pytest.raises(DataLossError, match="was deleted and made again while it was read"):
+        read(tasks)
+
+
+def test_with_leave_to_lose_the_rest_is_read(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind, max_msgs=COUNT)
+    tasks = place.plan(failOnDataLoss="false")
+    place.publish(100)
+    assert read(tasks) == list(range(101, COUNT + 1))
+
+
+def test_chosen_subjects_that_are_removed_are_an_error(place: Place) -> None:
+    place.make(max_msgs=COUNT)
+    place.streams.delete_message("ORDERS", 3)
+    tasks = place.plan(filterSubjects="orders.1")
+    assert read(tasks) == list(range(1, COUNT + 1, 4))
+    place.publish(9)
+    with pytest.raises(DataLossError, match="8 messages among the sequences 1 to 9 may have"):
+        read(tasks)
+
+
+def test_one_chosen_message_that_is_removed_is_an_error(place: Place) -> None:
+    place.make()
+    tasks = place.plan(filterSubjects="orders.1")
+    place.streams.delete_message("ORDERS", 501)
+    with pytest.raises(DataLossError, match="1 messages among the sequences 501 to 501"):
+        read(tasks)
+
+
+def test_what_is_removed_behind_the_reader_is_no_loss(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server leaves subjects out, so it is asked again and again what it has removed."""
+    monkeypatch.setattr(proof, "MESSAGES_PER_CHECK", 1)
+    monkeypatch.setattr("tradewind.spark.network.MESSAGES_AHEAD", 10)
+    monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 10)
+    place.make(max_msgs=COUNT)
+    (task,) = place.plan(1, filterSubjects="orders.1")
+    batches = task.batches(("seq",))
+    found = next(batches)[0].to_pylist()
+    place.publish(5)
+    found += [seq for batch in batches for seq in batch[0].to_pylist()]
+    assert found == list(range(1, COUNT + 1, 4))
+
+
+def test_a_stream_with_too_many_holes_to_name_is_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.spark.network.DELETED_MAX", 1)
+    place.make()
+    for seq in (7, 8, 9):
+        place.streams.delete_message("ORDERS", seq)
+    tasks = place.plan()
+    assert len(read(tasks)) == COUNT - 3
+    place.streams.delete_message("ORDERS", 20)
+    with pytest.raises(DataLossError, match="among the sequences 7 to 20 were removed"):
+        read(tasks)
+
+
+def test_rows_of_a_bucket_may_be_replaced_at_any_time(place: Place) -> None:
+    bucket = place.js.kv.create("PRICES", history=1)
+    try:
+        for number in range(20):
+            bucket.put(f"key{number}", b"1")
+        provider = NetworkProvider(parse_options({"servers": place.url, "bucket": "PRICES"}))
+        provider.states()
+        tasks = provider.tasks("KV_PRICES", RowFilter(), 1)
+        bucket.put("key0", b"2")
+        assert read(list(tasks)) == list(range(2, 21))
+    finally:
+        place.js.kv.delete("PRICES")
