@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_a_bad_row_stops_a_pipeline_that_says_nothing_about_them(place: Place) -
 def test_tables_of_delta_and_iceberg_hold_each_row_once(place: Place) -> None:
     deltalake = pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
-    from tradewind.pipelines.lakes import delta_writer, iceberg_writer, open_catalog
+    from tradewind.pipelines.lakes import SinkQuery, delta_writer, iceberg_writer, open_catalog
     from tradewind.pipelines.model import Iceberg
 
     text = f"""{HEAD}{ORDERS}    batch: 4
@@ -119,13 +120,29 @@ sinks:
         "cast(null as map<string,array<string>>) as headers",
         *("id", "'north' as region", "cast(1 as decimal(12,2)) as amount"),
     )
-    delta_writer(path, "test.delta", ["region"], "append")(last, 2)
-    iceberg_writer(target, target.warehouse, "test.iceberg", [])(last, 2)
-    table = deltalake.DeltaTable(path)
-    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(9))
-    assert table.metadata().partition_columns == ["region"]
-    rows = open_catalog(target, target.warehouse).load_table("sales.orders").scan().to_arrow()
-    assert sorted(rows["id"].to_pylist()) == list(range(9))
+    queries = place.folder / "state" / "queries"
+    writers = [
+        delta_writer(path, SinkQuery("test.delta", queries / "delta"), ["region"], "append"),
+        iceberg_writer(target, target.warehouse, SinkQuery("t.i", queries / "iceberg"), []),
+    ]
+
+    def ids() -> list[list[int]]:
+        ice = open_catalog(target, target.warehouse).load_table("sales.orders").scan().to_arrow()
+        delta = deltalake.DeltaTable(path).to_pyarrow_table()
+        return [sorted(table["id"].to_pylist()) for table in (delta, ice)]
+
+    for write in writers:
+        write(last, 2)
+        # A checkpoint that was put back has planned another batch under the same number.
+        with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
+            write(last, 1)
+    assert ids() == [list(range(9))] * 2
+    assert deltalake.DeltaTable(path).metadata().partition_columns == ["region"]
+    # Without its checkpoint a sink begins again, and what is new arrives.
+    shutil.rmtree(place.folder / "state")
+    place.publish_orders(9, 1)
+    place.run(text)
+    assert ids() == [sorted([*range(9), *range(10)])] * 2
 
 
 def test_streams_buckets_and_dead_letters_get_each_row_once(place: Place) -> None:

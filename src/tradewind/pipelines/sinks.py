@@ -8,15 +8,12 @@ Iceberg by a mark that is committed with the rows; see `lakes`. The terminal kee
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from tradewind.client.errors import ClientError
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lakes import delta_writer, iceberg_writer
+from tradewind.pipelines.lakes import SinkQuery, delta_writer, iceberg_writer
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
 from tradewind.pipelines.templates import column_sql, parse_template, quoted_sql, template_sql
 
@@ -46,10 +43,8 @@ def sink_writer(
         if sink.mode == "append":
             return rows.writeStream.format("jetstream").options(**options).outputMode("append")
         # Spark lets no sink of Python have rows that change, but it calls a function with them.
-        checkpoint = pipeline.query_checkpoint(name)
-        return rows.writeStream.foreachBatch(_changes_writer(options, checkpoint)).outputMode(
-            sink.mode
-        )
+        query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
+        return rows.writeStream.foreachBatch(_changes_writer(options, query)).outputMode(sink.mode)
     if sink.kind == "parquet":
         writer = frame.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
         if columns := texts(sink.partition_by):
@@ -150,13 +145,12 @@ def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
     return frame.selectExpr(*columns)
 
 
-def _changes_writer(options: Mapping[str, str], checkpoint: Path) -> Callable[[Any, int], None]:
+def _changes_writer(options: Mapping[str, str], query: SinkQuery) -> Callable[[Any, int], None]:
     """Writes batches under the id that Spark gave to the query, so that none is written twice."""
 
     def write(batch: DataFrame, number: int) -> None:
-        query_id = msgspec.json.decode((checkpoint / "metadata").read_bytes())["id"]
         batch.write.format("jetstream").mode("append").options(
-            **options, txnAppId=query_id, txnVersion=str(number)
+            **options, txnAppId=query.query_id, txnVersion=str(number)
         ).save()
 
     return write
@@ -168,9 +162,10 @@ def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> Callable
     if sink.console is not None:
         return lambda batch, number: show(name, sink, batch, number)
     columns = texts(sink.partition_by)
+    query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
     if sink.iceberg is not None:
         warehouse = pipeline.place(sink.iceberg.warehouse)
-        return iceberg_writer(sink.iceberg, warehouse, f"{pipeline.name}.{name}", columns)
+        return iceberg_writer(sink.iceberg, warehouse, query, columns)
     path = pipeline.place(sink.delta)
     mode = "overwrite" if sink.mode == "complete" else "append"
-    return delta_writer(path, f"{pipeline.name}.{name}", columns, mode)
+    return delta_writer(path, query, columns, mode)
