@@ -17,6 +17,9 @@ class Clock(Protocol):
     def wall_ns(self) -> int:
         """For stamps: nanoseconds since 1970, UTC."""
 
+    def thread_ns(self) -> int:
+        """For budgets: the processor time that the calling thread has used."""
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -24,3 +27,4 @@ class SystemClock:
     # The functions themselves: they are called several times in every turn.
     monotonic_ns = staticmethod(time.monotonic_ns)
     wall_ns = staticmethod(time.time_ns)
+    thread_ns = staticmethod(time.thread_time_ns)

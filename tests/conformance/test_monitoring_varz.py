@@ -24,7 +24,7 @@ from helpers_ops import (
 from harness import ServerProcess, StartServer
 
 server = shared_server('server_name: crow\nhttp: "127.0.0.1:-1"\n')
-OPTIONAL = {"git_commit", "tradewind_version", "tradewind_internal_errors"}
+OPTIONAL = {"git_commit", "tradewind_version", "tradewind_internal_errors", "tradewind_turns"}
 KIND_COUNTS = {"clients": 0, "routes": 0, "gateways": 0, "leafs": 0}
 
 

@@ -62,13 +62,15 @@ DIFFERENCES = {
     "+.statsz.jetstream.config.sync_always",
 }
 # What is below these is named after things that our server does not have: imports and exports by
-# which accounts reach the system account, the memory and the queues of Go.
+# which accounts reach the system account, the memory and the queues of Go. The last one is ours:
+# how long turns of the event loop are.
 OTHER_CONTENT = (
     "-.data.imports",
     "-.data.exports",
     "-.data.memstats.",
     "-.data.System recvQ",
     "-.data.subscriptions_list",
+    "+.data.tradewind_turns",
 )
 
 

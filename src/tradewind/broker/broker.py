@@ -34,6 +34,7 @@ from tradewind.broker.info import ServerInfo
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
 from tradewind.broker.turn_end import TurnEnd
+from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
 from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
 from tradewind.wire import ops
@@ -60,7 +61,9 @@ class Broker(TurnEnd):
         chance: random.Random,
     ) -> None:
         # Each has a number of its own, as what queue groups see could tell theirs.
-        super().__init__(Router(chance.getrandbits(64)), Deadlines(), CheckQueue())
+        super().__init__(
+            Router(chance.getrandbits(64)), Deadlines(), CheckQueue(), TurnWatch(clock, log)
+        )
         self.faults = self.router.faults
         self.faults.report = log.error
         self.hash_seed = chance.getrandbits(64)
@@ -345,6 +348,7 @@ class Broker(TurnEnd):
                     _DUE[kind](self, session)
                 except Exception as error:
                     self.session_failed(session, error)
+        self.watch.lap("timers of connections", "pings, deadlines and stalls")
         if self.engine is not None:
             try:
                 self.engine.tick()

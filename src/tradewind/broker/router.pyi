@@ -3,6 +3,7 @@ from collections.abc import Callable
 from tradewind.broker.accounts import Account, InternalMessage, SubscriptionInfo
 from tradewind.broker.session import Session
 from tradewind.broker.turn import Turn
+from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
 from tradewind.route.watches import Changes
 
@@ -35,7 +36,10 @@ class Router:
     def __init__(self, seed: int) -> None: ...
     def take_touched(self) -> list[Session]: ...
     def run_internal(
-        self, on_error: Callable[[InternalMessage, Exception], None], count_max: int = 64
+        self,
+        on_error: Callable[[InternalMessage, Exception], None],
+        watch: TurnWatch,
+        count_max: int = 64,
     ) -> int: ...
     def publish_internal(
         self,

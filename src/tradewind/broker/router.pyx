@@ -12,6 +12,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook, is_trace_only
+from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport QueueGroup, subscription_free
 from tradewind.route.table cimport table_hash, table_remove
@@ -25,6 +26,8 @@ cdef enum:
     FRAME_BYTES_MAX = 64
     # One read takes at least so much, however many receivers there are.
     READ_BYTES_MIN = 65536
+    # After this time the services that have not run wait for the next turn.
+    SERVICES_NS_MAX = 10_000_000
 
 
 cdef class Router:
@@ -336,14 +339,18 @@ cdef class Router:
             session.service_queued()
         return 0
 
-    def run_internal(self, on_error, count_max=64):
+    def run_internal(self, on_error, TurnWatch watch not None, count_max=64):
         """Call the services for up to `count_max` messages queued so far; gives how many are left.
 
-        A service that fails is reported as on_error(message, exception) and disturbs nobody else.
+        Fewer if they take long. A service that fails is reported as on_error(message, exception)
+        and disturbs nobody else.
         """
         cdef list batch = self.internal[:count_max]
+        cdef Py_ssize_t done = 0
+        cdef int64_t until_ns = watch.step_ns + SERVICES_NS_MAX
         del self.internal[:count_max]
         for handler, message in batch:
+            done += 1
             try:
                 handler(message)
             except Exception as error:
@@ -353,6 +360,9 @@ cdef class Router:
                     message.session.service_done()
                 except Exception as error:
                     message.session.broker.session_failed(message.session, error)
+            if watch.lap("service", message.subject) > until_ns and done < len(batch):
+                self.internal[:0] = batch[done:]
+                break
         return len(self.internal)
 
     def publish_internal(self, Account account not None, bytes subject not None,

@@ -6,15 +6,18 @@ each answer. Everything else of a broker is in the subclass, `Broker`.
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
+from tradewind.broker.turn_watch cimport TurnWatch
 
 
 cdef class TurnEnd:
     """The subclass has `service_failed`, `session_failed`, and `close_doomed`."""
 
-    def __init__(self, Router router not None, deadlines not None, deferred not None):
+    def __init__(self, Router router not None, deadlines not None, deferred not None,
+                 TurnWatch watch not None):
         self.router = router
         self.deadlines = deadlines
         self.deferred = deferred
+        self.watch = watch
 
     def end_turn(self):
         """Everything that happened since the last turn: sessions whose link has to write, pause,
@@ -23,7 +26,7 @@ cdef class TurnEnd:
         cdef Router router = self.router
         cdef Session session
         if router.internal:
-            router.run_internal(self.service_failed)
+            router.run_internal(self.service_failed, self.watch)
         if self.engine is not None:
             try:
                 self.engine.end_turn()

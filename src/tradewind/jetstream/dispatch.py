@@ -93,7 +93,7 @@ class Dispatcher:
         self._preview = PreviewListener(engine, self.limit_waiting)
         self._tokens: dict[str, list[int]] = {}
         # For accounts without JetStream: they are only refused.
-        self._lane = Lane(engine.workers, engine.set_time, engine.lane_fault)
+        self._lane = Lane(engine.workers, engine.set_time, engine.lane_fault, engine.broker.watch)
 
     def listen(self) -> None:
         """Hear the requests of every account, also of those that came with a reload."""
@@ -172,7 +172,9 @@ class Dispatcher:
         lane = home.lane if home is not None else self._lane
         if not lane.is_idle:
             self.limit_waiting()
-        lane.add(self._serve(message, call, lane), KINDS.get(call.endpoint.name, ""))
+        name = call.endpoint.name
+        label = f"request {name}"
+        lane.add(self._serve(message, call, lane), KINDS.get(name, ""), label, subject)
 
     def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
@@ -320,7 +322,7 @@ class Dispatcher:
             f"hasAccount: {'true' if home is not None else 'false'})"
         )
         lane = home.lane if home is not None else self._lane
-        lane.add(self._purge(message, home))
+        lane.add(self._purge(message, home), "", "request account_purge", name)
 
     def _purge(self, message: InternalMessage, home: JetStreamAccount | None) -> Steps[None]:
         if home is not None:

@@ -51,6 +51,10 @@ if TYPE_CHECKING:
 CONSUMERS_MAX: Final = 1000
 # Whoever was hindered by the disk tries again after this time.
 PUT_OFF_NS: Final = 1_000_000_000
+# What is due and has not been done after this time waits for the next turn.
+TICK_NS_MAX: Final = 10_000_000
+# So many at most are called in one turn.
+DUE_MAX: Final = 256
 
 
 def run_each(calls: list[Callable[[], None]]) -> None:
@@ -120,7 +124,7 @@ class JetStream(EngineTurns):
                 self.accounts[name].limits = account_limits(limits)
             elif name in self.broker.accounts:
                 account = self.broker.accounts[name]
-                lane = Lane(self.workers, self.set_time, self.lane_fault)
+                lane = Lane(self.workers, self.set_time, self.lane_fault, self.broker.watch)
                 self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
 
     def lane_fault(self, error: Exception) -> None:
@@ -181,7 +185,9 @@ class JetStream(EngineTurns):
         while self.retired:
             hosted, consumer = self.retired.pop()
             try:
-                hosted.home.lane.add(self._delete_inactive(hosted, consumer))
+                steps = self._delete_inactive(hosted, consumer)
+                shown = f"{hosted.name} > {consumer.name}"
+                hosted.home.lane.add(steps, "", "unused consumer", shown)
             except Exception as error:
                 self.faults.contain("consumer", error, f"{hosted.place} > {consumer.name}")
 
@@ -196,15 +202,22 @@ class JetStream(EngineTurns):
                 )
 
     def tick(self) -> None:
-        """Do what is due; a turn follows."""
+        """Do what is due; a turn follows. What takes too long goes on at the next call, soon."""
         self.set_time()
-        for owner in self.timers.take_due(self.turn.monotonic_ns):
+        now_ns = began_ns = self.turn.monotonic_ns
+        for owner in self.timers.take_due(began_ns, DUE_MAX):
+            if now_ns - began_ns > TICK_NS_MAX:
+                self.timers.set(owner, began_ns)
+                continue
             try:
                 owner.tick()
-                self.timers.set(owner, owner.next_deadline_ns)
+                due_ns = owner.next_deadline_ns
+                # Not before now: whoever is due all the time must not come before all others.
+                self.timers.set(owner, max(due_ns, began_ns) if due_ns else 0)
             except Exception as error:
                 # The others are due too, and nobody would call them again.
                 self.put_off(owner, error)
+            now_ns = self.broker.watch.lap(timer_label(owner), getattr(owner, "name", ""))
 
     def put_off(self, owner: Timed, error: Exception) -> None:
         """A stream or consumer cannot do what it has to do now: it tries again later."""
@@ -298,6 +311,13 @@ def _named(owner: Timed, hosted: object) -> str:
     if not isinstance(hosted, HostedStream):
         return type(owner).__name__
     return f"{hosted.place} > {owner.name}" if isinstance(owner, Consumer) else hosted.place
+
+
+def timer_label(owner: Timed) -> str:
+    """How the watch over turns calls what is due."""
+    if isinstance(owner, Consumer):
+        return "timer of a consumer"
+    return "timer of a stream" if isinstance(owner, HostedStream) else "timer of a backup"
 
 
 def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
+from tradewind.broker.turn_watch import TurnWatch
 from tradewind.errors import StoreError
 from tradewind.store.creation import TOGETHER_MAX, Creation, make_together
 
@@ -32,6 +33,8 @@ _Result = TypeVar("_Result")
 # What a worker is to call; it touches nothing that the loop may change meanwhile.
 Work = Callable[[], object]
 Steps = Generator[Work | Creation | Wait, None, _Result]
+# After this time the tasks that have not begun let the loop do something else first.
+TURN_NS_MAX: Final = 10_000_000
 
 
 class Workers(Protocol):
@@ -39,6 +42,16 @@ class Workers(Protocol):
 
     def submit(self, work: Work, done: Callable[[Exception | None], None]) -> None:
         """Have `work` called elsewhere, then `done` with its error in the loop."""
+
+
+class Task(NamedTuple):
+    """What is to be done, and how it is called by whoever wonders what takes so long."""
+
+    steps: Steps[None]
+    # Those of one kind, which is not empty, may create together.
+    kind: str
+    label: str
+    detail: str
 
 
 def let_others_go_first() -> None:
@@ -53,16 +66,17 @@ class Lane:
         workers: Workers,
         begin: Callable[[], None],
         report_fault: Callable[[Exception], None],
+        watch: TurnWatch,
     ) -> None:
         self._workers = workers
         self._begin = begin
         self._report_fault = report_fault
-        self._waiting: deque[tuple[Steps[None], str]] = deque()  # each with its kind
-        self._current: Steps[None] | None = None
-        self._kind = ""
+        self._watch = watch
+        self._waiting: deque[Task] = deque()
+        self._current: Task | None = None
         # Tasks that create, or wait for those: they go on, in this order, when all is made.
-        self._joined: list[tuple[Steps[None], Creation | Wait]] = []
-        self._resuming: deque[tuple[Steps[None], Exception | None]] = deque()
+        self._joined: list[tuple[Task, Creation | Wait]] = []
+        self._resuming: deque[tuple[Task, Exception | None]] = deque()
         self._making: Iterator[list[Callable[[], None]]] = iter(())
         self._unfinished = 0
         self._fault: Exception | None = None
@@ -82,20 +96,22 @@ class Lane:
         """Whether tasks before the current one have begun and wait for what they create."""
         return bool(self._joined)
 
-    def add(self, task: Steps[None], kind: str = "") -> None:
+    def add(
+        self, steps: Steps[None], kind: str = "", label: str = "task", detail: str = ""
+    ) -> None:
         """Run this when all before it are done; at once if there are none.
 
-        Tasks of one `kind`, which is not empty, may create together.
+        What the others are is said at `Task`.
         """
-        self._waiting.append((task, kind))
+        self._waiting.append(Task(steps, kind, label, detail))
         if self._current is None:
             self._go_on(self._next_task())
 
     def drop_waiting(self) -> int:
         """Forget the tasks that have not begun; gives how many."""
         count = len(self._waiting)
-        for task, _ in self._waiting:
-            task.close()
+        for task in self._waiting:
+            task.steps.close()
         self._waiting.clear()
         return count
 
@@ -104,22 +120,24 @@ class Lane:
         if self._resuming:
             self._current, error = self._resuming.popleft()
             return error
-        self._current, self._kind = self._waiting.popleft() if self._waiting else (None, "")
+        self._current = self._waiting.popleft() if self._waiting else None
         return None
 
     def _go_on(self, error: Exception | None) -> None:
         """A step has ended; do what follows up to the next one that is not for the loop."""
         self._begin()
-        while self._current is not None:
+        until_ns = self._watch.begin() + TURN_NS_MAX
+        while (task := self._current) is not None:
             try:
-                step = next(self._current) if error is None else self._current.throw(error)
+                step = next(task.steps) if error is None else task.steps.throw(error)
             except StopIteration:
                 step = None
             except Exception as fault:
                 self._report_fault(fault)
                 step = None
+            now_ns = self._watch.lap(task.label, task.detail)
             if isinstance(step, Creation | Wait):
-                self._joined.append((self._current, step))
+                self._joined.append((task, step))
             elif step is not None:
                 try:
                     self._workers.submit(step, self._go_on)
@@ -127,19 +145,22 @@ class Lane:
                     error = fault
                     continue
                 return
-            if self._joined and not self._can_join(step):
+            if self._joined and not self._can_join(task.kind, step):
                 self._make()
                 return
             error = self._next_task()
+            if now_ns > until_ns and self._current is not None and error is None:
+                self._workers.submit(let_others_go_first, self._go_on)
+                return
 
-    def _can_join(self, last: Work | Creation | Wait | None) -> bool:
+    def _can_join(self, kind: str, last: Work | Creation | Wait | None) -> bool:
         """Whether the next task may create along with those that have begun."""
         return (
             not isinstance(last, Wait)
             and not self._resuming
             and len(self._joined) < TOGETHER_MAX
             and bool(self._waiting)
-            and self._waiting[0][1] == self._kind != ""
+            and self._waiting[0].kind == kind != ""
         )
 
     # ---------------------------------------------------------------- creations
@@ -165,7 +186,7 @@ class Lane:
                     self._part_made(problem)
             return
         fault, self._fault = self._fault, None
-        resuming: list[tuple[Steps[None], Exception | None]] = []
+        resuming: list[tuple[Task, Exception | None]] = []
         for task, step in self._joined:
             error = (fault or step.error) if isinstance(step, Creation) else None
             resuming.append((task, error))

@@ -240,7 +240,7 @@ class Restore:
             self._error = self._as_api_error(error)
         self._count(self._backup.used_bytes)
         if error is None and not self._chunks:
-            self._home.lane.add(self._install())
+            self._home.lane.add(self._install(), "", "end of a restore", self._label)
             return
         if error is None and self._backup.has_more:
             self._submit(partial(self._backup.feed, b"", self._allowed_bytes))

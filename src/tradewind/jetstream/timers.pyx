@@ -72,13 +72,14 @@ cdef class Timers:
             heappop(self.heap)
         return None
 
-    def take_due(self, now_ns):
-        """The owners whose time has come; each has no deadline from now on."""
+    def take_due(self, now_ns, count_max=None):
+        """The owners whose time has come, the earliest ones; each has no deadline from now on."""
         due = []
-        while True:
+        while count_max is None or len(due) < count_max:
             next_ns = self.next_ns()
             if next_ns is None or next_ns > now_ns:
                 return due
             owner = heappop(self.heap)[2]
             del self.due[id(owner)]
             due.append(owner)
+        return due

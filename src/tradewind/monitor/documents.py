@@ -34,6 +34,22 @@ class DiskWait(Document):
     max_wait_time: int = 0
 
 
+class TurnsOfKind(Document):
+    """Turns of the event loop above the budget that were mostly one kind of work."""
+
+    count: int
+    longest_ms: float
+
+
+class TurnExcess(Document):
+    """How long turns of the event loop were, by processor time."""
+
+    budget_ms: float
+    longest_ms: float
+    over_budget: int
+    kinds: dict[str, TurnsOfKind]
+
+
 class WebsocketSettings(Document):
     """The websocket listener in /varz; an empty object when there is none."""
 
@@ -121,6 +137,7 @@ class Varz(Document):
     stale_connection_stats: PerKind
     disk_io_wait_stats: DiskWait
     tls_cert_not_after: str | UnsetType
+    tradewind_turns: TurnExcess
 
 
 class SubscriptionDetail(Document, kw_only=True):

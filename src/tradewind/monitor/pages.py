@@ -167,9 +167,12 @@ def _index_page(base_path: str) -> Page:
 
 
 def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
+    watch = view.broker.watch
+
     async def endpoint(request: Request) -> Response:
         if counted_as:
             view.request_counts[counted_as] += 1
+        watch.begin()
         try:
             return page(view, request.query_params)
         except PageError as error:
@@ -177,6 +180,9 @@ def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
         except Exception as error:
             view.broker.faults.contain("page", error, request.url.path)
             return _text("internal error, see the server's log", 500)
+        finally:
+            watch.lap(f"page {counted_as or 'other'}", request.url.path)
+            watch.end_turn()
 
     return endpoint
 

@@ -14,7 +14,7 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.monitor.usage import Usage
 from tradewind.monitor.varz import subscription_total
-from tradewind.monitor.views import AccountView, BrokerView
+from tradewind.monitor.views import AccountView, BrokerView, TurnWatchView
 from tradewind.wire.ops import NATS_VERSION
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -132,7 +132,33 @@ def server_families(broker: BrokerView, usage: Usage, *, healthy: bool) -> Itera
         "Faults of the server that ended one piece of work each; the log says which.",
         broker.faults.total,
     )
+    yield from _turn_families(broker.watch)
     yield from _account_families(list(broker.accounts.values()))
+
+
+def _turn_families(watch: TurnWatchView) -> Iterator[Family]:
+    """Turns of the event loop; the kinds of work are a fixed set."""
+    kinds = sorted(watch.kinds.items())
+    yield _gauge(
+        "turn_budget_seconds",
+        "Processor time that a turn should take at most.",
+        watch.budget_ns / 1e9,
+    )
+    yield _gauge(
+        "turn_longest_seconds", "The longest turn since the start.", watch.longest_ns / 1e9
+    )
+    yield Family(
+        "tradewind_turns_over_budget_total",
+        "counter",
+        "Turns of the event loop above the budget, by what they mostly were.",
+        tuple(Sample(kind.count, {"kind": name}) for name, kind in kinds),
+    )
+    yield Family(
+        "tradewind_turn_over_budget_longest_seconds",
+        "gauge",
+        "The longest of these.",
+        tuple(Sample(kind.longest_ns / 1e9, {"kind": name}) for name, kind in kinds),
+    )
 
 
 _Reading = Callable[[AccountView], int]

@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind._version import __version__
-from tradewind.monitor.documents import DiskWait, PerKind, Varz, WebsocketSettings
+from tradewind.monitor.documents import (
+    DiskWait,
+    PerKind,
+    TurnExcess,
+    TurnsOfKind,
+    Varz,
+    WebsocketSettings,
+)
 from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
 from tradewind.monitor.usage import Usage
 from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from tradewind.monitor.views import BrokerView, TotalsView
+    from tradewind.monitor.views import BrokerView, TotalsView, TurnWatchView
 
 # What nats-server 2.15 can be asked to do in another way, by its names; this server does not.
 FEATURE_FLAGS: Final = {
@@ -26,6 +33,7 @@ FEATURE_FLAGS: Final = {
     "js_raft_delete_range": False,
     "js_snapshot_sources": False,
 }
+MILLISECOND_NS: Final = 1_000_000
 _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
 
@@ -111,6 +119,20 @@ def _counters(totals: TotalsView) -> dict[str, int]:
     }
 
 
+def _turns(watch: TurnWatchView) -> TurnExcess:
+    return TurnExcess(
+        budget_ms=number(watch.budget_ns / MILLISECOND_NS),
+        longest_ms=number(round(watch.longest_ns / MILLISECOND_NS, 1)),
+        over_budget=sum(kind.count for kind in watch.kinds.values()),
+        kinds={
+            name: TurnsOfKind(
+                count=kind.count, longest_ms=number(round(kind.longest_ns / MILLISECOND_NS, 1))
+            )
+            for name, kind in sorted(watch.kinds.items())
+        },
+    )
+
+
 def build_varz(
     broker: BrokerView,
     listening: Listening,
@@ -179,4 +201,5 @@ def build_varz(
         stale_connection_stats=PerKind(clients=totals.stale_connections),
         disk_io_wait_stats=DiskWait(),
         tls_cert_not_after=present(_certificate_end(tls)),
+        tradewind_turns=_turns(broker.watch),
     )

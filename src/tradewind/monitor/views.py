@@ -203,6 +203,35 @@ class TotalsView(Protocol):
     def auth_failures(self) -> int: ...
 
 
+class KindOfTurnView(Protocol):
+    """Turns above the budget that were mostly one kind of work."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def longest_ns(self) -> int: ...
+
+
+class TurnWatchView(Protocol):
+    """How long turns of the event loop are; a page is a turn of its own."""
+
+    @property
+    def budget_ns(self) -> int: ...
+    @property
+    def longest_ns(self) -> int: ...
+    @property
+    def kinds(self) -> Mapping[str, KindOfTurnView]: ...
+
+    def begin(self) -> int:
+        """A step begins."""
+
+    def lap(self, kind: str, detail: object) -> int:
+        """It is done."""
+
+    def end_turn(self) -> None:
+        """So is the turn."""
+
+
 class BrokerView(Protocol):
     """The broker as a whole; `sessions` are the open ones by cid, `closed` the last ones that
     ended, oldest first.
@@ -228,6 +257,8 @@ class BrokerView(Protocol):
     def totals(self) -> TotalsView: ...
     @property
     def faults(self) -> Faults: ...
+    @property
+    def watch(self) -> TurnWatchView: ...
     @property
     def lame_duck(self) -> bool: ...
     @property

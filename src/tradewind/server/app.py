@@ -32,6 +32,7 @@ from tradewind.server.listener import Listener, bind
 from tradewind.server.logs import Log
 from tradewind.server.password_threads import PasswordThreads
 from tradewind.server.process_signals import NAMES, ProcessSignals
+from tradewind.server.turn_budget import set_turn_budget
 from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
@@ -84,6 +85,7 @@ class Server(ServerTurns):
             log=log,
             chance=random.SystemRandom(),
         )
+        set_turn_budget(self.broker.watch, log)
         self._passwords = PasswordThreads(self.broker, self.turn_needed)
         self.view = MonitorView(self.broker)
         self.system = SystemServices(
@@ -154,7 +156,7 @@ class Server(ServerTurns):
         from tradewind.server.jetstream import start_jetstream
 
         self.jetstream = start_jetstream(
-            self.broker, self.log, self.options.jetstream, self.turn_needed, self.turn_now
+            self.broker, self.log, self.options.jetstream, self.turn_needed, self.commits_ended
         )
         monitor = JetStreamMonitor(self.jetstream.engine)
         self.view.jetstream = monitor

@@ -37,7 +37,7 @@ def start_jetstream(
     log: Log,
     options: JetStreamOptions,
     turn_needed: Callable[[], None],
-    turn_now: Callable[[], None],
+    commits_ended: Callable[[], None],
 ) -> RunningJetStream:
     """Open the store and all streams in it; ServerStartError if the folder cannot be used."""
     began_ns = broker.monotonic_ns()
@@ -56,7 +56,7 @@ def start_jetstream(
         asyncio.get_running_loop(),
         broker.clock,
         interval_ns=options.sync_interval_ns or INTERVAL_NS,
-        after_batch=turn_now,
+        after_batch=commits_ended,
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
     workers = LoopWorkers(asyncio.get_running_loop(), turn_needed, broker.faults)

@@ -13,3 +13,6 @@ cdef class ServerTurns:
     cdef object _release                # asyncio.TimerHandle while there are any
     cdef void* _talker                  # the link that talked last, only to compare: it may be gone
     cdef uint32_t _talks
+
+    cdef int _end_turn(self) except -1
+    cdef int _run_turn(self) except -1

@@ -1,7 +1,8 @@
 """When a turn ends, and what is done with what it leaves.
 
 Owns the one timer of the server and the question whether a turn is planned already. Everything
-about the protocol is in the broker, and whatever is rare in the subclass, `Server`.
+about the protocol is in the broker, and whatever is rare in the subclass, `Server`. What the watch
+of the broker takes for a turn is one iteration of the loop, or less.
 """
 
 from libc.stdint cimport int64_t
@@ -41,18 +42,34 @@ cdef class ServerTurns:
         elif self._talks < TALKS_ALONE_MIN:
             self._talks += 1
         elif not self._turn_scheduled:
-            self.turn_now()
+            self._end_turn()
             return
         self.turn_needed()
 
     def _turn(self):
         self._turn_scheduled = False
-        self.turn_now()
+        self._end_turn()
 
     def turn_now(self):
+        """End the turn before all ready sockets have been read, maybe several times."""
+        self._run_turn()
+        self.turn_needed()
+
+    def commits_ended(self):
+        """End the turn, in which acknowledgements have left."""
+        self.broker.watch.saw_commits = True
+        self._end_turn()
+
+    cdef int _end_turn(self) except -1:
+        self._run_turn()
+        self.broker.watch.end_turn()
+        return 0
+
+    cdef int _run_turn(self) except -1:
         """Hand every touched session's output to its link, and see to what is due."""
         cdef TurnEnd broker = self.broker
         cdef Session session
+        broker.watch.begin()
         for session in broker.end_turn():
             if session.link is not None:
                 try:
@@ -68,6 +85,7 @@ cdef class ServerTurns:
                 or not broker.router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
+        return 0
 
     def hold(self, link not None):
         """Have it released in a moment."""
@@ -105,8 +123,9 @@ cdef class ServerTurns:
 
     def _tick(self):
         self._timer = None
+        self.broker.watch.begin()
         try:
             self.broker.tick()
         except Exception as error:
             self.broker.router.faults.contain("tick", error)
-        self.turn_now()
+        self._end_turn()

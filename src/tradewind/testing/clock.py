@@ -6,12 +6,15 @@ SECOND_NS = 1_000_000_000
 
 
 class FakeClock:
-    """Stands in for `tradewind.clock.SystemClock`. Both readings move together."""
+    """Stands in for `tradewind.clock.SystemClock`. Both times move together; processor
+    time only with `work_ns`.
+    """
 
     def __init__(self, wall_ns: int = 1_700_000_000 * SECOND_NS) -> None:
         self._wall_ns = wall_ns
         # Not zero, so that "never happened" (0) and "at the start" stay different.
         self._monotonic_ns = SECOND_NS
+        self._thread_ns = 0
 
     def monotonic_ns(self) -> int:
         """For deadlines: never goes back."""
@@ -20,6 +23,15 @@ class FakeClock:
     def wall_ns(self) -> int:
         """For stamps: nanoseconds since 1970, UTC."""
         return self._wall_ns
+
+    def thread_ns(self) -> int:
+        """For budgets: the processor time that the calling thread has used."""
+        return self._thread_ns
+
+    def work_ns(self, duration_ns: int) -> None:
+        """Let time pass in which the thread has been busy."""
+        self.advance_ns(duration_ns)
+        self._thread_ns += duration_ns
 
     def advance_ns(self, duration_ns: int) -> None:
         """Let time pass; nothing is called by it, see `InProcessServer.advance`."""

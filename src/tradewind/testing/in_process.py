@@ -199,11 +199,13 @@ class InProcessServer:
         while self.broker.router.has_work or (self.syncer.waiting and not self._manual_sync):
             if not self._manual_sync:
                 self.syncer.run_all()
+            self.broker.watch.begin()
             for session in self.broker.end_turn():
                 link = session.link
                 if isinstance(link, FakeConnection):
                     link.flush()
                     link.pump()
+            self.broker.watch.end_turn()
         if not self.expects_faults:
             assert not self.broker.faults.total, self.log.texts("error")
 
@@ -226,5 +228,6 @@ class InProcessServer:
                 step_ns = min(max(due_ns - self.clock.monotonic_ns(), 0), left_ns)
             self.clock.advance_ns(step_ns)
             left_ns -= step_ns
+            self.broker.watch.begin()
             self.broker.tick()
             self.settle()

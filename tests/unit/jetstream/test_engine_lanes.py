@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.jetstream.lanes import Lane, Steps
+from tradewind.broker.turn_watch import TurnWatch
+from tradewind.jetstream.lanes import TURN_NS_MAX, Lane, Steps
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.stream import stream
-from tradewind.testing import InProcessServer, User, UserGate
+from tradewind.testing import FakeClock, InProcessServer, MemoryLog, User, UserGate
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.workers import InlineWorkers
 
@@ -193,7 +194,7 @@ def test_fault_in_a_task_does_not_stop_the_lane() -> None:
         yield _nothing
         done.append("good")
 
-    lane = Lane(InlineWorkers(), _nothing, faults.append)
+    lane = Lane(InlineWorkers(), _nothing, faults.append, watch())
     lane.add(broken())
     lane.add(good())
     assert [type(fault) for fault in faults] == [ZeroDivisionError]
@@ -212,8 +213,43 @@ def test_error_of_a_worker_comes_out_of_the_step() -> None:
         yield _nothing
         caught.append(KeyError("afterwards"))
 
-    Lane(InlineWorkers(), _nothing, caught.append).add(task())
+    Lane(InlineWorkers(), _nothing, caught.append, watch()).add(task())
     assert [type(error) for error in caught] == [ValueError, KeyError]
+
+
+def test_tasks_that_have_waited_together_let_the_loop_go_on_between_them() -> None:
+    clock, workers, done = FakeClock(), InlineWorkers(), []
+    watch = TurnWatch(clock, MemoryLog())
+
+    def first() -> Steps[None]:
+        yield _nothing
+
+    def busy(number: int) -> Steps[None]:
+        clock.work_ns(TURN_NS_MAX // 2 + 1)
+        done.append(number)
+        yield from ()
+
+    lane = Lane(workers, _nothing, _raise, watch)
+    workers.is_held = True
+    lane.add(first())
+    for number in range(5):
+        lane.add(busy(number))
+    workers.run_next()
+    assert done == [0, 1]
+    workers.run_next()
+    assert done == [0, 1, 2, 3]
+    workers.run_next()
+    assert done == [0, 1, 2, 3, 4]
+    assert lane.is_idle
+    assert workers.waiting_count == 0
+
+
+def watch() -> TurnWatch:
+    return TurnWatch(FakeClock(), MemoryLog())
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _nothing() -> None:

@@ -16,6 +16,16 @@ def test_owners_are_taken_when_they_are_due_in_order() -> None:
     assert timers.next_ns() == 30
 
 
+def test_the_earliest_are_taken_when_not_all_are_wanted() -> None:
+    timers: Timers[object] = Timers()
+    owners = [object() for _ in range(5)]
+    for due_ns, owner in enumerate(owners, 1):
+        timers.set(owner, due_ns)
+    assert timers.take_due(4, 3) == owners[:3]
+    assert timers.take_due(4, 3) == owners[3:4]
+    assert timers.take_due(4, 3) == []
+
+
 def test_earlier_deadline_wins_and_a_later_one_is_said_again() -> None:
     timers: Timers[list[str]] = Timers()
     owner = ["owner"]

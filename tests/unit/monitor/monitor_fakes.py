@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
 from tradewind.options import ServerOptions
 from tradewind.route.rules import PermissionRules
 from tradewind.subjects import is_subset
+from tradewind.testing import FakeClock, MemoryLog
 
 START_NS = 1_794_770_144_583_020_414
 SECOND_NS = 1_000_000_000
@@ -169,6 +171,7 @@ class FakeBroker:
     closed: deque[FakeClosedSession] = field(default_factory=deque)
     totals: FakeTotals = field(default_factory=FakeTotals)
     faults: Faults = field(default_factory=Faults)
+    watch: TurnWatch = field(default_factory=lambda: TurnWatch(FakeClock(), MemoryLog()))
     lame_duck: bool = False
     clock_ns: int = START_NS + 62 * SECOND_NS
 

@@ -41,8 +41,8 @@ accounts {
 # Only on the official server: the commit and feature switches of its own code; services that it
 # makes out of imports between accounts, where ours answer in the account itself.
 ONLY_OFFICIAL = {"git_commit", "imports", "exports"}
-# Only on ours: its own version, and the faults that it got over.
-ONLY_OURS = {"tradewind_version", "tradewind_internal_errors"}
+# Only on ours: its own version, the faults that it got over, and how long its turns are.
+ONLY_OURS = {"tradewind_version", "tradewind_internal_errors", "tradewind_turns"}
 # Present only where there is something to say: the official lists are in no order, and the shape
 # is of the first entry.
 BY_CHANCE = {"max", "qgroup", "http_req_stats"}

@@ -119,7 +119,8 @@ class PreviewListener:
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
         request = OldRequest(self._engine, home, endpoint.dialect, names, message.payload)
-        home.lane.add(self._serve(endpoint, message, request))
+        steps = self._serve(endpoint, message, request)
+        home.lane.add(steps, "", "request of a preview", message.subject)
 
     def _serve(
         self, endpoint: OldEndpoint, message: InternalMessage, request: OldRequest
