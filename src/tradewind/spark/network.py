@@ -294,6 +294,10 @@ class NetworkProvider:
         share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
         planned = self._plan(info)
+        if self._options.bucket and not self._options.history and last == state.last_seq:
+            # A key that changes now has its value behind the end: one task goes on to where nothing
+            # is left, and so has a value of each key.
+            return [RangeTask(self._address, name, rows, by_direct, planned)]
         return [
             RangeTask(
                 self._address,

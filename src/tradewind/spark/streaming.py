@@ -10,7 +10,10 @@ nobody removes them. `parts` is how many partitions it has: a batch that comes a
 ones, whatever the machine, so that a sink knows the rows of a partition again. Nothing is kept on
 the server. Sequences that are missing inside are ordinary; data is lost if the stream begins behind
 the point where the query wants to go on, if it ends in front of it, or if it is another stream of
-the same name.
+the same name. A bucket keeps the last changes only, so it begins wherever it likes.
+
+A stream that appears while the query runs is read from its begin, as all that is in it came
+later than the query; `after` is then where that was.
 """
 
 from __future__ import annotations
@@ -87,14 +90,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the options say that the query begins."""
         return {state.name: self._begin(state) for state in self._open().states()}
 
-    def _begin(self, state: StreamState) -> dict[str, int]:
+    def _begin(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
         options = self._options
         seq = state.first_seq - 1
-        if options.starting_seq:
-            seq = max(seq, options.starting_seq - 1)
-        elif options.starting_time_ns is not None:
+        if options.starting_time_ns is not None:
             seq = max(seq, self._open().seq_at_time(state.name, options.starting_time_ns) - 1)
-        elif options.starting == "latest":
+        elif options.starting_seq and not is_new:
+            seq = max(seq, options.starting_seq - 1)
+        elif options.starting == "latest" and not is_new:
             seq = state.last_seq
         return {"created_ns": state.created_ns, "seq": seq}
 
@@ -130,6 +133,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._until is not None:
                 end = min(end, self._until.get(name, {}).get("seq", begin["seq"]))
             result[name] = {"created_ns": state.created_ns, "seq": max(begin["seq"], 0)}
+            if name not in start:
+                result[name]["after"] = result[name]["seq"]
             if end > begin["seq"]:
                 behind.append((name, begin["seq"], end))
             elif begin is start.get(name):
@@ -167,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _continued(self, state: StreamState, start: dict[str, int] | None) -> dict[str, int]:
         """From where a stream is read on. One that is new to the query is read from its begin."""
         if start is None:
-            return self._begin(state)
+            return self._begin(state, is_new=True)
         if start["created_ns"] != state.created_ns:
             self._lost(
                 f"stream {state.name} is not the one that was read before: it was deleted and"
@@ -180,12 +185,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f" {start['seq']}: sequences {state.last_seq + 1} to {start['seq']} are gone"
             )
             return {"created_ns": state.created_ns, "seq": state.last_seq}
-        if start["seq"] + 1 < state.first_seq:
+        self._check_begin(state, start["seq"])
+        return start
+
+    def _check_begin(self, state: StreamState, after_seq: int) -> None:
+        """Whether limits were faster; of a bucket these are changes that others have replaced."""
+        if after_seq + 1 < state.first_seq and not self._options.bucket:
             self._lost(
-                f"stream {state.name}: sequences {start['seq'] + 1} to {state.first_seq - 1} were"
+                f"stream {state.name}: sequences {after_seq + 1} to {state.first_seq - 1} were"
                 " removed before they were read"
             )
-        return start
 
     def _lost(self, what: str) -> None:
         if self._options.fails_on_data_loss:
@@ -214,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"stream {name} ends at sequence {state.last_seq}, but a batch was planned up"
                     f" to {until['seq']}: sequences {state.last_seq + 1} to {until['seq']} are gone"
                 )
-            first = self._first_of(state, begin)
+            first = self._first_of(state, begin, until)
             if first > until["seq"]:
                 continue
             for low, high in ranges(first, until["seq"], until.get("parts", 1)):
@@ -223,16 +232,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found.append(TaskPartition(InTurn(tuple(tasks))))
         return found
 
-    def _first_of(self, state: StreamState, begin: dict[str, int] | None) -> int:
+    def _first_of(
+        self, state: StreamState, begin: dict[str, int] | None, until: dict[str, int]
+    ) -> int:
         """The first sequence of a batch."""
-        if begin is None or begin["created_ns"] != state.created_ns:
-            return self._begin(state)["seq"] + 1
-        if begin["seq"] + 1 < state.first_seq:
-            self._lost(
-                f"stream {state.name}: sequences {begin['seq'] + 1} to {state.first_seq - 1} were"
-                " removed before they were read"
-            )
-        return begin["seq"] + 1
+        if begin is None:
+            after_seq = until.get("after", state.first_seq - 1)
+        elif begin["created_ns"] != state.created_ns:
+            after_seq = state.first_seq - 1
+        else:
+            after_seq = begin["seq"]
+        self._check_begin(state, after_seq)
+        return after_seq + 1
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do one part, on an executor."""

@@ -1,0 +1,143 @@
+"""What a streaming source plans and reads while its streams change, on both servers.
+
+No Spark is needed for this: the reader is called as Spark calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import tradewind.sync
+from harness import ServerProcess
+from tradewind.spark.errors import DataLossError
+from tradewind.spark.options import parse_options
+from tradewind.spark.reading import BatchReader
+from tradewind.spark.streaming import StreamReader
+
+
+@pytest.fixture(scope="module", params=["official", "tradewind"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp(request.param) / "store"
+    process = ServerProcess(
+        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
+    ).wait_ready()
+    try:
+        yield process.url
+    finally:
+        process.stop()
+
+
+@pytest.fixture
+def connection(server: str) -> Iterator[Any]:
+    """Each test begins without streams."""
+    with tradewind.sync.connect(server) as connected:
+        streams = connected.jetstream_manager().streams
+        for name in list(streams.names()):
+            streams.delete(name)
+        yield connected
+
+
+class Follower:
+    """A query that has planned nothing yet; each `plan` is a micro-batch."""
+
+    def __init__(self, columns: tuple[str, ...], **options: str) -> None:
+        self.reader = StreamReader(parse_options(options), columns)
+        self.offset = self.reader.initialOffset()
+
+    def plan(self) -> tuple[Any, Any]:
+        start = self.offset
+        self.offset = self.reader.latestOffset(start, ReadAllAvailable())
+        return start, self.offset
+
+    def read(self, start: Any, end: Any) -> list[dict[str, Any]]:
+        return [
+            row
+            for partition in self.reader.partitions(start, end)
+            for batch in self.reader.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+
+def publish(connection: Any, subject: str, count: int) -> None:
+    js = connection.jetstream()
+    for number in range(count):
+        js.publish_async(subject, b"%d" % number)
+    js.publish_async_completed()
+
+
+def test_changes_that_others_replace_are_no_loss(server: str, connection: Any) -> None:
+    bucket = connection.jetstream().kv.create("PRICES", history=1)
+    for key in ("a", "b", "c"):
+        bucket.put(key, b"1")
+    follower = Follower(("key", "value"), servers=server, bucket="PRICES")
+    assert len(follower.read(*follower.plan())) == 3
+    for number in range(20):
+        bucket.put(("a", "b", "c")[number % 3], b"%d" % number)
+    start, end = follower.plan()
+    for key in ("a", "b"):
+        bucket.put(key, b"last")
+    assert [row["key"] for row in follower.read(start, end)] == ["c"]
+    found = {row["key"]: row["value"] for row in follower.read(*follower.plan())}
+    assert found == {"a": b"last", "b": b"last"}
+
+
+def test_every_key_is_in_a_batch_though_some_change(server: str, connection: Any) -> None:
+    bucket = connection.jetstream().kv.create("PRICES", history=1)
+    for number in range(50):
+        bucket.put(f"key{number}", b"1")
+    reader = BatchReader(parse_options({"servers": server, "bucket": "PRICES"}), ("key", "value"))
+    partitions = reader.partitions()
+    for number in range(0, 50, 2):
+        bucket.put(f"key{number}", b"2")
+    rows = [
+        row
+        for partition in partitions
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+    assert len(rows) == 50
+    assert {row["key"]: row["value"] for row in rows} == {
+        f"key{number}": b"1" if number % 2 else b"2" for number in range(50)
+    }
+
+
+@pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingSeq": "1000"}])
+def test_a_stream_that_appears_later_is_read_from_its_begin(
+    server: str, connection: Any, options: dict[str, str]
+) -> None:
+    streams = connection.jetstream_manager().streams
+    streams.add(name="ORDERS_1", subjects=["one.>"])
+    publish(connection, "one.x", 5)
+    if "startingSeq" in options:
+        streams.purge("ORDERS_1", seq=1000)
+    follower = Follower(("stream", "seq"), servers=server, stream="ORDERS_*", **options)
+    streams.add(name="ORDERS_2", subjects=["two.>"])
+    publish(connection, "two.x", 7)
+    publish(connection, "one.x", 1)
+    start, end = follower.plan()
+    found = follower.read(start, end)
+    assert [row["seq"] for row in found if row["stream"] == "ORDERS_2"] == list(range(1, 8))
+    assert len([row for row in found if row["stream"] == "ORDERS_1"]) == 1
+    # What it began with is part of the plan: limits that are faster are noticed.
+    streams.purge("ORDERS_2", seq=4)
+    with pytest.raises(DataLossError, match="sequences 1 to 3 were removed before they were read"):
+        follower.read(start, end)
+    publish(connection, "two.x", 1)
+    assert [row["seq"] for row in follower.read(*follower.plan())] == [8]
+
+
+def test_a_batch_whose_end_is_gone_is_an_error(server: str, connection: Any) -> None:
+    streams = connection.jetstream_manager().streams
+    streams.add(name="ORDERS", subjects=["orders.>"])
+    publish(connection, "orders.x", 10)
+    follower = Follower(("seq",), servers=server, stream="ORDERS")
+    start, end = follower.plan()
+    end["ORDERS"]["seq"] = 20  # as if it had been restored from an older backup
+    with pytest.raises(DataLossError, match="sequences 11 to 20 are gone"):
+        follower.read(start, end)
