@@ -32,7 +32,14 @@ from store_damage import damage_seed
 from store_process_kit import Cycles
 from store_verdict import Count, Explorer
 
-from store_workloads import Step, Workload, random_workload, scripted_workloads, with_rewrites
+from store_workloads import (
+    Step,
+    Workload,
+    random_workload,
+    scripted_workloads,
+    with_limits_in_steps,
+    with_rewrites,
+)
 
 WORKLOAD_LENGTHS = (20, 40, 80)
 SCRIPTED_SHARE = 10  # every tenth workload is a scripted one, under new chances
@@ -65,6 +72,8 @@ def workload_of(seed: int) -> Workload:
         return scripted[seed // SCRIPTED_SHARE % len(scripted)]
     length = WORKLOAD_LENGTHS[seed % len(WORKLOAD_LENGTHS)]
     workload = random_workload(seed, length, changes_limits=seed % 2 == 1)
+    if seed % 6 == 1:
+        workload = with_limits_in_steps(workload, 1 + seed % 3)
     return with_rewrites(workload, seed // 4) if seed % 4 < 2 else workload
 
 

@@ -276,6 +276,25 @@ class Run:
         self.store.apply_limits(self.ledger.now_ns)
         self.compare()
 
+    def do_limits_in_steps(self, limits: StoreLimits, step: int) -> None:
+        """The same a few messages at a time, with commits in between.
+
+        All that is to go may be gone at any time; it is promised when all of it is.
+        """
+        self.store.set_limits(limits)
+        self.do_commit()
+        self.ledger.limits = limits
+        gone = len(self.ledger.gone)
+        self.ledger.apply_limits()
+        self.store.begin_limits()
+        while self.store.limit_step(step):
+            if (commit := self.store.begin_commit()) is not None:
+                commit.run()
+                self.ledger.promise(self.ledger.last_seq, gone)
+                self.store.finish_commit(commit)
+        self.store.expire(self.ledger.now_ns)
+        self.compare()
+
     def do_begin(self) -> None:
         """Hand over to the worker what there is; other operations may follow meanwhile."""
         if self._commit is None:
@@ -409,6 +428,15 @@ def with_short_commits(workload: Workload) -> Workload:
     steps: list[Step] = []
     for step in workload.steps:
         steps += [step, ("alone",)] if step[0] in ("store", "finish") else [step]
+    return replace(workload, steps=tuple(steps))
+
+
+def with_limits_in_steps(workload: Workload, step: int) -> Workload:
+    """The same in a store that needs several steps to apply other limits."""
+    steps = (
+        ("limits_in_steps", each[1], step) if each[0] == "limits" else each
+        for each in workload.steps
+    )
     return replace(workload, steps=tuple(steps))
 
 

@@ -18,6 +18,7 @@ from store_workloads import (
     open_workload,
     random_workload,
     scripted_workloads,
+    with_limits_in_steps,
     with_rewrites,
     with_short_commits,
 )
@@ -45,6 +46,14 @@ def test_every_power_failure_of_a_random_workload_is_survived(seed: int) -> None
     count = explored(random_workload(seed), seeds=3, seed=seed)
     assert not count.failures, count.failures[:3]
     assert count.states > 50
+
+
+@pytest.mark.parametrize("seed", range(220, 226))
+def test_power_failures_while_limits_are_applied_in_steps_are_survived(seed: int) -> None:
+    workload = with_limits_in_steps(random_workload(seed, changes_limits=True), 1 + seed % 3)
+    assert any(name == "limits_in_steps" for name, *_ in workload.steps)
+    count = explored(workload, seeds=3, seed=seed)
+    assert not count.failures, count.failures[:3]
 
 
 @pytest.mark.parametrize("seed", [67, *range(200, 207)])

@@ -274,7 +274,12 @@ def test_limit_of_a_subject_is_applied_when_all_is_counted() -> None:
     for _ in range(3):
         store.store(b"s.2", b"", b"new", 99)
     assert store.subjects()[b"s.2"] == 15
+    woken: list[int] = []
+    store.on_unsettled = lambda: woken.append(store.last_seq)
     store.commit()
+    assert (store.unsettled, store.is_overdue, bool(woken)) == (False, True, True)
+    while store.limit_step(1):
+        pass
     assert store.subjects()[b"s.2"] == 12
     assert store.subjects()[b"s.1"] == 12
     store.verify()

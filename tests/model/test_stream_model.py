@@ -5,12 +5,14 @@ promise against a power failure.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tradewind.errors import StoreError
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
@@ -128,6 +130,8 @@ CONFIGS = st.fixed_dictionaries(
 class EvenSubjects:
     """Interest in every other subject."""
 
+    consumer_count = 0
+
     def has_interest(self, subject: bytes) -> bool:
         return subject[-1] % 2 == 0
 
@@ -136,6 +140,12 @@ class EvenSubjects:
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         """Nobody has a position to move."""
+
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
+        done(None)
+
+    def wake_consumers(self) -> None:
+        """There are none."""
 
 
 def run(config: dict[str, Any], messages: list[Any], *, slow: bool) -> tuple[object, ...]:

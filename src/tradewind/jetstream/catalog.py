@@ -194,6 +194,7 @@ def update_stream(
         if (folder := hosted.stream.folder) is not None:
             yield partial(folder.update, meta)
         hosted.apply(meta, config)
+        yield from hosted.catch_up()
     except StoreError as error:
         raise errors.STREAM_UPDATE(err=str(error)) from None
     engine.advisories.stream_action(home.account, config.name, "modify")

@@ -21,6 +21,7 @@ from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.demand import Demand
+from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.turns import StreamTurns
 from tradewind.jetstream.usage import Usage
@@ -83,6 +84,11 @@ class HostedStream(StreamTurns):
     def place(self) -> str:
         """How the log names it."""
         return f"'{self.home.name} > {self.name}'"
+
+    @property
+    def consumer_count(self) -> int:
+        """Those that are told of each removal."""
+        return len(self.consumers)
 
     # ---------------------------------------------------------------- life
 
@@ -164,6 +170,14 @@ class HostedStream(StreamTurns):
             self.interest_changed()
         self.recount()
         self.engine.timers.set(self, self.next_deadline_ns)
+
+    def catch_up(self) -> Steps[None]:
+        """What a change has left to remove goes; others have their turn in between."""
+        while self.engine.hosts.get(self.stream.ingest) is self and self._remove_some():
+            yield let_others_go_first
+
+    def _remove_some(self) -> bool:
+        return self.stream.upkeep.step(self.engine.turn.now_ns)
 
     def begin_stop(self) -> None:
         """The server is about to stop: take no more messages, and write down all states."""

@@ -45,7 +45,7 @@ cdef class StreamTurns:
         cdef int64_t now_ns = self.engine.turn.monotonic_ns
         cdef bint is_kept
         if self.sync_entry is None:
-            ingest.promise_to(store.last_seq, None)
+            ingest.promise_to(ingest.visible(), None)
             if self.consumers:
                 self.wake_consumers()
         else:
@@ -67,7 +67,7 @@ cdef class StreamTurns:
                 syncer.mark_entry(self.sync_entry, now_ns)
         self.use_bytes()
         if ingest.has_deadline or ingest.ids.count or store.age_max_ns > 0 \
-                or store.timers.table.count:
+                or store.timers.table.count or store.trims or store.cuts_front:
             ingest.has_deadline = False
             self.set_timer()
         return 0

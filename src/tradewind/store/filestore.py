@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
 TOMBSTONE = 1 << 62
+RESUMED_REMOVALS_MAX = 10_000
 Position = tuple[int, int]  # block number and offset
 
 
@@ -389,8 +390,9 @@ class FileStore(FileCore):
         try:
             if self.last is not None:
                 self.write(self.last)
-                # A removal by a limit may be what was refused; nothing is too old at time 0.
-                self.apply_limits(0)
+                # A removal by a limit may be what was refused; its owner goes on with many.
+                self.begin_limits()
+                self.limit_step(RESUMED_REMOVALS_MAX)
         except StoreError:
             self.failure, self.read_only = failure, True
             return False
@@ -524,14 +526,15 @@ class FileStore(FileCore):
     def block_damaged(self, block: Block) -> None:
         """Found when a block was read: go on with all that is good in it."""
         self._settlement.found(block)
-        self._wake()
+        self.wake()
 
     def record_damaged(self, block: Block) -> None:
         """Found in the block that is being written: it is not given out from now on."""
         self._settlement.found_in_last(block)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Something is left to be done: have its owner look."""
         if self.on_unsettled is not None:
             self.on_unsettled()
 
@@ -549,5 +552,7 @@ class FileStore(FileCore):
             self.commit()
         except StoreError:
             assert self.failure is not None  # whoever needs the disk next is told
+        while self.limit_step():
+            pass
         settled, self._settled = self._settled, []
         return settled

@@ -53,6 +53,13 @@ cdef class MessageCore:
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays
     cdef uint64_t said_last_seq             # last_seq has a tombstone ...
     cdef uint32_t said_last_block           # ... in this block, or is live
+    # What limits have left to do, see overdue.pyx.
+    cdef bint trims                         # subjects may be above their limit ...
+    cdef bint trims_messages                # ... and one is: messages are walked through
+    cdef uint32_t trim_id                   # subjects below it were looked at ...
+    cdef uint32_t trim_epoch                # ... with the numbers of that time
+    cdef uint64_t trim_from                 # messages below it were
+    cdef bint cuts_front                    # the first messages may be too much
     cdef Recount recount                    # of subjects, since damage was found
     cdef uint64_t uses
     cdef uint64_t loads_since_check
@@ -87,5 +94,6 @@ cdef class MessageCore:
     cdef int say_last(self) except -1
     cdef int drop(self, Block block) except -1
     cdef int drop_if_empty(self, Block block) except -1
-    cdef int enforce_limits(self) except -1
+    cdef int _make_room(self) except -1
+    cdef bint cut_front(self, uint64_t* budget) except -1
     cdef int64_t first_timestamp(self) except? -1

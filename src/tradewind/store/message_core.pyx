@@ -50,6 +50,9 @@ cdef enum:
     # A new block begins with up to four marks; most of it should be left for messages.
     BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
+    # Messages that one append removes from the front at once; fewer while steps do that.
+    CUT_PER_APPEND = 10000
+    CUT_PER_APPEND_OVERDUE = 2
 
 # Marks of our own: records with sequence 0, whose time says what they mean, see records.pxd.
 MARK_SYNCED_KIND = MARK_SYNCED
@@ -409,12 +412,24 @@ cdef class MessageCore:
         self.bytes += counted
         self.last_seq = seq
         self.last_timestamp = timestamp
-        if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max:
+        if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max \
+                and (not self.trims or entry.total == <uint64_t>self.subject_msgs_max + 1):
             self._trim_subject(subject[:subject_size], self.subject_msgs_max)
         if (self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max) or (
                 self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
-            self.enforce_limits()
+            self._make_room()
         return seq
+
+    cdef int _make_room(self) except -1:
+        """A message was stored: others go from the front. The many small ones in the place of a
+        large one, or of limits that were lowered, go in steps (overdue.pyx).
+        """
+        cdef uint64_t budget = CUT_PER_APPEND_OVERDUE if self.cuts_front else CUT_PER_APPEND
+        if self.trims:
+            self.cuts_front = not self.discard_new
+        elif not self.cut_front(&budget):
+            self.cuts_front = True
+        return 0
 
     def _refuse_size(self, uint64_t size, uint32_t subject_size):
         if subject_size == 0 or subject_size > SUBJECT_MAX:
@@ -781,15 +796,20 @@ cdef class MessageCore:
             self.drop(block)
         return 0
 
-    cdef int enforce_limits(self) except -1:
-        """Remove from the front; a stream that refuses new messages keeps the old ones instead."""
+    cdef bint cut_front(self, uint64_t* budget) except -1:
+        """Remove from the front what is too much; false if the budget is used up before.
+
+        A stream that refuses new messages keeps the old ones instead.
+        """
         if self.discard_new:
-            return 0
-        while self.msgs and self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max:
+            return True
+        while self.msgs and (self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max
+                             or self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
+            if budget[0] == 0:
+                return False
+            budget[0] -= 1
             self.forget_message(self.first_seq, False)
-        while self.msgs and self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max:
-            self.forget_message(self.first_seq, False)
-        return 0
+        return True
 
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil:

@@ -13,6 +13,7 @@ from tradewind.store.block cimport Block
 from tradewind.store.expiry cimport (
     adopt_timers, is_too_old, next_expiry, next_to_expire, start_timers)
 from tradewind.store.message_core cimport MARK_FLOOR, MessageCore
+from tradewind.store.overdue cimport begin_limits, begin_trimming, go_on, is_overdue
 from tradewind.store.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 from tradewind.store.records cimport Record
 from tradewind.store.sequence_tree cimport sequences_count_in
@@ -498,24 +499,42 @@ cdef class MessageStore(MessageCore):
 
         Subjects first, as while running: cutting the front first would take messages that fit.
         """
-        cdef uint64_t before = self.msgs, trimmed
+        cdef uint64_t before = self.msgs
         if self.read_only:
             return 0
-        self.trim_subjects()
-        trimmed = self.msgs
-        self.enforce_limits()
-        if self.keeps_tombstones and self.msgs < trimmed:
-            # Before anything else is removed: the limits may have room again then.
-            self.say_floor()
+        begin_limits(self)
+        while self.limit_step():
+            pass
         self.expire(now_ns, expired=expired)
         return before - self.msgs
 
-    def trim_subjects(self):
-        """Apply the limit of messages per subject to all subjects."""
-        if self.subject_msgs_max > 0:
-            for subject, total in self.index.names_and_totals().items():
-                if total > self.subject_msgs_max:
-                    self._trim_subject(subject, self.subject_msgs_max)
+    def begin_limits(self):
+        """The same in steps, except for what expires: `limit_step` until it is false."""
+        begin_limits(self)
+
+    def begin_trimming(self):
+        """In steps, too: the limit of messages per subject alone."""
+        begin_trimming(self)
+
+    @property
+    def is_overdue(self):
+        """Whether `limit_step` has something to do."""
+        return is_overdue(self)
+
+    def limit_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
+        """Go on with what limits have left to remove; whether there is more. `budget` is about how
+        many messages.
+        """
+        cdef uint64_t before
+        cdef bint is_done
+        if not is_overdue(self):
+            return False
+        before = self.limit_floor
+        is_done = go_on(self, &budget)
+        if self.keeps_tombstones and self.limit_floor > before:
+            # Before anything else is removed: the limits may have room again then.
+            self.say_floor()
+        return not is_done
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
         """Live messages per matching subject."""

@@ -188,7 +188,8 @@ class Settlement:
         if self._is_read and not self._found:
             self._is_read = False
             self._store.unsettled = False
-            self._store.trim_subjects()
+            self._store.begin_trimming()
+            self._store.wake()
         return report
 
     def _report(self, found: list[Salvage]) -> RecoveryReport:

@@ -40,7 +40,10 @@ cdef class Ingest(Participant):
     cdef readonly uint64_t appended_bytes   # ever stored, as the store counts them
     cdef public uint64_t promised_bytes     # ... of which so many may be acknowledged
     cdef Buffer marks                       # TurnMark of each turn that is not promised yet
-    cdef public bint has_deadline           # of a direct get: the engine is to ask for it
+    # This message takes the place of others that are not gone yet: it is not seen, nor is what came
+    # after it. 0: there is none.
+    cdef public uint64_t hidden_from
+    cdef public bint has_deadline           # the engine is to ask for the next deadline
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cdef uint64_t visible(self) noexcept

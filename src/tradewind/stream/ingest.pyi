@@ -74,6 +74,7 @@ class Ingest(Participant):
         self, seq: int, subject: bytes, reply: bytes, header: bytes, payload: bytes
     ) -> None: ...
     has_deadline: bool
+    hidden_from: int
     @property
     def visible_seq(self) -> int: ...
     @property

@@ -355,7 +355,8 @@ cdef class Ingest(Participant):
 
     cdef uint64_t visible(self) noexcept:
         """Up to here consumers and readers may see messages."""
-        return self.store.synced_seq if self.waits else self.store.last_seq
+        cdef uint64_t seq = self.store.synced_seq if self.waits else self.store.last_seq
+        return min(seq, self.hidden_from - 1) if self.hidden_from else seq
 
     @property
     def visible_seq(self):

@@ -13,7 +13,7 @@ cut could take back: `visible_seq`.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -41,6 +41,7 @@ from tradewind.stream.direct import DirectGet
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
+from tradewind.stream.upkeep import Interest, Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,22 +58,7 @@ if TYPE_CHECKING:
 WAITING_MSGS_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 DIRECT_BYTES_MAX = 64 * 1024 * 1024
-EXPIRED_PER_STEP = 10_000
-PURGED_PER_STEP = 10_000
 IDS_LATE_NS = 1_000_000_000
-
-
-class Interest(Protocol):
-    """Who gets the messages; given by the engine."""
-
-    def has_interest(self, subject: bytes) -> bool:
-        """Whether some consumer wants messages of this subject."""
-
-    def before_purge(self) -> None:
-        """Messages are about to be purged."""
-
-    def after_purge(self, pattern: bytes, first_left: int) -> None:
-        """Messages that match were purged, all if it is empty; this is the first that was not."""
 
 
 def _no_limit(_size_bytes: int) -> errors.ApiError | None:
@@ -118,7 +104,6 @@ class Stream:
         self.created_ns = meta.created_ns or 0
         self.store = store
         self.folder = folder
-        self.interest: Interest | None = None
         self.turn = context.router.turn
         self.ids = MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
         self.is_preview = bool(preview_of(self.config.metadata))
@@ -136,6 +121,7 @@ class Stream:
             context.waiting_bytes_max,
         )
         self.ingest.stream = self
+        self.upkeep = Upkeep(store, self.ingest, self.turn)
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
@@ -153,6 +139,15 @@ class Stream:
         self._synced_store: FileStore | None = None
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._configure()
+
+    @property
+    def interest(self) -> Interest | None:
+        """Who gets the messages; None: nobody."""
+        return self.upkeep.interest
+
+    @interest.setter
+    def interest(self, interest: Interest | None) -> None:
+        self.upkeep.interest = interest
 
     # ---------------------------------------------------------------- life
 
@@ -231,13 +226,18 @@ class Stream:
         if self.folder is not None:
             self.folder.update(meta)
         self.apply(meta, config)
+        while self.upkeep.step(self.turn.now_ns):
+            pass
 
     def meta_with(self, config: StreamConfig) -> StreamMeta:
         """What the disk has to say when the stream has this configuration."""
         return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
 
     def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
-        """The disk says it: have this configuration from now on."""
+        """The disk says it: have this configuration from now on.
+
+        What its limits do not allow any more goes in steps, see `upkeep`.
+        """
         self.meta = meta
         self.config = config
         self._judge.config = config
@@ -245,7 +245,7 @@ class Stream:
         self.ids.set_window(config.duplicate_window, self.turn.now_ns)
         if limits_of(meta.config) != self.store.limits:
             self.store.set_limits(limits_of(meta.config))
-            self.store.apply_limits(self.turn.now_ns)
+            self.store.begin_limits()
             self.turn.add_dirty(self.ingest)
         if self.is_active:
             self.activate()
@@ -291,6 +291,7 @@ class Stream:
         finish: Callable[[], None] | None = None
         if isinstance(self.store, FileStore):
             try:
+                self.upkeep.finish()
                 finish = self.store.begin_close()
             except StoreError as error:
                 self.failed(error)
@@ -334,21 +335,10 @@ class Stream:
             message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
         )
         if verdict.rollup:
-            self._roll_up(b"" if verdict.rollup == ROLLUP_ALL else message.subject, seq)
+            self.upkeep.roll_up(b"" if verdict.rollup == ROLLUP_ALL else message.subject, seq)
         if self._republish is not None:
             self._publish_again(message, seq, previous.last_seq if previous else 0)
         self.ingest.acknowledge(reply, seq)
-
-    def _roll_up(self, subject: bytes, seq: int) -> None:
-        """The message replaces all older ones, of its subject or (empty) of the stream."""
-        if self.interest is not None:
-            self.interest.before_purge()
-        if subject:
-            self.store.purge(subject, keep=1)
-        else:
-            self.store.compact(seq)
-        if self.interest is not None:
-            self.interest.after_purge(subject, seq)
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
         """A copy for whoever listens to the stream without a consumer."""
@@ -441,26 +431,12 @@ class Stream:
         if pattern and not reading.can_match(reading.to_bytes(pattern)):
             return
         chosen = reading.to_bytes(pattern)
-        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=PURGED_PER_STEP)
+        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=self.upkeep.step_size)
         try:
-            while (purged := self._purge_step(steps, chosen)) is not None:
+            while (purged := self.upkeep.purge_step(steps, chosen)) is not None:
                 yield purged
         except StoreError as error:
             raise errors.STREAM_PURGE_FAILED(err=str(error)) from None
-
-    def _purge_step(self, steps: Iterator[int], pattern: bytes) -> int | None:
-        """Purge some more and tell the consumers; None at the end."""
-        if self.interest is not None:
-            self.interest.before_purge()
-        purged = next(steps, None)
-        if purged is not None:
-            self.turn.add_dirty(self.ingest)
-        if self.interest is not None:
-            first_left = self.store.first_seq
-            if pattern:
-                first_left = self.store.next_sequence(0, (pattern,)) or self.store.last_seq + 1
-            self.interest.after_purge(pattern, first_left)
-        return purged
 
     # ---------------------------------------------------------------- turns
 
@@ -481,7 +457,7 @@ class Stream:
         """
         store = self.store
         if not isinstance(store, FileStore):
-            self.ingest.promise(store.last_seq)
+            self.ingest.promise(self.visible_seq)
         elif store.failure is not None:
             self.failed(store.failure)
         elif self._synced_store is not None:
@@ -526,6 +502,8 @@ class Stream:
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do (monotonic); 0: never."""
+        if self.upkeep.has_work:
+            return max(self.turn.monotonic_ns, 1)
         direct_ns = self.direct.next_deadline_ns
         age_ns = self.store.next_expiry_ns()
         if self.ids.count:
@@ -542,9 +520,4 @@ class Stream:
         self.ids.forget_expired(now_ns)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
-        before = self.store.msgs
-        try:
-            self.store.expire(now_ns, limit=EXPIRED_PER_STEP)
-        finally:
-            if self.store.msgs != before:
-                self.turn.add_dirty(self.ingest)
+        self.upkeep.step(now_ns)

@@ -12,7 +12,7 @@ from engine_kit import Peer
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.jetstream.lanes import TURN_NS_MAX, Lane, Steps
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
-from tradewind.stream import stream
+from tradewind.stream import upkeep
 from tradewind.testing import FakeClock, InProcessServer, MemoryLog, User, UserGate
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.workers import InlineWorkers
@@ -139,8 +139,7 @@ def test_failed_sync_refuses_the_removal() -> None:
 
 
 def test_large_purge_lets_others_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "PURGED_PER_STEP", 10)
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.PURGED_PER_STEP", 10)
+    monkeypatch.setattr(upkeep, "REMOVED_PER_STEP", 10)
     server, peer = open_server(SimulatedDisk())
     peer.create("S")
     for number in range(50):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 from stream_kit import StreamKit
 
 from publish_faults import EXCLUSIVE, FAULTS
+from tradewind.errors import StoreError
 
 
 def full_stream() -> StreamKit:
@@ -238,6 +240,8 @@ def test_copy_waits_for_the_sync_and_is_dropped_if_that_fails() -> None:
 
 
 class _Interest:
+    consumer_count = 0
+
     def has_interest(self, subject: bytes) -> bool:
         return subject == b"s.wanted"
 
@@ -246,6 +250,12 @@ class _Interest:
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         raise AssertionError((pattern, first_left))
+
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
+        raise AssertionError(done)
+
+    def wake_consumers(self) -> None:
+        raise AssertionError("nothing was hidden")
 
 
 def test_interest_retention_numbers_what_nobody_wants() -> None:

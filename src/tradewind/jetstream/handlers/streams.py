@@ -30,7 +30,6 @@ from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.requests import Durable, Request
 from tradewind.stream.reading import SUBJECTS_PAGE
-from tradewind.stream.stream import PURGED_PER_STEP
 from tradewind.subjects import collide
 
 NAMES_PAGE: Final = 1024
@@ -133,10 +132,10 @@ def purge(request: Request) -> Steps[Durable]:
     if content.seq and content.keep:
         raise errors.BAD_REQUEST()
     hosted = request.hosted()
-    total = 0
+    total, step_size = 0, hosted.stream.upkeep.step_size
     for purged in hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep):
         total += purged
-        if purged >= PURGED_PER_STEP:
+        if purged >= step_size:
             yield let_others_go_first
     response = StreamPurgeResponse(success=True, purged=total)
     return Durable(hosted, response, errors.STREAM_PURGE_FAILED)

@@ -21,7 +21,6 @@ from tradewind.jetstream.lanes import let_others_go_first
 from tradewind.jetstream.preview import configs
 from tradewind.jetstream.preview.dialects import OK, Refusal, document
 from tradewind.stream.reading import to_text
-from tradewind.stream.stream import PURGED_PER_STEP
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerConfig
@@ -205,8 +204,9 @@ def delete_stream(request: OldRequest) -> Steps[bytes]:
 def purge(request: OldRequest) -> Steps[WhenDurable]:
     """$JS.MSGSET.PURGE and $JS.STREAM.<s>.PURGE."""
     hosted = _addressed(request)
+    step_size = hosted.stream.upkeep.step_size
     for purged in hosted.stream.purge_steps():
-        if purged >= PURGED_PER_STEP:
+        if purged >= step_size:
             yield let_others_go_first
     return WhenDurable(hosted)
 

@@ -1,0 +1,179 @@
+"""What a stream has left to remove, in steps that take little time.
+
+Owns the order of these steps: what messages roll up, what limits that were lowered do not allow any
+more, what is too old. One stream may have a million messages to remove at once, and all others are
+served by the same loop. Which messages go is decided by the store.
+
+A message that rolls up others is hidden until those are gone, and so is all that came after it:
+its acknowledgement says that it took their place, and no reader finds it beside them. Few are
+removed at once, and nobody notices; many wait here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tradewind.errors import StoreError
+
+if TYPE_CHECKING:
+    from tradewind.broker.turn import Turn
+    from tradewind.store.messages import MessageStore
+    from tradewind.stream.ingest import Ingest
+
+REMOVED_PER_STEP: Final = 10_000
+# A removal that so many consumers are told of costs twice as much as one that nobody is.
+CONSUMERS_PER_COST: Final = 8
+REMOVED_PER_STEP_MIN: Final = 100
+
+
+class Interest(Protocol):
+    """Who gets the messages; given by the engine."""
+
+    @property
+    def consumer_count(self) -> int:
+        """How many are told of each removal."""
+
+    def has_interest(self, subject: bytes) -> bool:
+        """Whether some consumer wants messages of this subject."""
+
+    def before_purge(self) -> None:
+        """Messages are about to be purged."""
+
+    def after_purge(self, pattern: bytes, first_left: int) -> None:
+        """Messages that match were purged, all if it is empty; this is the first that was not."""
+
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
+        """Call `done` when what has changed up to now is as safe as the stream promises."""
+
+    def wake_consumers(self) -> None:
+        """There may be more to see."""
+
+
+@dataclass(slots=True)
+class RollUp:
+    """Message `seq` takes the place of all before it, of one subject or (empty) of the stream."""
+
+    subject: bytes
+    seq: int
+    steps: Iterator[int] | None = None
+
+
+class Upkeep:
+    """The removals of one stream that take more than a moment."""
+
+    def __init__(self, store: MessageStore, ingest: Ingest, turn: Turn) -> None:
+        self._store = store
+        self._ingest = ingest
+        self._turn = turn
+        self.interest: Interest | None = None
+        self._roll_ups: deque[RollUp] = deque()
+        # Messages that rolled up others and are hidden still: those may be gone, but not durably.
+        self._hidden: deque[int] = deque()
+        self._spare = REMOVED_PER_STEP  # so much may be rolled up before others have their turn
+
+    @property
+    def step_size(self) -> int:
+        """How many messages are removed in one go."""
+        consumers = self.interest.consumer_count if self.interest is not None else 0
+        size = REMOVED_PER_STEP * CONSUMERS_PER_COST // (CONSUMERS_PER_COST + consumers)
+        return max(size, min(REMOVED_PER_STEP_MIN, REMOVED_PER_STEP))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to do whatever the time is."""
+        return (bool(self._roll_ups) and not self._store.read_only) or self._store.is_overdue
+
+    def step(self, now_ns: int) -> bool:
+        """Remove some of what is to be removed; whether it is worth another call now."""
+        before, size = self._store.msgs, self.step_size
+        try:
+            if self._roll_ups and not self._store.read_only:
+                self._spare = size
+                self._go_on_rolling()
+            elif self._store.is_overdue:
+                self._store.limit_step(size)
+            else:
+                return self._store.expire(now_ns, limit=size) >= size
+        finally:
+            if self._store.msgs != before:
+                self._turn.add_dirty(self._ingest)
+        return True
+
+    def finish(self) -> None:
+        """Remove all that messages roll up: the stream ends, and then everything is durable."""
+        self.interest = None
+        while self._roll_ups and not self._store.read_only:
+            while not self._roll_some(self._roll_ups[0]):
+                pass
+            self._roll_ups.popleft()
+
+    # ---------------------------------------------------------------- purges
+
+    def purge_step(self, steps: Iterator[int], pattern: bytes) -> int | None:
+        """Purge some more and tell the consumers; None at the end."""
+        if self.interest is not None:
+            self.interest.before_purge()
+        purged = next(steps, None)
+        if purged is not None:
+            self._turn.add_dirty(self._ingest)
+        if self.interest is not None:
+            first_left = self._store.first_seq
+            if pattern:
+                first_left = self._store.next_sequence(0, (pattern,)) or self._store.last_seq + 1
+            self.interest.after_purge(pattern, first_left)
+        return purged
+
+    # ---------------------------------------------------------------- roll-ups
+
+    def roll_up(self, subject: bytes, seq: int) -> None:
+        """A message was stored that replaces all older ones; at once if they are few."""
+        roll_up = RollUp(subject, seq)
+        self._roll_ups.append(roll_up)
+        if len(self._roll_ups) == 1 and self._spare > 0:
+            try:
+                if self._roll_some(roll_up):
+                    self._roll_ups.clear()
+                    return
+            except StoreError:
+                self._roll_ups.clear()
+                raise
+        self._hidden.append(seq)
+        self._ingest.hidden_from = self._hidden[0]
+        self._ingest.has_deadline = True
+
+    def _go_on_rolling(self) -> None:
+        while self._roll_ups and self._spare > 0:
+            roll_up = self._roll_ups[0]
+            if not self._roll_some(roll_up):
+                continue
+            self._roll_ups.popleft()
+            if self.interest is not None:
+                self.interest.when_durable(partial(self._show, roll_up.seq))
+            else:
+                self._show(roll_up.seq, None)
+
+    def _roll_some(self, roll_up: RollUp) -> bool:
+        """Whether all that it replaces is gone."""
+        size = self.step_size
+        if roll_up.steps is None:
+            roll_up.steps = self._store.purge_steps(roll_up.subject, below=roll_up.seq, step=size)
+        try:
+            purged = self.purge_step(roll_up.steps, roll_up.subject)
+        except StoreError:
+            roll_up.steps = None  # it is tried again from the beginning
+            raise
+        self._spare -= max(purged or 0, 1)
+        return purged is None or purged < size
+
+    def _show(self, seq: int, _error: StoreError | None) -> None:
+        """What it replaces is gone for good. Those that were hidden behind it are seen, too."""
+        while self._hidden and self._hidden[0] <= seq:
+            self._hidden.popleft()
+        self._ingest.hidden_from = self._hidden[0] if self._hidden else 0
+        self._ingest.promise(self._ingest.visible_seq)
+        if self.interest is not None:
+            self.interest.wake_consumers()
