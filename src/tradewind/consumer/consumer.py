@@ -26,6 +26,7 @@ from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
+from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.pending import AckState
@@ -72,7 +73,8 @@ class ConsumerContext(msgspec.Struct, frozen=True):
 
     `advise(kind, fields)` publishes an advisory or metric, if anybody listens. `save(consumer)` is
     called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
-    `settled` is None for a stream that keeps messages by limits only.
+    `settled` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
+    `answer_acks` called when all that is acknowledged is kept; without it nobody waits for that.
     """
 
     router: Router
@@ -88,6 +90,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     account_hash: str = ""
     domain: str = ""
     message_bytes_max: int = BURST_BYTES_DEFAULT
+    keep_acks: Callable[[Consumer], None] | None = None
 
 
 class Consumer(Delivery):
@@ -125,6 +128,7 @@ class Consumer(Delivery):
         )
         self.is_preview = bool(preview)
         self.settled = context.settled
+        self.keeps_acks = context.keep_acks is not None
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
         self._looked_ns = 0
@@ -430,6 +434,11 @@ class Consumer(Delivery):
             deliveries=deliveries,
         )
 
+    def keep_acks(self) -> None:
+        """Somebody waits for the answer to an ack."""
+        assert self.context.keep_acks is not None
+        self.context.keep_acks(self)
+
     def flow_id(self) -> bytes:
         """The end of a subject for flow control: an answer from before a restart fits no more."""
         return self.context.new_id()[:FLOW_ID_LENGTH].encode()
@@ -554,11 +563,26 @@ class Consumer(Delivery):
                 self.end_requests(status, counts=status == SHUTDOWN)
             self.detach(self.context.removals)
 
-    # ------------------------------------------------------------------ information
+    # ------------------------------------------------------------------ the state, to be written
 
     def state(self) -> ConsumerState:
         """What o.dat has to say."""
         return self.acks.export(self._offset_ns)
+
+    @property
+    def entry_count(self) -> int:
+        """See `StateSource`."""
+        return self.acks.count + len(self.acks.redelivered)
+
+    def encode_whole(self, now_ns: int) -> bytes:
+        """See `StateSource`."""
+        return encode_whole(self.acks, self._offset_ns, now_ns)
+
+    def take_changes(self) -> bytes | None:
+        """See `StateSource`."""
+        return take_changes(self.acks, self._offset_ns)
+
+    # ------------------------------------------------------------------ information
 
     def info(self) -> ConsumerInfo:
         """The answer to CONSUMER.INFO."""

@@ -48,7 +48,12 @@ cdef class Delivery(Participant):
     cdef uint32_t prefix_size
     cdef Buffer body                        # of a message whose header is changed on the way
     cdef KeptRecord kept                    # the message that is being sent
-    cdef Buffer outgoing                    # reply subjects of acks that a hook could not answer
+    # Reply subjects of acks: those that may be answered, then those whose ack is not kept yet.
+    cdef Buffer outgoing
+    cdef size_t unkept_bytes                # at the end of `outgoing`
+    cdef readonly uint64_t answers_end      # bytes that were ever appended to it
+    cdef bint asks_to_keep                  # `keep_acks` is going to be called
+    cdef public bint keeps_acks             # an ack is answered when it is kept
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
     cdef public bint is_preview             # its ack subjects are those of the previews
@@ -108,7 +113,7 @@ cdef class Delivery(Participant):
     cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
                            uint32_t reply_size, const char* header,
                            uint32_t header_size) except? 0xFFFFFFFF
-    cdef int _reply_later(self, const char* reply, uint32_t size) except -1
+    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1
     cdef int _send_outgoing(self) except -1
     cdef int _ack(self, Message* message) except -1
     cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,

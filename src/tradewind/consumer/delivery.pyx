@@ -36,6 +36,8 @@ cdef enum:
     DISK_PAUSE_NS = 1000000000
     # A changed state is saved at most so often.
     SAVE_INTERVAL_NS = 100000000
+    # Answers that wait for the disk; more are not given, as if they had been lost.
+    UNKEPT_BYTES_MAX = 8388608
 
 cdef enum Admission:
     ADMITTED_LATER = 0
@@ -69,8 +71,8 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 cdef class Delivery(Participant):
-    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_id`, `flow_acknowledged` and
-    `look_at_binding`.
+    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_id`, `flow_acknowledged`,
+    `look_at_binding` and `keep_acks`.
     """
 
     def __cinit__(self):
@@ -624,7 +626,7 @@ cdef class Delivery(Participant):
                 parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
                 message.reply[:message.reply_size])
         if answer and message.reply_size:
-            self._reply_later(message.reply, message.reply_size)
+            self._reply_later(message.reply, message.reply_size, False)
         return 1
 
     def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
@@ -640,7 +642,7 @@ cdef class Delivery(Participant):
                 answer = (<object>self).other_ack(
                     parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply)
             if answer and reply:
-                self._reply_later(reply, <uint32_t>len(reply))
+                self._reply_later(reply, <uint32_t>len(reply), True)
 
     cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                           bint measures=True) except -1:
@@ -739,23 +741,54 @@ cdef class Delivery(Participant):
         cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
         self._publish(reply, <uint32_t>len(reply), NULL, 0, header, <uint32_t>len(header))
 
-    cdef int _reply_later(self, const char* reply, uint32_t size) except -1:
-        """Answer an ack when the turn ends."""
+    cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1:
+        """Answer an ack when the turn ends, or when it is kept. `is_late`: the turn is ending."""
+        if self.keeps_acks and self.unkept_bytes > UNKEPT_BYTES_MAX:
+            return 0
         if buffer_reserve(&self.outgoing, size + 4) != 0:
             raise MemoryError
         buffer_append(&self.outgoing, <const char*>&size, 4)
         buffer_append(&self.outgoing, reply, size)
-        self.turn.wake(self)
+        self.answers_end += size + 4
+        if not self.keeps_acks:
+            self.turn.wake(self)
+            return 0
+        self.unkept_bytes += size + 4
+        if is_late:
+            self.ask_to_keep()
+        elif not self.asks_to_keep:
+            self.asks_to_keep = True
+            self.turn.defer(self.ask_to_keep, b"", b"", b"", b"")
         return 0
 
+    def ask_to_keep(self, *_message):
+        """All acks of this turn have come: have them kept, together."""
+        self.asks_to_keep = False
+        if self.unkept_bytes and not self.closed:
+            (<object>self).keep_acks()
+
+    def answer_acks(self, uint64_t end):
+        """What was acknowledged is kept: answer those up to this value of `answers_end`."""
+        cdef uint64_t answered = self.answers_end - self.unkept_bytes
+        if end > answered:
+            self.unkept_bytes -= <size_t>(end - answered)
+            self.turn.wake(self)
+
+    def leave_unanswered(self):
+        """What was acknowledged could not be kept: whoever asked for an answer has to ask again."""
+        self.outgoing.end -= self.unkept_bytes
+        self.unkept_bytes = 0
+
     cdef int _send_outgoing(self) except -1:
+        """Answer what may be answered."""
         cdef uint32_t size = 0
-        while self.outgoing.begin < self.outgoing.end:
+        while self.outgoing.begin < self.outgoing.end - self.unkept_bytes:
             memcpy(&size, self.outgoing.data + self.outgoing.begin, 4)
             self.outgoing.begin += 4
             self._publish(self.outgoing.data + self.outgoing.begin, size, NULL, 0, NULL, 0)
             self.outgoing.begin += size
-        buffer_clear(&self.outgoing)
+        if self.outgoing.begin == self.outgoing.end:
+            buffer_clear(&self.outgoing)
         return 0
 
     # -------------------------------------------------------------- interest

@@ -55,7 +55,14 @@ cdef class AckState:
     cdef uint32_t released_count
     cdef uint32_t released_capacity
     cdef readonly list exceeded             # (seq, deliveries) dropped for their deliveries
+    # What differs from the last state that was taken; see ack_codec.pyx.
+    cdef uint64_t* changed                  # stream sequences, any of them several times
+    cdef uint32_t changed_count
+    cdef uint32_t changed_capacity
+    cdef readonly bint changed_all          # nobody noted what; then `changed` is empty
 
+    cdef void _note(self, uint64_t seq) noexcept nogil
+    cdef void _note_all(self) noexcept nogil
     cdef int64_t _find(self, uint64_t seq) noexcept nogil
     cdef uint32_t _position(self, uint64_t seq) noexcept nogil
     cdef PendingEntry* _add(self, uint64_t seq) except NULL

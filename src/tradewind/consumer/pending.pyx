@@ -23,6 +23,8 @@ cdef enum:
     ENTRIES_MIN = 16
     # So many outdated items may lie in the heap before it is made anew.
     HEAP_SLACK = 64
+    # So many changes are noted at least, and as many as messages are pending.
+    CHANGES_MIN = 1024
 
 RULES = {"none": ACK_NONE, "all": ACK_ALL, "explicit": ACK_EXPLICIT, "flow_control": ACK_ALL}
 
@@ -33,6 +35,7 @@ cdef class AckState:
     def __cinit__(self):
         self.redelivered = {}
         self.exceeded = []
+        self.changed_all = True
 
     def __init__(self, str rule not None, int64_t ack_wait_ns=0, backoff_ns=(),
                  uint64_t max_deliver=0, uint64_t start_seq=1):
@@ -46,6 +49,7 @@ cdef class AckState:
         free(self.queue)
         free(self.backoff)
         free(self.released)
+        free(self.changed)
 
     def configure(self, int64_t ack_wait_ns, backoff_ns, uint64_t max_deliver):
         """How long to wait for an ack and how often to deliver; applies to what is pending too."""
@@ -64,6 +68,34 @@ cdef class AckState:
         for index in range(self.begin, self.end):
             if self.entries[index].live and self.entries[index].ticket == 0:
                 self._schedule(&self.entries[index])
+
+    # -------------------------------------------------------------- what has changed
+
+    cdef void _note(self, uint64_t seq) noexcept nogil:
+        """What is saved of this message is not right any more."""
+        cdef uint32_t capacity
+        cdef uint64_t* changed
+        if self.changed_all \
+                or self.changed_count and self.changed[self.changed_count - 1] == seq:
+            return
+        if self.changed_count >= max(self.count, <uint32_t>CHANGES_MIN):
+            self._note_all()    # saving everything costs no more
+            return
+        if self.changed_count == self.changed_capacity:
+            capacity = max(self.changed_capacity * 2, <uint32_t>ENTRIES_MIN)
+            changed = <uint64_t*>realloc(self.changed, capacity * sizeof(uint64_t))
+            if changed == NULL:
+                self._note_all()
+                return
+            self.changed = changed
+            self.changed_capacity = capacity
+        self.changed[self.changed_count] = seq
+        self.changed_count += 1
+
+    cdef void _note_all(self) noexcept nogil:
+        """Nothing that is saved is right any more."""
+        self.changed_all = True
+        self.changed_count = 0
 
     # -------------------------------------------------------------- the array
 
@@ -137,6 +169,7 @@ cdef class AckState:
 
     cdef void _kill(self, uint32_t index) noexcept nogil:
         """A message is not pending any more."""
+        self._note(self.entries[index].seq)
         self._unqueue(&self.entries[index])
         self.entries[index].live = 0
         self.count -= 1
@@ -270,6 +303,7 @@ cdef class AckState:
             else:
                 self.entries[index].time_ns = now_ns
                 self._enqueue(&self.entries[index])
+                self._note(seq)
         return len(expired)
 
     def expire_all(self):
@@ -369,6 +403,7 @@ cdef class AckState:
             self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
         entry.time_ns = now_ns
         self._schedule(entry)
+        self._note(seq)
         return self.delivered_consumer
 
     # -------------------------------------------------------------- acknowledgements
@@ -382,8 +417,8 @@ cdef class AckState:
         if self.rule == ACK_NONE:
             return 0
         index = self._find(seq)
-        if self.redelivered:
-            self.redelivered.pop(seq, None)
+        if self.redelivered and self.redelivered.pop(seq, None) is not None:
+            self._note(seq)
         if index < 0:
             return 0
         consumer_seq = self.entries[index].consumer_seq
@@ -429,6 +464,7 @@ cdef class AckState:
             self._unqueue(entry)
             entry.time_ns = now_ns + delay_ns - self._wait_ns(seq)
             self._schedule(entry)
+            self._note(seq)
         elif entry.ticket == 0:
             entry.due_ns = 0
             self._enqueue(entry)
@@ -440,6 +476,7 @@ cdef class AckState:
         if index < 0:
             return False
         self.entries[index].time_ns = now_ns
+        self._note(seq)
         if self.entries[index].ticket == 0:
             self._schedule(&self.entries[index])
         return True
@@ -450,7 +487,8 @@ cdef class AckState:
         cdef int64_t index = self._find(seq)
         cdef uint64_t consumer_seq
         deliveries = self.deliveries(seq)
-        self.redelivered.pop(seq, None)
+        if self.redelivered.pop(seq, None) is not None:
+            self._note(seq)
         if index < 0:
             return None
         consumer_seq = self.entries[index].consumer_seq
@@ -469,8 +507,10 @@ cdef class AckState:
                 self.redelivered.pop(self.entries[self.begin].seq, None)
                 self._kill(self.begin)
         if self.count == 0:
-            self.redelivered = {
-                seq: count for seq, count in self.redelivered.items() if seq >= first_seq}
+            if self.redelivered:
+                self._note_all()
+                self.redelivered = {
+                    seq: count for seq, count in self.redelivered.items() if seq >= first_seq}
             if next_seq:
                 self.delivered_stream = max(self.delivered_stream, next_seq - 1)
             self.floor_consumer = self.delivered_consumer
@@ -478,6 +518,7 @@ cdef class AckState:
 
     def reset(self, uint64_t next_seq):
         """Start over at a sequence, as if nothing had been delivered."""
+        self._note_all()
         self.count = self.queue_count = 0
         self.begin = self.end = self.heap_count = 0
         self.queue_begin = self.queue_end = 0

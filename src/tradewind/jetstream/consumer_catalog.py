@@ -69,6 +69,7 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
         account_hash=account_hash(home.name),
         domain=engine.domain,
         message_bytes_max=engine.broker.options.max_payload_bytes,
+        keep_acks=hosted.promises.keep_acks,
     )
 
 
@@ -172,6 +173,8 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
     if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT and state == ConsumerState():
         state = None  # which messages those are is not in the state: they are looked for again
     consumer = Consumer(context, meta.name, config, created_ns, state)
+    if stored.has_log:
+        consumer.touch(delivered=False)  # all of it belongs into o.dat again
     hosted.add_consumer(consumer)
     return consumer
 

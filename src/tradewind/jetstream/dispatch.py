@@ -195,7 +195,7 @@ class Dispatcher:
         if lane.has_joined:
             yield Wait.OTHERS_FIRST  # those before it are answered before it
         if isinstance(answer, Durable):
-            answer.hosted.when_durable(partial(self._when_durable, message, call, answer))
+            answer.when_durable(partial(self._when_durable, message, call, answer))
         else:
             self._finish(message, call, error, answer)
 

@@ -22,6 +22,7 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.lanes import Steps, let_others_go_first
+from tradewind.jetstream.promises import Promises
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.turns import StreamTurns
 from tradewind.jetstream.usage import Usage
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
     from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
+    from tradewind.store.syncer_core import SyncEntry
 
 
 INTERNAL_ERROR: Final = "internal error, see the server's log"
@@ -54,8 +56,12 @@ class HostedStream(StreamTurns):
         self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
         self.files: ConsumerFiles | None = None
+        self.files_entry: SyncEntry | None = None
+        self.promises = Promises(self)
         if stream.folder is not None:
-            self.files = ConsumerFiles(stream.folder.states, engine.broker.now_ns)
+            self.files = ConsumerFiles(
+                stream.folder.states, engine.broker.now_ns, self.promises.progressed
+            )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
         self.removals = RemovalFanOut()
         stream.store.listener = self.removals
@@ -109,10 +115,10 @@ class HostedStream(StreamTurns):
                 on_synced=self.synced,
                 on_failure=self._failed,
                 on_resumed=self._resumed,
-                mode=self._sync_mode(),
+                mode=self.sync_mode,
             )
         if self.files is not None:
-            self.engine.syncer.attach(
+            self.files_entry = self.engine.syncer.attach(
                 self.files, on_synced=_nothing, on_failure=self._states_failed
             )
         self.recount()
@@ -124,7 +130,9 @@ class HostedStream(StreamTurns):
         for line in report.lines():
             self.engine.log.error(f"JetStream account {self.home.name!r}, {line}")
 
-    def _sync_mode(self) -> SyncMode:
+    @property
+    def sync_mode(self) -> SyncMode:
+        """What the stream promises."""
         if self.config.persist_mode is PersistMode.ASYNC:
             return SyncMode.ASYNC
         interval = self.engine.settings.options.sync_interval_ns
@@ -139,6 +147,7 @@ class HostedStream(StreamTurns):
         self.home.stream_configured(self.name, None)
         self.count(Usage())
         self.tell_requests(None)
+        self.promises.failed(StoreError(f"stream {self.name!r} is closed"))
 
     def retire(self) -> None:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
@@ -184,6 +193,9 @@ class HostedStream(StreamTurns):
         self.stream.deactivate()
         for consumer in list(self.consumers.values()):
             self._close_consumer(consumer, SHUTDOWN)
+        if self.files is not None:
+            self.files.states.fold()
+            self.engine.syncer.mark_dirty(self.files, self.engine.turn.monotonic_ns)
 
     def close(self) -> None:
         """Close the stream; its files are complete afterwards."""
@@ -193,7 +205,7 @@ class HostedStream(StreamTurns):
         # A file is never closed while a sync of it runs.
         if (files := self.files) is not None:
             now_ns = self.engine.broker.now_ns()
-            self.engine.syncer.detach(files, lambda: files.states.commit(now_ns))
+            self.engine.syncer.detach(files, lambda: files.states.close(now_ns))
         if isinstance(self.stream.store, FileStore):
             self.engine.syncer.detach(self.stream.store, self._close_stream)
         else:
@@ -261,6 +273,7 @@ class HostedStream(StreamTurns):
         self.engine.log.error(
             f"JetStream cannot write consumers of '{self.home.name} > {self.name}': {error}"
         )
+        self.promises.failed(error)
 
     # ---------------------------------------------------------------- consumers
 
@@ -360,7 +373,7 @@ class HostedStream(StreamTurns):
         """Its state has changed and is to be on disk soon."""
         if self.files is None or consumer.config.mem_storage:
             return
-        self.files.states.mark(consumer.name, consumer.state())
+        self.files.states.mark(consumer.name, consumer)
         self.engine.syncer.mark_dirty(self.files, self.engine.turn.monotonic_ns)
 
     # ---------------------------------------------------------------- time

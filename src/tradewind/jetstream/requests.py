@@ -15,6 +15,8 @@ from tradewind.jetstream.clients import client_info
 
 if TYPE_CHECKING:
     from tradewind.broker.session import Session
+    from tradewind.consumer.consumer import Consumer
+    from tradewind.errors import StoreError
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
     from tradewind.jetstream.hosted import HostedStream
@@ -42,7 +44,8 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Durable(msgspec.Struct, frozen=True):
-    """An answer that leaves when all changes of a stream up to now are durable.
+    """An answer that leaves when all changes of a stream up to now are durable, or those of one of
+    its consumers.
 
     Requests that follow do not wait for it. `failed` is the error if the disk fails, `then` is
     called when it has left and was none.
@@ -52,6 +55,14 @@ class Durable(msgspec.Struct, frozen=True):
     response: ApiStruct
     failed: ErrorKind
     then: Callable[[], None] | None = None
+    consumer: Consumer | None = None
+
+    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
+        """Call `done` then, or with the error if it will not be."""
+        if self.consumer is None:
+            self.hosted.when_durable(done)
+        else:
+            self.hosted.promises.when_kept(self.consumer, done)
 
 
 # None: nobody answers.

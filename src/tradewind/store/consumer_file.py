@@ -27,7 +27,7 @@ MAGIC: Final = 22
 VERSION: Final = 2
 NS_PER_SECOND: Final = 1_000_000_000
 _STREAM_SEQ_MAX: Final = (1 << 63) - 1
-_TIME_NS_MAX: Final = (1 << 63) - 1
+TIME_NS_MAX: Final = (1 << 63) - 1
 _PENDING_BYTES_MIN: Final = 3
 _PENDING_BYTES_MIN_VERSION_1: Final = 2
 _REDELIVERED_BYTES_MIN: Final = 2
@@ -62,6 +62,21 @@ class ConsumerState:
     ack_floor: SequencePair = NOTHING
     pending: dict[int, Pending] = field(default_factory=dict)
     redelivered: dict[int, int] = field(default_factory=dict)
+
+    # A `StateSource` of `consumer_states` that is always written as a whole.
+
+    @property
+    def entry_count(self) -> int:
+        """How many messages it names."""
+        return len(self.pending) + len(self.redelivered)
+
+    def encode_whole(self, now_ns: int) -> bytes:
+        """The file of this state."""
+        return encode_consumer_state(self, now_ns)
+
+    def take_changes(self) -> bytes | None:
+        """Nobody notes what is changed here."""
+        return None
 
 
 def encode_consumer_state(state: ConsumerState, now_ns: int) -> bytes:
@@ -100,8 +115,13 @@ def _seconds(time_ns: int) -> int:
 
 def decode_consumer_state(data: bytes, path: str = "o.dat") -> ConsumerState:
     """The content of the file; an empty one is that of a consumer that never delivered."""
+    return read_consumer_state(data, path)[0]
+
+
+def read_consumer_state(data: bytes, path: str) -> tuple[ConsumerState, int]:
+    """The content of the file, and where it ends: bytes that follow mean nothing here."""
     if not data:
-        return ConsumerState()
+        return ConsumerState(), 0
     reader = ByteReader(data, path)
     magic, version = reader.fixed(1, "magic"), reader.fixed(1, "version")
     if magic != MAGIC or version not in (1, VERSION):
@@ -120,7 +140,7 @@ def decode_consumer_state(data: bytes, path: str = "o.dat") -> ConsumerState:
     state = ConsumerState(delivered, floor)
     _read_pending(reader, version, state)
     _read_redelivered(reader, state)
-    return state
+    return state, reader.offset
 
 
 def _delivered_before_version_2(next_offset: int, floor: int) -> int:
@@ -145,7 +165,7 @@ def _read_pending(reader: ByteReader, version: int, state: ConsumerState) -> Non
         seconds = reader.varint("pending time")
         seconds = base_seconds - seconds if version == VERSION else base_seconds + seconds
         time_ns = seconds * NS_PER_SECOND
-        if not -_TIME_NS_MAX <= time_ns <= _TIME_NS_MAX:
+        if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
             raise reader.corrupt(f"a pending message has the time {seconds} s", start)
         if stream_seq == 0 or stream_seq in state.pending:
             raise reader.corrupt(f"sequence {stream_seq} is pending twice or is 0", start)

@@ -18,6 +18,7 @@ to the configured store folder, and the callers hand them to `store.disk`.
             obs/<CONSUMER>/
               meta.inf  meta.sum
               o.dat                     what was delivered and acknowledged (store.consumer_file)
+              acks.<N>                  ours: what has changed since then (store.ack_log)
             batches/<HASH>/             atomic batches in flight, each shaped like a stream
             __msgs__/  __new_msgs__/    exist only during a purge
           .<STREAM>/                    a stream whose deletion was interrupted

@@ -23,11 +23,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.consumer_file import (
-    ConsumerState,
-    decode_consumer_state,
-    encode_consumer_state,
-)
+from tradewind.store.ack_log import apply_log, decode_with_trailer, log_name, log_numbers
+from tradewind.store.consumer_file import ConsumerState, encode_consumer_state
 from tradewind.store.consumer_states import ConsumerStates
 from tradewind.store.contract import StoreLimits
 from tradewind.store.creation import Creation, make
@@ -96,13 +93,14 @@ class StoredConsumer(msgspec.Struct, frozen=True):
     """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
 
     `has_state`: it has begun, be it in front of the first message; else its configuration says
-    where it begins.
+    where it begins. `has_log`: only a part of the state is in o.dat.
     """
 
     meta: ConsumerMeta
     state: ConsumerState
     problem: str = ""
     has_state: bool = True
+    has_log: bool = False
 
 
 def limits_of(config: Mapping[str, Any]) -> StoreLimits:
@@ -402,7 +400,8 @@ class StreamFolder:
         not an error, as long as the configuration can be read.
         """
         folder = self._consumer_folder(consumer)
-        if is_encrypted(self.disk.list_directory(folder)):
+        names = self.disk.list_directory(folder)
+        if is_encrypted(names):
             raise NotReadable(
                 f"{folder}: the consumer is encrypted; this server cannot read encrypted consumers"
             )
@@ -419,9 +418,14 @@ class StreamFolder:
             data = self.disk.read_file(path)
         except MissingFile:
             data = b""
-        state = decode_consumer_state(data, path)
+        state, number = decode_with_trailer(data, path)
+        logs, applied = log_numbers(names), 0
+        if number in logs:
+            path = f"{folder}/{log_name(number)}"
+            applied = apply_log(state, number, self.disk.read_file(path), path)
+        self.states.found(consumer, logs, number)
         problem = found.problem and f"{folder}/meta.inf: {found.problem}"
-        return StoredConsumer(meta, state, problem, has_state=bool(data))
+        return StoredConsumer(meta, state, problem, bool(data), has_log=applied > 0)
 
     def delete_consumer(self, consumer: str) -> None:
         """Delete a consumer, durably."""

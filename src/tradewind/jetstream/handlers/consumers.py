@@ -34,7 +34,7 @@ from tradewind.consumer.consumer import Consumer, ResetError
 from tradewind.jetstream import consumer_catalog
 from tradewind.jetstream.infos import consumer_info, fields_of
 from tradewind.jetstream.lanes import Steps
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.requests import Durable, Request
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
@@ -141,11 +141,11 @@ def unpin(request: Request) -> ConsumerUnpinResponse:
     return ConsumerUnpinResponse()
 
 
-def reset(request: Request) -> ConsumerResetResponse | None:
+def reset(request: Request) -> Durable | None:
     """CONSUMER.RESET; nobody answers for a consumer that is not there."""
     hosted = request.home.streams.get(request.call.stream)
     consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
-    if consumer is None:
+    if hosted is None or consumer is None:
         return None
     content = ConsumerResetRequest()
     if request.body:
@@ -155,4 +155,5 @@ def reset(request: Request) -> ConsumerResetResponse | None:
     except ResetError as error:
         raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
     fields = fields_of(consumer_info(request.engine, consumer))
-    return ConsumerResetResponse(**fields, reset_seq=seq)
+    response = ConsumerResetResponse(**fields, reset_seq=seq)
+    return Durable(hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer)

@@ -1,0 +1,163 @@
+"""The state of a consumer as bytes: all of it, or what has changed since it was taken last.
+
+Owns the encoding of an `AckState`, in the loop and without an object per message. All of it is an
+o.dat, which `tradewind.store.consumer_file` draws; changes are the body of a record of the log
+beside it, which `tradewind.store.ack_log` draws. Never writes and never reads a file; decoding is
+theirs, because it happens once in the life of a server.
+
+What has changed is said by what is there now, not by what has happened: a message that is pending
+is written with its times, one that is not as gone. So the cost is that of the messages touched,
+however many are pending, and applying a record twice does nothing.
+"""
+
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport qsort
+from tradewind.consumer.pending cimport AckState, PendingEntry
+from tradewind.wire.buffer cimport Buffer, buffer_free, buffer_init, buffer_reserve
+
+cdef enum:
+    MAGIC = 22
+    VERSION = 2
+    NS_PER_SECOND = 1000000000
+    VARINT_BYTES_MAX = 10
+    # What is known of a changed message; the same numbers are in ack_log.py.
+    IS_PENDING = 1
+    IS_REDELIVERED = 2
+
+
+cdef int put(Buffer* target, uint64_t value) except -1:
+    """A uvarint."""
+    cdef uint8_t byte
+    if buffer_reserve(target, VARINT_BYTES_MAX) != 0:
+        raise MemoryError
+    while value >= 0x80:
+        byte = <uint8_t>(value & 0x7F | 0x80)
+        target.data[target.end] = <char>byte
+        target.end += 1
+        value >>= 7
+    target.data[target.end] = <char>value
+    target.end += 1
+    return 0
+
+
+cdef int put_signed(Buffer* target, int64_t value) except -1:
+    """A varint."""
+    cdef uint64_t folded = <uint64_t>value << 1
+    return put(target, ~folded if value < 0 else folded)
+
+
+cdef int64_t seconds_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
+    """Wall time in whole seconds, cut towards zero as Go divides; far times stay in range."""
+    if offset_ns > 0 and time_ns > INT64_MAX - offset_ns:
+        return INT64_MAX // NS_PER_SECOND
+    if offset_ns < 0 and time_ns < INT64_MIN - offset_ns:
+        return -(INT64_MAX // NS_PER_SECOND)
+    time_ns += offset_ns
+    if time_ns >= 0:
+        return time_ns // NS_PER_SECOND
+    return -(INT64_MAX // NS_PER_SECOND) if time_ns == INT64_MIN else -(-time_ns // NS_PER_SECOND)
+
+
+cdef int put_floors(Buffer* target, AckState acks) except -1:
+    put(target, acks.floor_consumer)
+    put(target, acks.floor_stream)
+    put(target, acks.delivered_consumer)
+    put(target, acks.delivered_stream)
+    return 0
+
+
+def encode_whole(AckState acks not None, int64_t offset_ns, int64_t now_ns):
+    """The o.dat of this moment; from here on changes are noted.
+
+    `offset_ns` makes wall time of our times, `now_ns` is the wall time.
+    """
+    cdef Buffer target
+    buffer_init(&target)
+    try:
+        _put_whole(&target, acks, offset_ns, now_ns)
+        encoded = target.data[:target.end]
+    finally:
+        buffer_free(&target)
+    acks.changed_all = False
+    acks.changed_count = 0
+    return encoded
+
+
+cdef int _put_whole(Buffer* target, AckState acks, int64_t offset_ns, int64_t now_ns) except -1:
+    cdef uint32_t index
+    cdef PendingEntry* entry
+    cdef int64_t base = seconds_of(now_ns, NS_PER_SECOND // 2)
+    put(target, MAGIC)
+    put(target, VERSION)
+    put_floors(target, acks)
+    put(target, acks.count)
+    if acks.count:
+        for index in range(acks.begin, acks.end):
+            if acks.entries[index].live:
+                # Not before the latest time: a difference of -1 means corruption to older servers.
+                base = max(base, seconds_of(acks.entries[index].time_ns, offset_ns))
+        put_signed(target, base)
+        for index in range(acks.begin, acks.end):
+            entry = &acks.entries[index]
+            if entry.live:
+                put(target, entry.seq - acks.floor_stream)
+                put(target, entry.consumer_seq - acks.floor_consumer)
+                put_signed(target, base - seconds_of(entry.time_ns, offset_ns))
+    put(target, len(acks.redelivered))
+    for seq, redeliveries in acks.redelivered.items():
+        put(target, <uint64_t>seq - acks.floor_stream)
+        put(target, redeliveries)
+    return 0
+
+
+cdef int compare_numbers(const void* one, const void* other) noexcept nogil:
+    cdef uint64_t left = (<const uint64_t*>one)[0], right = (<const uint64_t*>other)[0]
+    return (left > right) - (left < right)
+
+
+def take_changes(AckState acks not None, int64_t offset_ns):
+    """What has changed since it was taken last, or None: then all of the state has to be."""
+    cdef Buffer target
+    if acks.changed_all:
+        return None
+    buffer_init(&target)
+    try:
+        _put_changes(&target, acks, offset_ns)
+        encoded = target.data[:target.end]
+    finally:
+        buffer_free(&target)
+    acks.changed_count = 0
+    return encoded
+
+
+cdef int _put_changes(Buffer* target, AckState acks, int64_t offset_ns) except -1:
+    cdef uint32_t index, count = 0
+    cdef uint64_t previous = 0, seq
+    put_floors(target, acks)
+    if acks.changed_count:
+        qsort(acks.changed, acks.changed_count, sizeof(uint64_t), compare_numbers)
+        for index in range(acks.changed_count):
+            if count == 0 or acks.changed[index] != acks.changed[count - 1]:
+                acks.changed[count] = acks.changed[index]
+                count += 1
+        acks.changed_count = count
+    put(target, count)
+    for index in range(count):
+        seq = acks.changed[index]
+        put(target, seq - previous)
+        _put_message(target, acks, seq, offset_ns)
+        previous = seq
+    return 0
+
+
+cdef int _put_message(Buffer* target, AckState acks, uint64_t seq, int64_t offset_ns) except -1:
+    """What is known of one message now."""
+    cdef int64_t index = acks._find(seq)
+    cdef uint64_t redeliveries = acks.redelivered.get(seq, 0) if acks.redelivered else 0
+    put(target, (IS_PENDING if index >= 0 else 0) | (IS_REDELIVERED if redeliveries else 0))
+    if index >= 0:
+        put(target, acks.entries[index].consumer_seq)
+        put_signed(target, seconds_of(acks.entries[index].time_ns, offset_ns))
+    if redeliveries:
+        put(target, redeliveries)
+    return 0

@@ -1,0 +1,114 @@
+"""Who waits until the state of a consumer is kept: acks with a reply, and requests.
+
+Owns the order in which they are told. What "kept" means is what the stream promises a publisher:
+on disk, or with the operating system if it is synced by an interval, or nothing at all with
+`persist_mode: async`. Many acks share one commit, which is the one of all consumers of the stream;
+the loop never waits.
+
+An ack in a stream that keeps messages for its consumers removes a message, and is answered when the
+removal is kept as well. Where the disk fails nobody is answered: they ask again. A state that is
+kept is enough if the stream takes no changes any more: what it says goes with the next start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tradewind.errors import StoreError
+from tradewind.store.syncer import SyncMode
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import Consumer
+    from tradewind.jetstream.hosted import HostedStream
+
+Told = Callable[[StoreError | None], None]
+
+
+class _Answers:
+    """The answers to the acks of one consumer in one turn; `_left` is what they wait for."""
+
+    __slots__ = ("_consumer", "_end", "_left")
+
+    def __init__(self, consumer: Consumer, left: int) -> None:
+        self._consumer = consumer
+        self._end = consumer.answers_end
+        self._left = left
+
+    def state_kept(self, error: StoreError | None) -> None:
+        """The state says what was acknowledged, or cannot."""
+        if error is not None:
+            self._consumer.leave_unanswered()
+        self._left -= 1
+        if self._left == 0:
+            self._consumer.answer_acks(self._end)
+
+    def removed(self, error: StoreError | None) -> None:
+        """The messages are gone, or cannot go: then all depends on the state."""
+        self.state_kept(error if self._consumer.config.mem_storage else None)
+
+
+class Promises:
+    """Of one stream."""
+
+    def __init__(self, hosted: HostedStream) -> None:
+        self._hosted = hosted
+        # By rising tickets: for those who wait for the disk, and for the operating system.
+        self._until_synced: deque[tuple[int, Told]] = deque()
+        self._until_written: deque[tuple[int, Told]] = deque()
+
+    def keep_acks(self, consumer: Consumer) -> None:
+        """Have the answers to the acks of this turn leave when they are true."""
+        mode, retention = self._hosted.sync_mode, self._hosted.retention
+        if mode is SyncMode.ASYNC:
+            consumer.answer_acks(consumer.answers_end)
+            return
+        answers = _Answers(consumer, 1 if retention is None else 2)
+        if retention is not None:
+            self._hosted.when_durable(answers.removed)
+        self.when_kept(consumer, answers.state_kept, is_synced=mode is SyncMode.ALWAYS)
+
+    def when_kept(self, consumer: Consumer, told: Told, *, is_synced: bool = True) -> None:
+        """Call `told` when the state of a consumer is on disk, or at least with the system."""
+        hosted, files = self._hosted, self._hosted.files
+        if files is None or consumer.config.mem_storage:
+            told(None)
+            return
+        entry = hosted.files_entry
+        assert entry is not None
+        ticket = files.states.mark(consumer.name, consumer, is_urgent=True)
+        if entry.has_failed:
+            told(StoreError(f"the state of consumer {consumer.name!r} cannot be written"))
+        elif is_synced:
+            self._until_synced.append((ticket, told))
+            hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
+        elif files.states.write(consumer.name):
+            told(None)
+        else:
+            self._until_written.append((ticket, told))
+            hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
+
+    def progressed(self) -> None:
+        """More may be kept than before."""
+        assert self._hosted.files is not None
+        states = self._hosted.files.states
+        if self._until_synced:
+            self._tell(self._until_synced, None, states.synced_ticket)
+        if self._until_written:
+            self._tell(self._until_written, None, states.written_ticket)
+
+    def failed(self, error: StoreError) -> None:
+        """Nobody who waits is going to be told anything else."""
+        self._tell(self._until_synced, error)
+        self._tell(self._until_written, error)
+
+    def _tell(
+        self, waiting: deque[tuple[int, Told]], error: StoreError | None, kept: int | None = None
+    ) -> None:
+        while waiting and (kept is None or waiting[0][0] <= kept):
+            _, told = waiting.popleft()
+            try:
+                told(error)
+            except Exception as fault:
+                self._hosted.engine.faults.contain("request", fault, self._hosted.place)

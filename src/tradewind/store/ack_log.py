@@ -1,0 +1,126 @@
+"""acks.<N>: what has happened to a consumer since its o.dat was written.
+
+Owns the format of this log and the end of an o.dat that names it, and knows how to apply the one to
+the other. Never touches the disk. nats-server knows neither: it reads an o.dat up to the end of its
+state, and leaves files alone that are not its own.
+
+    o.dat:   the state (`consumer_file`), then
+             8 bytes "twacks-1", 8 LE number N, 8 LE hash of all before
+    acks.N:  8 bytes "twacks-1", 8 LE number N, then records:
+             4 LE size of the body, 8 LE hash of N, the record's offset and the body, body
+
+    body:    uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
+             uvarint number of messages that have changed, for each, rising
+                 uvarint stream seq - that of the one before
+                 uvarint 1 if it is pending, plus 2 if it was redelivered
+                 if pending: uvarint consumer seq, varint time in seconds
+                 if redelivered: uvarint redeliveries
+
+A log belongs to the o.dat that names it, and to no other: one that nats-server has written since
+names none. A number is used once. Records are only appended, and a commit syncs all before it; so
+the first one that does not verify is where a write was cut off, and nobody was promised it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tradewind.errors import CorruptRecord
+from tradewind.store.consumer_file import (
+    NS_PER_SECOND,
+    TIME_NS_MAX,
+    ConsumerState,
+    Pending,
+    SequencePair,
+    read_consumer_state,
+)
+from tradewind.store.hash import key_for
+from tradewind.store.varint import U64_MASK, ByteReader
+
+LOG_PREFIX: Final = "acks."
+MAGIC: Final = b"twacks-1"
+HEADER_BYTES: Final = 16
+TRAILER_BYTES: Final = 24
+_FRAME_BYTES: Final = 12
+_IS_PENDING: Final = 1
+_IS_REDELIVERED: Final = 2
+_CHANGE_BYTES_MIN: Final = 2
+_KEY: Final = key_for("tradewind acks")
+
+
+def log_name(number: int) -> str:
+    """The file of a log."""
+    return f"{LOG_PREFIX}{number}"
+
+
+def log_numbers(names: list[str]) -> list[int]:
+    """The logs among the files of a consumer."""
+    found = [name.removeprefix(LOG_PREFIX) for name in names if name.startswith(LOG_PREFIX)]
+    return [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
+
+
+def with_trailer(state: bytes, number: int) -> bytes:
+    """An o.dat that a log of this number may follow."""
+    content = state + MAGIC + number.to_bytes(8, "little")
+    return content + _KEY.hash(content)
+
+
+def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState, int]:
+    """The state in an o.dat, and the number of the log that may follow; 0: none can."""
+    state, end = read_consumer_state(data, path)
+    if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
+        return state, 0
+    if _KEY.hash(data[:-8]) != data[-8:]:
+        raise CorruptRecord(path, len(data) - 8, "the checksum does not fit the state")
+    return state, int.from_bytes(data[end + len(MAGIC) : -8], "little")
+
+
+def log_header(number: int) -> bytes:
+    """How a log begins."""
+    return MAGIC + number.to_bytes(8, "little")
+
+
+def log_record(number: int, offset: int, body: bytes) -> bytes:
+    """The bytes of a record that begins at `offset`."""
+    return len(body).to_bytes(4, "little") + _record_hash(number, offset, body) + body
+
+
+def _record_hash(number: int, offset: int, body: bytes) -> bytes:
+    return _KEY.hash_parts([number.to_bytes(8, "little"), offset.to_bytes(8, "little"), body])
+
+
+def apply_log(state: ConsumerState, number: int, data: bytes, path: str) -> int:
+    """Bring `state` up to date, as far as the log was written; gives how many records that took."""
+    if data[:HEADER_BYTES] != log_header(number):
+        return 0
+    offset, count = HEADER_BYTES, 0
+    while len(data) - offset > _FRAME_BYTES:
+        start = offset + _FRAME_BYTES
+        end = start + int.from_bytes(data[offset : offset + 4], "little")
+        body = data[start:end]
+        if end > len(data) or _record_hash(number, offset, body) != data[offset + 4 : start]:
+            break
+        _apply_record(state, ByteReader(data, path, start, end))
+        offset, count = end, count + 1
+    return count
+
+
+def _apply_record(state: ConsumerState, reader: ByteReader) -> None:
+    """A record that verifies was written by us: what is wrong in it is refused with its place."""
+    floor = SequencePair(reader.uvarint("ack floor"), reader.uvarint("stream ack floor"))
+    state.delivered = SequencePair(reader.uvarint("delivered"), reader.uvarint("stream delivered"))
+    state.ack_floor = floor
+    seq = 0
+    for _ in range(reader.count("number changed", _CHANGE_BYTES_MIN)):
+        seq = seq + reader.uvarint("changed sequence") & U64_MASK
+        known = reader.uvarint("what is known")
+        state.pending.pop(seq, None)
+        state.redelivered.pop(seq, None)
+        if known & _IS_PENDING:
+            consumer_seq, seconds = reader.uvarint("pending delivery"), reader.varint("time")
+            if not -TIME_NS_MAX <= seconds * NS_PER_SECOND <= TIME_NS_MAX:
+                raise reader.corrupt(f"a pending message has the time {seconds} s")
+            state.pending[seq] = Pending(consumer_seq, seconds * NS_PER_SECOND)
+        if known & _IS_REDELIVERED:
+            state.redelivered[seq] = reader.uvarint("redeliveries")
+    reader.expect_end()

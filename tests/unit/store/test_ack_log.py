@@ -1,0 +1,191 @@
+"""The log beside o.dat, and what a consumer writes to both."""
+
+from __future__ import annotations
+
+import pytest
+
+from tradewind.consumer.ack_codec import encode_whole, take_changes
+from tradewind.consumer.pending import AckState
+from tradewind.errors import CorruptRecord
+from tradewind.store.ack_log import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    apply_log,
+    decode_with_trailer,
+    log_header,
+    log_name,
+    log_numbers,
+    log_record,
+    with_trailer,
+)
+from tradewind.store.consumer_file import (
+    ConsumerState,
+    Pending,
+    SequencePair,
+    decode_consumer_state,
+    encode_consumer_state,
+)
+
+SECOND = 1_000_000_000
+OFFSET_NS = 1_700_000_000 * SECOND
+FAR_NS = (1 << 63) - 1
+
+
+def delivered(count: int) -> AckState:
+    acks = AckState("explicit", 30 * SECOND)
+    for seq in range(1, count + 1):
+        acks.delivered_now(seq, seq * SECOND)
+    return acks
+
+
+def log_of(number: int, *bodies: bytes) -> bytes:
+    log = log_header(number)
+    for body in bodies:
+        log += log_record(number, len(log), body)
+    return log
+
+
+def changes_of(acks: AckState) -> bytes:
+    body = take_changes(acks, OFFSET_NS)
+    assert body is not None
+    return body
+
+
+# ------------------------------------------------------------------ o.dat
+
+
+def test_a_whole_state_is_written_as_the_reference_writes_it() -> None:
+    acks = delivered(50)
+    for seq in (1, 2, 7, 9):
+        acks.acked(seq, seq)
+    acks.expire(45 * SECOND)
+    for _ in range(3):
+        acks.delivered_now(acks.redelivery(), 50 * SECOND)
+    now_ns = OFFSET_NS + 51 * SECOND + SECOND // 2
+    assert encode_whole(acks, OFFSET_NS, now_ns) == encode_consumer_state(
+        acks.export(OFFSET_NS), now_ns
+    )
+
+
+@pytest.mark.parametrize("time_ns", [FAR_NS, -FAR_NS, -FAR_NS - 1, 0, -1])
+@pytest.mark.parametrize("offset_ns", [0, OFFSET_NS, -OFFSET_NS])
+def test_times_at_the_end_of_their_range_can_be_read_again(time_ns: int, offset_ns: int) -> None:
+    acks = AckState("explicit")
+    state = encode_whole(acks, offset_ns, FAR_NS)
+    acks.delivered_now(1, time_ns)
+    log = log_of(1, take_changes(acks, offset_ns) or b"")
+    logged = decode_consumer_state(state)
+    assert apply_log(logged, 1, log, "acks.1") == 1
+    whole = decode_consumer_state(encode_whole(acks, offset_ns, 0))
+    assert whole == logged
+    assert whole.pending.keys() == {1}
+
+
+def test_the_end_of_an_o_dat_names_its_log() -> None:
+    state = encode_consumer_state(ConsumerState(SequencePair(3, 4), SequencePair(1, 2)), 0)
+    data = with_trailer(state, 77)
+    assert decode_with_trailer(data) == (decode_consumer_state(state), 77)
+    assert decode_consumer_state(data) == decode_consumer_state(state)
+    assert decode_with_trailer(state) == (decode_consumer_state(state), 0)
+
+
+def test_bytes_behind_a_state_that_are_no_trailer_are_ignored() -> None:
+    state = encode_consumer_state(ConsumerState(SequencePair(3, 4), SequencePair(1, 2)), 0)
+    for end in (b"x", bytes(TRAILER_BYTES), with_trailer(b"", 5) + b"x"):
+        assert decode_with_trailer(state + end) == (decode_consumer_state(state), 0)
+
+
+def test_every_flipped_bit_of_an_o_dat_is_noticed_or_leaves_it_without_a_log() -> None:
+    pending = {seq: Pending(seq, 5 * SECOND) for seq in range(3, 9)}
+    state = ConsumerState(SequencePair(9, 9), SequencePair(2, 2), pending, {4: 1})
+    data = with_trailer(encode_consumer_state(state, 6 * SECOND), 12)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            assert decode_with_trailer(bytes(damaged))[1] == 0
+        except CorruptRecord:
+            continue
+
+
+# ------------------------------------------------------------------ the log
+
+
+def test_changes_bring_a_state_up_to_date_however_many_are_pending() -> None:
+    acks = delivered(5000)
+    state = decode_consumer_state(encode_whole(acks, OFFSET_NS, OFFSET_NS))
+    bodies = []
+    for seq in (1, 2, 4000, 4001):
+        acks.acked(seq, seq)
+    bodies.append(changes_of(acks))
+    acks.progress(3, 6000 * SECOND)
+    acks.nak(4, 4, 7 * SECOND, 6000 * SECOND)
+    acks.forget(5)
+    bodies.append(changes_of(acks))
+    assert sum(map(len, bodies)) < 100
+    log = log_of(9, *bodies)
+    assert apply_log(state, 9, log, "acks.9") == 2
+    assert state == acks.export(OFFSET_NS)
+    # Applying what is in the state already changes nothing.
+    assert apply_log(state, 9, log, "acks.9") == 2
+    assert state == acks.export(OFFSET_NS)
+
+
+def test_a_message_that_changes_often_is_written_once() -> None:
+    acks = delivered(1)
+    encode_whole(acks, 0, 0)
+    once = len(changes_of(acks))
+    for number in range(100):
+        acks.progress(1, number * SECOND)
+        acks.delivered_now(2, SECOND)
+        acks.acked(2, 2)
+    assert len(changes_of(acks)) < once + 20
+
+
+def test_more_changes_than_messages_ask_for_the_whole_state() -> None:
+    acks = delivered(10)
+    assert take_changes(acks, 0) is None
+    encode_whole(acks, 0, 0)
+    for seq in range(11, 11 + 2000):
+        acks.delivered_now(seq, 0)
+        acks.acked(seq, seq)
+    assert acks.changed_all
+    assert take_changes(acks, 0) is None
+    encode_whole(acks, 0, 0)
+    assert take_changes(acks, 0) is not None
+
+
+def test_a_log_that_was_cut_off_anywhere_gives_what_was_complete() -> None:
+    acks = delivered(40)
+    first = encode_whole(acks, OFFSET_NS, OFFSET_NS)
+    bodies, states = [], [acks.export(OFFSET_NS)]
+    for seq in (5, 1, 30):
+        acks.acked(seq, seq)
+        bodies.append(changes_of(acks))
+        states.append(acks.export(OFFSET_NS))
+    log = log_of(3, *bodies)
+    ends = [len(log_of(3, *bodies[:count])) for count in range(4)]
+    for size in range(len(log) + 1):
+        complete = max((at for at, end in enumerate(ends) if end <= size), default=0)
+        wrong = bytes([log[size] ^ 0xFF]) if size < len(log) else b"x"
+        for tail in (b"", wrong + bytes(len(log) - size), wrong + log[size + 1 :]):
+            state = decode_consumer_state(first)
+            assert apply_log(state, 3, log[:size] + tail, "acks.3") == complete
+            assert state == states[complete]
+
+
+def test_a_log_of_another_number_or_place_is_not_applied() -> None:
+    acks = delivered(3)
+    encode_whole(acks, 0, 0)
+    acks.acked(2, 2)
+    body = changes_of(acks)
+    state = ConsumerState()
+    assert apply_log(state, 4, log_of(3, body), "acks.4") == 0
+    moved = log_header(3) + log_record(3, HEADER_BYTES + 1, body)
+    assert apply_log(state, 3, moved, "acks.3") == 0
+    assert state == ConsumerState()
+
+
+def test_names_of_logs_are_told_from_others() -> None:
+    names = ["acks.", "acks.12", "acks.x", "acks.\u0663", "o.dat", log_name(7)]
+    assert log_numbers(names) == [12, 7]
