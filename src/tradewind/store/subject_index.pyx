@@ -20,6 +20,8 @@ from tradewind.route.table cimport (
 
 cdef enum:
     RENUMBER_IDS_MIN = 65536
+    # More patterns than this are not asked one by one.
+    PATTERNS_LISTED_MAX = 4
 
 
 cdef class SubjectIndex:
@@ -180,6 +182,15 @@ cdef class SubjectIndex:
         """(number of subjects, sum of their messages) that pass a filter."""
         cdef uint32_t index, subjects = 0
         cdef uint64_t messages = 0
+        cdef SubjectEntry* entry
+        cdef bytes pattern
+        if chosen.all_literal() and chosen.pattern_count < self.entry_count:
+            for pattern in frozenset(chosen.patterns):
+                entry = self.find(pattern, <uint32_t>len(pattern))
+                if entry != NULL and entry.total:
+                    subjects += 1
+                    messages += entry.total
+            return subjects, messages
         chosen.prepare()
         for index in range(self.entry_count):
             if self.entries[index] != NULL and self.entries[index].total and chosen.accepts(index):
@@ -214,6 +225,8 @@ cdef class SubjectFilter:
             self.pattern_pointers[self.pattern_count] = pattern
             self.pattern_sizes[self.pattern_count] = <uint32_t>len(pattern)
             self.pattern_count += 1
+        if self.pattern_count > PATTERNS_LISTED_MAX and not self.everything:
+            self.tree = PatternTree(self.patterns, index.names.seed)
 
     def __dealloc__(self):
         free(self.verdicts)
@@ -222,6 +235,8 @@ cdef class SubjectFilter:
 
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil:
         cdef uint32_t index
+        if self.tree is not None:
+            return self.tree.matches(subject, size)
         for index in range(self.pattern_count):
             if subject_matches(
                     subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):
