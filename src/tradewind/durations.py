@@ -31,6 +31,11 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|
 _DURATION: Final = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)\Z")
 
 
+def later(time_ns: int, duration_ns: int) -> int:
+    """The sum; what is too far away for 64 bits is as far as they go."""
+    return min(max(time_ns + duration_ns, -DURATION_NS_MAX - 1), DURATION_NS_MAX)
+
+
 class DurationTooLong(ValueError):  # noqa: N818 - it names what was found
     """A duration that 64 bits of nanoseconds cannot hold: 292 years."""
 

@@ -8,37 +8,38 @@ field: the fields come from the types of `tradewind.api`, the two answers must b
 from __future__ import annotations
 
 import json
-import re
-import threading
-import types
-import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers_fields import (
+    CONSUMER,
+    SETTINGS,
+    STORED,
+    VARIANTS,
+    ZERO_TIME,
+    Case,
+    api,
+    both_servers,
+    cases,
+    differences,
+    fields,
+    hint_of,
+    nested,
+)
 
-from harness import RawClient, ServerProcess
+from harness import ServerProcess
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, Endpoint
 from tradewind.api.request_types import ConsumerCreateRequest
 
-ABSENT = "absent"
-ZERO_TIME = "0001-01-01T00:00:00Z"
 # What may stand for nothing, and what other types hold instead.
 ZEROS: tuple[Any, ...] = (
     None, "", 0, False, [], {}, ZERO_TIME, "0001-01-01T00:00:00+00:00", [""], [None], [{}], [0],
     {"": ""}, {"a": None},
 )  # fmt: skip
 BODIES = (b"", b"{}", b"null", b"[]", b'""', b"0", b"false", b" {} ")
-# What differs between two runs of one server.
-VARYING = {"created", "ts", "first_ts", "last_ts", "time", "last_active", "pinned_ts", "leader"}
-VARYING |= {"pause_remaining"}
-TIME_STAMP = re.compile(r"(?<=Nats-Time-Stamp: )\S+")
-STREAM = {"name": "Z", "subjects": ["z.>"], "storage": "memory"}
-CONSUMER = {"ack_policy": "explicit", "mem_storage": True}
 # nats-server keeps an empty placement if it has an empty list of tags. In an update it takes an
 # empty destination of republishing for ">", so that each message is stored again without an end.
 KNOWN = {
@@ -48,136 +49,13 @@ KNOWN = {
         for rest in (" = {}", ".dest = null", '.dest = ""')
     ),
 }
-# A parent in which a nested field is tried, with what makes it valid.
-PARENTS: dict[str, dict[str, Any]] = {
-    "placement": {},
-    "mirror": {"name": "O"},
-    "sources": {"name": "O"},
-    "subject_transform": {"src": "z.*", "dest": "y.$1"},
-    "subject_transforms": {"src": "o.*", "dest": "y.$1"},
-    "republish": {"src": "z.*", "dest": "y.$1"},
-    "external": {"api": "$JS.other.API", "deliver": "other"},
-    "consumer": {"name": "c", "deliver_subject": "d"},
-    "consumer_limits": {},
-    "state": {},
-    "lost": {},
-    "config": {},
-}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A request, with what goes before it."""
-
-    label: str
-    subject: str
-    body: bytes
-    before: tuple[tuple[str, bytes], ...] = ()
-
-
-class Client:
-    """Sends requests one after the other and takes their first answers."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self.raw = RawClient(server.port).connect(no_responders=True)
-        self.raw.send("SUB r.* 1\r\nSUB chunks 2\r\n")
-        self._count = 0
-
-    def ask(self, subject: str, body: bytes = b"") -> tuple[bytes, bytes]:
-        """(header, payload) of the first message that answers."""
-        self._count += 1
-        name = f"r.{self._count}"
-        self.raw.send(f"PUB {subject} {name} {len(body)}\r\n".encode() + body + b"\r\n")
-        while True:
-            line, header, payload = self.raw.read_message()
-            words = line.split()
-            if words[1] == name or words[1].startswith("z."):  # messages keep their subjects
-                return header, payload
-            if words[1] == "chunks" and len(words) > 4:
-                self.raw.send(f"PUB {words[3]} 0\r\n\r\n")
-
-    def answer(self, case: Case) -> object:
-        """What a server that has one stream for it says to a case."""
-        for subject, body in case.before:
-            self.ask(subject, body)
-        header, payload = self.ask(case.subject, case.body)
-        found = normal(payload)
-        if isinstance(found, dict) and ".RESTORE." in case.subject and "deliver_subject" in found:
-            self.ask(json.loads(payload)["deliver_subject"])
-            found["deliver_subject"] = "..."
-        self.ask("$JS.API.STREAM.DELETE.Z")
-        return TIME_STAMP.sub("...", header.decode()), found
-
-
-def normal(payload: bytes) -> object:
-    """An answer without what is new every time."""
-    try:
-        document = json.loads(payload)
-    except ValueError:
-        return payload
-    return without_times(document)
-
-
-def without_times(value: Any) -> Any:
-    if isinstance(value, list):
-        return [without_times(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    found = {
-        key: "..." if key in VARYING and item != ZERO_TIME else without_times(item)
-        for key, item in value.items()
-    }
-    if "config" in found and "delivered" in found and not found["config"].get("durable_name"):
-        # The server has made the name up, unless the request has it.
-        made_up = len(found["name"]) == 8 and found["name"] != "consumer"
-        found["name"] = found["config"]["name"] = "..." if made_up else found["name"]
-    return found
-
-
-# ---------------------------------------------------------------- the cases
-
-
-def fields(struct: type[ApiStruct], *, depth: int = 0) -> Iterator[tuple[str, ...]]:
-    """The paths of all fields; lists of structs are gone into, too."""
-    hints = typing.get_type_hints(struct)
-    for name in struct.__struct_fields__:
-        yield (name,)
-        inner = struct_in(hints[name])
-        if inner is not None and depth < 4:
-            for path in fields(inner, depth=depth + 1):
-                yield (name, *path)
-
-
-def struct_in(hint: Any) -> type[ApiStruct] | None:
-    """The type of objects in a field, if it has some."""
-    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias):
-        return hint if issubclass(hint, ApiStruct) else None
-    found = [struct_in(argument) for argument in typing.get_args(hint)]
-    return next((struct for struct in found if struct is not None), None)
 
 
 def zeros_of(struct: type[ApiStruct], path: tuple[str, ...]) -> tuple[Any, ...]:
     """The values for a field. Words of an enumeration that mean nothing are among them."""
-    hint: Any = struct
-    for name in path:
-        owner = struct_in(hint)
-        assert owner is not None
-        hint = typing.get_type_hints(owner)[name]
+    hint = hint_of(struct, path)
     is_enum = isinstance(hint, type) and issubclass(hint, StrEnum)
     return (*ZEROS, "none", "default", "undefined") if is_enum else ZEROS
-
-
-def nested(path: tuple[str, ...], value: Any, base: dict[str, Any]) -> dict[str, Any]:
-    """`base` with this value at a path."""
-    name, rest = path[0], path[1:]
-    if not rest:
-        return {**base, name: value}
-    parent = base.get(name, PARENTS[name])
-    is_list = name in ("sources", "subject_transforms")
-    if is_list and isinstance(parent, list):
-        parent = parent[0]
-    inner = nested(rest, value, parent)
-    return {**base, name: [inner] if is_list else inner}
 
 
 def bodies(struct: type[ApiStruct], base: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
@@ -193,176 +71,10 @@ def bodies(struct: type[ApiStruct], base: dict[str, Any]) -> Iterator[tuple[str,
             )
 
 
-def api(name: str, body: dict[str, Any]) -> tuple[str, bytes]:
-    return f"$JS.API.{name}", json.dumps(body).encode()
-
-
-MAKE_STREAM = api("STREAM.CREATE.Z", {**STREAM, "allow_direct": True})
-MESSAGES = (("z.a", b"one"), ("z.b", b"two"), ("z.a", b"three"))
-MAKE_PULL = api(
-    "CONSUMER.CREATE.Z.consumer", {"stream_name": "Z", "config": {**CONSUMER, "name": "consumer"}}
-)
-MAKE_PINNED = api(
-    "CONSUMER.CREATE.Z.consumer",
-    {
-        "stream_name": "Z",
-        "config": {
-            **CONSUMER,
-            "name": "consumer",
-            "priority_groups": ["A"],
-            "priority_policy": "pinned_client",
-        },
-    },
-)
-STORED = (MAKE_STREAM, *MESSAGES)
-# What goes before a request, and a request to which fields are added.
-SETTINGS: dict[str, tuple[tuple[tuple[str, bytes], ...], dict[str, Any]]] = {
-    "account_info": ((), {}),
-    "stream_create": ((), STREAM),
-    "stream_update": ((api("STREAM.CREATE.Z", STREAM),), STREAM),
-    "stream_names": (STORED, {}),
-    "stream_list": (STORED, {}),
-    "stream_info": (STORED, {}),
-    "stream_delete": (STORED, {}),
-    "stream_purge": (STORED, {}),
-    "stream_msg_get": (STORED, {"seq": 1}),
-    "stream_msg_delete": (STORED, {"seq": 1}),
-    "stream_snapshot": (STORED, {"deliver_subject": "chunks"}),
-    "stream_restore": ((), {"config": STREAM, "state": {}}),
-    "stream_peer_remove": (STORED, {}),
-    "stream_peer_evacuate": (STORED, {}),
-    "stream_cancel_move": (STORED, {}),
-    "stream_leader_stepdown": (STORED, {}),
-    "consumer_create_ephemeral": (STORED, {"stream_name": "Z", "config": CONSUMER}),
-    "consumer_create": (STORED, {"stream_name": "Z", "config": CONSUMER}),
-    "consumer_create_filtered": (
-        STORED,
-        {"stream_name": "Z", "config": {**CONSUMER, "filter_subject": "z.a"}},
-    ),
-    "consumer_create_durable": (
-        STORED,
-        {"stream_name": "Z", "config": {**CONSUMER, "durable_name": "consumer"}},
-    ),
-    "consumer_names": ((*STORED, MAKE_PULL), {}),
-    "consumer_list": ((*STORED, MAKE_PULL), {}),
-    "consumer_info": ((*STORED, MAKE_PULL), {}),
-    "consumer_delete": ((*STORED, MAKE_PULL), {}),
-    "consumer_pause": ((*STORED, MAKE_PULL), {}),
-    "consumer_unpin": ((*STORED, MAKE_PINNED), {"group": "A"}),
-    "consumer_reset": ((*STORED, MAKE_PULL), {"seq": 2}),
-    "consumer_leader_stepdown": ((*STORED, MAKE_PULL), {}),
-    "consumer_next": ((*STORED, MAKE_PULL), {"batch": 1, "no_wait": True}),
-    "direct_get": (STORED, {"seq": 1}),
-    "direct_get_last": (STORED, {}),
-}
-
-
-# Other requests to which fields are added: what means nothing in one may mean something in another.
-VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("stream_create", "limits", {**STREAM, "retention": "interest", "max_age": 10**10}),
-    ("stream_create", "sealed", {**STREAM, "allow_msg_ttl": True, "allow_rollup_hdrs": True}),
-    ("stream_create", "pedantic", {**STREAM, "pedantic": True}),
-    ("stream_purge", "keep", {"keep": 1, "filter": "z.a"}),
-    ("stream_msg_get", "empty", {}),
-    ("stream_msg_get", "next", {"seq": 1, "next_by_subj": "z.*"}),
-    ("stream_msg_get", "last", {"last_by_subj": "z.a"}),
-    ("direct_get", "empty", {}),
-    ("direct_get", "batch", {"seq": 1, "batch": 2, "next_by_subj": "z.*"}),
-    ("direct_get", "several", {"multi_last": ["z.>"]}),
-    ("direct_get", "time", {"start_time": "2020-01-01T00:00:00Z"}),
-    ("consumer_next", "waits", {"batch": 1, "expires": 10**9, "idle_heartbeat": 10**8}),
-    *(
-        ("consumer_create", label, {"stream_name": "Z", "config": {**CONSUMER, **config}})
-        for label, config in {
-            "push": {"deliver_subject": "d", "idle_heartbeat": 10**9, "flow_control": True},
-            "sequence": {"deliver_policy": "by_start_sequence", "opt_start_seq": 2},
-            "time": {
-                "deliver_policy": "by_start_time",
-                "opt_start_time": "2020-01-01T00:00:00Z",
-            },
-            "last per subject": {"deliver_policy": "last_per_subject", "filter_subject": "z.a"},
-            "backoff": {"backoff": [10**9, 10**10], "max_deliver": 3},
-            "group": {"priority_groups": ["A"], "priority_policy": "pinned_client"},
-            "paused": {"pause_until": "2100-01-01T00:00:00Z"},
-        }.items()
-    ),
-    (
-        "consumer_create",
-        "pedantic",
-        {"stream_name": "Z", "config": CONSUMER, "pedantic": True},
-    ),
-)
-
-
-def cases(endpoint: Endpoint, base: dict[str, Any]) -> list[Case]:
-    before, _ = SETTINGS[endpoint.name]
-    subject = endpoint.subject_for("Z", "consumer", "z.a")
-    wanted = bodies(endpoint.request or ApiStruct, base)
-    return [Case(label, subject, body, before) for label, body in wanted]
-
-
-# ---------------------------------------------------------------- the tests
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerProcess]]:
-    servers = []
-    try:
-        for kind in ("official", "tradewind"):
-            folder: Path = tmp_path_factory.mktemp(kind)
-            flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder)]
-            servers.append(ServerProcess(kind, flags))
-        yield [server.wait_ready() for server in servers]
-    finally:
-        for server in servers:
-            server.stop()
-
-
-def differences(servers: list[ServerProcess], wanted: list[Case]) -> list[str]:
-    """Both servers are asked side by side; each case that they answer differently is told."""
-    answers: dict[str, list[object]] = {}
-
-    def ask_all(server: ServerProcess) -> None:
-        client = Client(server)
-        client.ask(*api("STREAM.CREATE.O", {"name": "O", "storage": "memory"}))
-        try:
-            answers[server.kind] = [client.answer(case) for case in wanted]
-        finally:
-            client.raw.close()
-
-    threads = [threading.Thread(target=ask_all, args=(server,)) for server in servers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    pairs = zip(wanted, answers["official"], answers["tradewind"], strict=True)
-    return [
-        f"{case.label}: {'; '.join(unlike(official, ours))}"
-        for case, official, ours in pairs
-        if official != ours
-        and not is_missing_feature(official, ours)
-        and (case.subject, case.label) not in KNOWN
-    ]
-
-
-def is_missing_feature(official: Any, ours: Any) -> bool:
-    """Whether our server says that it cannot do what the other did; docs/COMPATIBILITY.md."""
-    if not isinstance(ours[1], dict) or "error" not in ours[1]:
-        return False
-    description = ours[1]["error"]["description"]
-    return "this server does not support" in description and "error" not in official[1]
-
-
-def unlike(official: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """Where two answers differ."""
-    if isinstance(official, dict) and isinstance(ours, dict):
-        for key in {**official, **ours}:
-            yield from unlike(official.get(key, ABSENT), ours.get(key, ABSENT), f"{path}.{key}")
-    elif isinstance(official, tuple) and isinstance(ours, tuple):
-        for index, pair in enumerate(zip(official, ours, strict=True)):
-            yield from unlike(*pair, f"{path}{index}")
-    elif official != ours:
-        yield f"{path} is {official!r} officially, {ours!r} with us"
+    with both_servers(tmp_path_factory.mktemp("both")) as servers:
+        yield servers
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
@@ -370,7 +82,7 @@ def test_values_that_mean_nothing_are_answered_alike(
     both: list[ServerProcess], endpoint: Endpoint
 ) -> None:
     _, base = SETTINGS[endpoint.name]
-    found = differences(both, cases(endpoint, base))
+    found = differences(both, cases(endpoint, base, bodies), KNOWN)
     assert not found, "\n".join(found)
 
 
@@ -381,7 +93,7 @@ def test_values_that_mean_nothing_are_answered_alike(
 def test_values_that_mean_nothing_are_answered_alike_beside_others(
     both: list[ServerProcess], name: str, base: dict[str, Any]
 ) -> None:
-    found = differences(both, cases(ENDPOINT_BY_NAME[name], base))
+    found = differences(both, cases(ENDPOINT_BY_NAME[name], base, bodies), KNOWN)
     assert not found, "\n".join(found)
 
 
@@ -404,5 +116,5 @@ def test_updates_to_values_that_mean_nothing_are_answered_alike(
     wanted = [
         Case(label, subject, body, before) for label, body in bodies(ConsumerCreateRequest, request)
     ]
-    found = differences(both, wanted)
+    found = differences(both, wanted, KNOWN)
     assert not found, "\n".join(found)

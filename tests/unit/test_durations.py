@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.durations import format_duration, parse_duration_ns
+from tradewind.durations import DURATION_NS_MAX, format_duration, later, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,13 @@ def test_a_formatted_duration_reads_back(nanoseconds: int) -> None:
 )
 def test_durations_are_shown_as_go_shows_them(nanoseconds: int, text: str) -> None:
     assert format_duration(nanoseconds) == text
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_a_sum_of_times_stops_at_the_ends_of_64_bits(time_ns: int, duration_ns: int) -> None:
+    found = later(time_ns, duration_ns)
+    assert -(2**63) <= found <= DURATION_NS_MAX
+    if -(2**63) <= time_ns + duration_ns < 2**63:
+        assert found == time_ns + duration_ns
+    else:
+        assert (found > 0) == (duration_ns > 0)

@@ -18,6 +18,8 @@ from tradewind.api.times import is_set_time
 REQUIRED_LEVEL_KEY: Final = "_nats.req.level"
 SERVER_LEVEL_KEY: Final = "_nats.level"
 SERVER_VERSION_KEY: Final = "_nats.ver"
+_LEVEL_FIELD: Final = b"\r\nNats-Required-Api-Level:"
+_LEVEL: Final = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 # Whether an identical configuration was asked for does not depend on these.
 VERSION_KEYS: Final = (REQUIRED_LEVEL_KEY, SERVER_LEVEL_KEY, SERVER_VERSION_KEY)
@@ -90,6 +92,16 @@ def unsupported_reason(
     return f'decoding error: json: unknown field "{unknown}"' if unknown else None
 
 
-def is_supported_level(text: str) -> bool:
-    """Whether the header Nats-Required-Api-Level asks for no more than there is."""
-    return text.isascii() and text.isdigit() and len(text) <= 9 and int(text) <= API_LEVEL
+def is_level_known(header: bytes) -> bool:
+    """Whether the header of a request asks for no more than this version of the API.
+
+    As the official server reads it: what is no number of 64 bits is above every level.
+    """
+    start = header.find(_LEVEL_FIELD)
+    if start < 0:
+        return True
+    start += len(_LEVEL_FIELD)
+    end = header.find(b"\r\n", start)
+    value = header[start : end if end >= 0 else len(header)].lstrip(b" ")
+    match = _LEVEL.fullmatch(value)
+    return not value or (match is not None and -(2**63) <= int(match[1] + match[2]) <= API_LEVEL)

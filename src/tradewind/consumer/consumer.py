@@ -48,6 +48,7 @@ from tradewind.consumer.starts import (
     filters_of,
     reconcile,
 )
+from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.messages import MessageStore
@@ -138,7 +139,7 @@ class Consumer(Delivery):
             self._restore(state)
         self._apply(config)
         self.heartbeat_ns = config.idle_heartbeat
-        self.heartbeat_due_ns = self.turn.monotonic_ns + config.idle_heartbeat
+        self.heartbeat_due_ns = later(self.turn.monotonic_ns, config.idle_heartbeat)
         if config.flow_control:
             self.set_flow_control()
         if config.replay_policy == ReplayPolicy.ORIGINAL:
@@ -236,7 +237,7 @@ class Consumer(Delivery):
             self.paused = False
             self.advise_pause()
         if self.heartbeat_ns and self.heartbeat_due_ns <= now_ns:
-            self.heartbeat_due_ns = now_ns + self.heartbeat_ns
+            self.heartbeat_due_ns = later(now_ns, self.heartbeat_ns)
             self._heartbeat()
         if 0 < self.pin_due_ns <= now_ns:
             self._unpin("timeout")
@@ -369,7 +370,7 @@ class Consumer(Delivery):
             reply,
             request.batch,
             request.max_bytes,
-            now_ns + request.expires if request.expires else 0,
+            later(now_ns, request.expires) if request.expires else 0,
             max(request.idle_heartbeat, 0),
             request.no_wait,
             request.min_pending,
@@ -457,13 +458,13 @@ class Consumer(Delivery):
         if self.pin_id and pin:
             if pin.encode() != self.pin_id:
                 raise RefusedRequestError("423 Nats-Pin-Id mismatch")
-            self.pin_due_ns = self.turn.monotonic_ns + self.config.priority_timeout
+            self.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
 
     def new_pin(self) -> bytes:
         """A request without a pin gets one, and with it all messages from now on."""
         pin = self.context.new_id()
         self._pinned_ns = self.turn.now_ns
-        self.pin_due_ns = self.turn.monotonic_ns + self.config.priority_timeout
+        self.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
         self._advise(
             "consumer_group_pinned",
             account=self.context.account.name,

@@ -20,6 +20,7 @@ from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.pulls cimport set_pin
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
+from tradewind.saturated cimport distance, later
 from tradewind.wire.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
 
@@ -324,11 +325,12 @@ cdef class Delivery(Participant):
     cdef bint _is_early(self, Record* record, size_t size) noexcept:
         """Whether pace forbids to send this message yet; then `pace_due_ns` says when."""
         cdef int64_t now_ns = self.turn.monotonic_ns
-        cdef int64_t due_ns
+        cdef int64_t due_ns, gap_ns
         cdef double needed
         if self.replay_to and self.replayed_timestamp:
-            due_ns = self.replayed_ns + (record.timestamp - self.replayed_timestamp)
-            if record.timestamp - self.replayed_timestamp > REPLAY_DELAY_MIN_NS and now_ns < due_ns:
+            gap_ns = distance(self.replayed_timestamp, record.timestamp)
+            due_ns = later(self.replayed_ns, gap_ns)
+            if gap_ns > REPLAY_DELAY_MIN_NS and now_ns < due_ns:
                 self.pace_due_ns = due_ns
                 return True
         if self.rate > 0:
@@ -349,7 +351,7 @@ cdef class Delivery(Participant):
             self.wait = WAIT_DEMAND
             return 0
         self._commit(record, size)
-        self.heartbeat_due_ns = self.turn.monotonic_ns + self.heartbeat_ns
+        self.heartbeat_due_ns = later(self.turn.monotonic_ns, self.heartbeat_ns)
         if self.window:
             self._flow(size)
         return 1
@@ -455,7 +457,7 @@ cdef class Delivery(Participant):
                 self.pulls.remove(request)
             return 0
         if request.heartbeat_ns:
-            request.heartbeat_due_ns = self.turn.monotonic_ns + request.heartbeat_ns
+            request.heartbeat_due_ns = later(self.turn.monotonic_ns, request.heartbeat_ns)
         self.pulls.to_tail(request)
         return 0
 
@@ -494,7 +496,7 @@ cdef class Delivery(Participant):
                 self.pulls.remove(request)
             else:
                 if request.heartbeat_ns and now_ns >= request.heartbeat_due_ns:
-                    request.heartbeat_due_ns = now_ns + request.heartbeat_ns
+                    request.heartbeat_due_ns = later(now_ns, request.heartbeat_ns)
                 self.pulls.plan(request)
             request = following
         return 0
@@ -514,7 +516,7 @@ cdef class Delivery(Participant):
         request.bytes_left = max(bytes_max, <int64_t>0)
         request.expires_ns = expires_ns
         request.heartbeat_ns = heartbeat_ns
-        request.heartbeat_due_ns = self.turn.monotonic_ns + heartbeat_ns
+        request.heartbeat_due_ns = later(self.turn.monotonic_ns, heartbeat_ns)
         request.no_wait = no_wait
         request.min_pending = min_pending
         request.min_ack_pending = min_ack_pending
@@ -534,7 +536,7 @@ cdef class Delivery(Participant):
         self._sweep(False, True)
         request = self.pulls.head
         while request != NULL:
-            wanted += request.batch
+            wanted = later(wanted, request.batch)
             request = request.next
         return wanted
 

@@ -16,6 +16,7 @@ acknowledged, the floor moves to just before the next pending one.
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
+from tradewind.saturated cimport later
 
 from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 
@@ -219,7 +220,7 @@ cdef class AckState:
         if wait_ns == 0:
             entry.due_ns = 0
             return 0
-        entry.due_ns = entry.time_ns + wait_ns or 1     # 0 means never
+        entry.due_ns = later(entry.time_ns, wait_ns) or 1       # 0 means never
         if self.heap_count > 2 * self.count + HEAP_SLACK:
             return self._rebuild_heap()
         if self.heap_count == self.heap_capacity:
@@ -462,7 +463,7 @@ cdef class AckState:
         entry = &self.entries[index]
         if delay_ns >= 0:
             self._unqueue(entry)
-            entry.time_ns = now_ns + delay_ns - self._wait_ns(seq)
+            entry.time_ns = later(later(now_ns, delay_ns), -self._wait_ns(seq))
             self._schedule(entry)
             self._note(seq)
         elif entry.ticket == 0:
@@ -540,8 +541,8 @@ cdef class AckState:
         cdef int64_t latest = 0
         for index in range(self.begin, self.end):
             if self.entries[index].live:
-                latest = max(latest, self.entries[index].time_ns
-                             + self._wait_ns(self.entries[index].seq))
+                latest = max(latest, later(self.entries[index].time_ns,
+                                           self._wait_ns(self.entries[index].seq)))
         return latest
 
     def pending(self):
@@ -596,7 +597,7 @@ cdef class AckState:
         return ConsumerState(
             SequencePair(self.delivered_consumer, self.delivered_stream),
             SequencePair(self.floor_consumer, self.floor_stream),
-            {seq: Pending(entry.consumer_seq, entry.time_ns + offset_ns)
+            {seq: Pending(entry.consumer_seq, later(entry.time_ns, offset_ns))
              for seq, entry in self.pending().items()},
             dict(self.redelivered))
 
@@ -614,7 +615,7 @@ cdef class AckState:
                 continue
             entry = self._add(seq)
             entry.consumer_seq = pending.consumer_seq
-            entry.time_ns = pending.time_ns - offset_ns
+            entry.time_ns = later(pending.time_ns, -offset_ns)
             self._schedule(entry)
 
     def verify(self):

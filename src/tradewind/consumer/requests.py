@@ -14,12 +14,11 @@ from tradewind.api.consumer_types import ConsumerConfig, PriorityPolicy
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import NextRequest
 from tradewind.api.requests import decode_lenient
+from tradewind.api.versioning import is_level_known
 from tradewind.durations import DURATION_NS_MAX, format_duration, parse_duration_ns
 
-API_LEVEL: Final = 5
 PRIORITY_MAX: Final = 9
 _DECODER: Final = msgspec.json.Decoder(NextRequest)
-_LEVEL: Final = re.compile(rb"\r\nNats-Required-Api-Level:[ \t]*([^\r\n]*)", re.IGNORECASE)
 
 
 class RefusedRequestError(ValueError):
@@ -30,14 +29,13 @@ def decode_pull(header: bytes, payload: bytes) -> tuple[NextRequest, bool]:
     """A pull request, and whether it speaks of priorities: nothing and a number of messages say
     no more than how many, JSON also says to which group it belongs.
     """
-    if header and needs_higher_level(header):
+    if header and not is_level_known(header):
         raise RefusedRequestError("412 Required Api Level")
     body = payload.strip()
     if not body.startswith(b"{"):
         return NextRequest(batch=_number(body) if body else 1), False
-    try:
-        request = _DECODER.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    request = _decode_plainly(body)
+    if request is None:
         try:
             request = decode_lenient(NextRequest, body)
         except ApiError as error:
@@ -48,12 +46,22 @@ def decode_pull(header: bytes, payload: bytes) -> tuple[NextRequest, bool]:
     return request, True
 
 
-def needs_higher_level(header: bytes) -> bool:
-    """Whether a header asks for a level of the API that this server does not have."""
-    match = _LEVEL.search(header)
-    if match is None:
-        return False
-    return not match[1].strip().isdigit() or int(match[1]) > API_LEVEL
+def _decode_plainly(body: bytes) -> NextRequest | None:
+    """The quick way, for what clients send; None if it is to be looked at more closely."""
+    try:
+        request = _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    numbers = (
+        request.expires,
+        request.batch,
+        request.max_bytes,
+        request.idle_heartbeat,
+        request.min_pending,
+        request.min_ack_pending,
+        request.priority,
+    )
+    return request if min(numbers) >= -(2**63) and max(numbers) < 2**63 else None
 
 
 def _number(text: bytes) -> int:
@@ -103,6 +111,6 @@ def nak_delay_ns(argument: bytes) -> int | None:
             delay_ns: int | None = msgspec.json.decode(text, type=_NakOptions).delay
         else:
             delay_ns = parse_duration_ns(text.decode())
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return None if delay_ns is None else min(max(delay_ns, 0), DURATION_NS_MAX // 4)

@@ -20,7 +20,8 @@ from tradewind.api.base import ApiStruct, encode
 from tradewind.api.endpoints import PREFIX, Call, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
-from tradewind.api.responses import API_LEVEL, TYPE_PREFIX, AccountInfoResponse, encode_error
+from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
+from tradewind.api.versioning import is_level_known
 from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
 
 REQUESTS_WAITING_MAX: Final = 10_000
-LEVEL_HEADER: Final = b"nats-required-api-level"
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 # What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT.
 _STARTS: Final = (
@@ -262,7 +262,7 @@ class Dispatcher:
 
     def _respond(self, message: InternalMessage, call: Call) -> Answer | Steps[Answer]:
         """All checks in their order, then the handler."""
-        if message.header and level_required(message.header) > API_LEVEL:
+        if message.header and not is_level_known(message.header):
             raise errors.REQUIRED_API_LEVEL()
         if call.endpoint.name in NEED_CLUSTER:
             raise errors.CLUSTER_REQUIRED()
@@ -337,18 +337,3 @@ def _decode(call: Call, body: bytes, *, strict: bool) -> ApiStruct | None:
     if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
         return content
     return call.endpoint.decode(body, strict=strict)
-
-
-def level_required(header: bytes) -> int:
-    """The API level that a request asks for; a value that is no number is above every level."""
-    for line in header.split(b"\r\n")[1:]:
-        name, separator, value = line.partition(b":")
-        if separator and name.strip().lower() == LEVEL_HEADER:
-            text = value.strip()
-            if not text:
-                return 0
-            try:
-                return int(text)
-            except ValueError:
-                return API_LEVEL + 1
-    return 0

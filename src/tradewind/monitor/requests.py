@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import gzip
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,6 +34,8 @@ from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
     from tradewind.monitor.views import AccountView
+
+_Document = TypeVar("_Document")
 
 BAD_REQUEST = 400
 FAILED = 500
@@ -228,7 +230,15 @@ _DECODERS: dict[type[Options], msgspec.json.Decoder[Any]] = {
 def decode_options(payload: bytes, kind: type[Options]) -> Any:
     """The body of a request; an empty one asks for nothing special. Raises msgspec.DecodeError."""
     body = payload.strip()
-    return _DECODERS[kind].decode(body) if body not in (b"", b"null") else kind()
+    return decode_body(_DECODERS[kind], body) if body not in (b"", b"null") else kind()
+
+
+def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document:
+    """Whatever is wrong with the body is a msgspec.DecodeError."""
+    try:
+        return decoder.decode(body)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise msgspec.DecodeError(f"no JSON that can be read: {error}") from None
 
 
 def user_permissions(rules: PermissionRules) -> UserPermissions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -36,6 +36,7 @@ from tradewind.monitor.requests import (
     UserInfo,
     accepted_encoding,
     count_subscribers,
+    decode_body,
     decode_options,
     encoded,
     user_permissions,
@@ -49,6 +50,10 @@ if TYPE_CHECKING:
         MessageView,
         SessionView,
     )
+
+
+_COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
+_CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
 
 
 class SystemServices:
@@ -276,7 +281,7 @@ class SystemServices:
 
     def _count_by_account(self, message: MessageView) -> None:
         try:
-            request = msgspec.json.decode(message.payload, type=CountRequest)
+            request = decode_body(_COUNT_REQUEST, message.payload)
         except msgspec.DecodeError:
             return
         account = self._broker.accounts.get(request.acc)
@@ -301,7 +306,7 @@ class SystemServices:
     def _on_client(self, act: Callable[[int], bool], missing: str, message: MessageView) -> None:
         """A body that cannot be read is answered by silence, as by the official server."""
         try:
-            request = msgspec.json.decode(message.payload, type=ClientRequest)
+            request = decode_body(_CLIENT_REQUEST, message.payload)
         except msgspec.DecodeError:
             return
         if act(request.cid):

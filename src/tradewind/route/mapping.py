@@ -21,7 +21,7 @@ _REST: Final = ">"
 _FNV_OFFSET: Final = 2166136261
 _FNV_PRIME: Final = 16777619
 _BLANKS: Final = re.compile(r"[\t\n\f\r ]")
-_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?\d{1,40}", re.ASCII)
 _COMMA: Final = re.compile(r",\s*", re.ASCII)
 
 _INVALID: Final = "invalid transform"

@@ -10,11 +10,12 @@ A time to live is in the header of its message, and that alone counts: a timer o
 look. So a damaged or outdated thw.db never removes a message too early.
 """
 
+from tradewind.saturated cimport later
 from tradewind.store.block cimport Block
 from tradewind.store.records cimport Record, header_value
 from tradewind.store.subject_index cimport SubjectFilter
 from tradewind.store.timing_wheel cimport (
-    Timer, later, timers_add, timers_forget, timers_peek)
+    Timer, timers_add, timers_forget, timers_peek)
 
 from tradewind.store.message_ttl import parse_ttl_ns
 

@@ -25,6 +25,7 @@ What limits removed stays away, although they write nothing while messages come 
   before that commit is known to be on disk.
 """
 
+from tradewind.saturated cimport later
 from tradewind.store.records cimport (
     RECORD_MAX, RECORD_MIN, SUBJECT_MAX, mark_time, record_is_intact, record_size, write_record,
 )
@@ -32,7 +33,7 @@ from tradewind.store.recount cimport renumber_subjects
 from tradewind.store.residency cimport evict, forget_pages, limit_mappings
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.sequence_tree cimport sequences_contains
-from tradewind.store.timing_wheel cimport later, timers_add, timers_forget
+from tradewind.store.timing_wheel cimport timers_add, timers_forget
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.commit import Commit
 from tradewind.store.syncer_core import HISTOGRAM_NS, SyncEntry, SyncerCore, SyncJob
@@ -198,7 +199,7 @@ class Syncer(SyncerCore):
         elif entry.target.is_dirty:
             self._unsynced[entry] = None
             entry.waits_for_interval = entry.mode is SyncMode.INTERVAL and not self._is_draining
-            self._sync_at_ns = self._sync_at_ns or now_ns + self.interval_ns
+            self._sync_at_ns = self._sync_at_ns or later(now_ns, self.interval_ns)
 
     def go_on(self, entry: SyncEntry, now_ns: int) -> None:
         """More to do for a store that nobody has marked: names, or blocks to remove."""

@@ -1,6 +1,6 @@
 """The C side of message expiry."""
 
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 ctypedef struct Timer:
     uint64_t seq                # 0 in an unused place of the table
@@ -16,12 +16,6 @@ ctypedef struct TimerTable:
     uint64_t heap_size
     uint64_t heap_capacity
     uint64_t seed
-
-cdef inline int64_t later(int64_t time_ns, int64_t duration_ns) noexcept nogil:
-    """The sum; what is too far away for 64 bits is as far as they go. A duration is not negative.
-    """
-    return time_ns + duration_ns if time_ns <= INT64_MAX - duration_ns else INT64_MAX
-
 
 cdef void timers_init(TimerTable* table, uint64_t seed) noexcept nogil
 cdef void timers_free(TimerTable* table) noexcept nogil

@@ -6,14 +6,13 @@ in `direct_core`; this reads the bodies that are not as clients write them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.requests import decode_lenient
-from tradewind.api.responses import API_LEVEL
+from tradewind.api.versioning import is_level_known
 from tradewind.stream.direct_core import DirectCore
-from tradewind.stream.headers import find_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.router import Router
     from tradewind.stream.ingest import Ingest
-
-REQUIRED_API_LEVEL: Final = b"Nats-Required-Api-Level"
 
 
 class DirectGet(DirectCore):
@@ -64,5 +61,4 @@ class DirectGet(DirectCore):
 
     def is_level_known(self, header: bytes) -> bool:
         """Whether a request asks for no more than this server's version of the API."""
-        level = find_field(header, REQUIRED_API_LEVEL)
-        return not level or (level.isdigit() and int(level[:9]) <= API_LEVEL)
+        return is_level_known(header)

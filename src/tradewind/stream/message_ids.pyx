@@ -13,6 +13,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from tradewind.route.table cimport hash_bytes
+from tradewind.saturated cimport later
 
 cdef enum:
     SLOTS_MIN = 16
@@ -48,7 +49,7 @@ cdef class MessageIds:
             if self.slots[index].hash == hash:
                 entry = self._entry(self.slots[index].position - 1)
                 if entry.size == size and memcmp(entry + 1, id, size) == 0:
-                    return entry.seq if entry.timestamp + self.window_ns > now_ns else 0
+                    return entry.seq if later(entry.timestamp, self.window_ns) > now_ns else 0
             index = (index + 1) & mask
         return 0
 
@@ -167,7 +168,7 @@ cdef class MessageIds:
         cdef size_t padded
         while self.count:
             entry = self._entry(self.dropped)
-            if entry.timestamp + self.window_ns > now_ns:
+            if later(entry.timestamp, self.window_ns) > now_ns:
                 return
             padded = (sizeof(IdEntry) + entry.size + 7) & ~<size_t>7
             self._remove_slot(self.dropped, entry.hash)
@@ -194,7 +195,7 @@ cdef class MessageIds:
     @property
     def next_expiry_ns(self):
         """When the oldest id leaves the window (wall time); 0 if there is none."""
-        return self._entry(self.dropped).timestamp + self.window_ns if self.count else 0
+        return later(self._entry(self.dropped).timestamp, self.window_ns) if self.count else 0
 
     def set_window(self, int64_t window_ns, int64_t now_ns):
         """Remember ids for that long from now on; what is too old goes at once."""

@@ -144,7 +144,7 @@ def check_get(request: MsgGetRequest) -> None:
         and not request.next_by_subj
         and request.start_time is None
     )
-    if names_none or request.batch or request.max_bytes or has_conflict(request):
+    if names_none or request.batch > 0 or request.max_bytes > 0 or has_conflict(request):
         raise errors.BAD_REQUEST()
 
 

@@ -26,7 +26,7 @@ from tradewind.api.requests import decode_request
 from tradewind.api.responses import AccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.api.subject_tree import SubjectTree
-from tradewind.api.versioning import answered_metadata, is_supported_level
+from tradewind.api.versioning import answered_metadata, is_level_known
 
 SERVER = ServerLimits(memory_bytes_max=2**40, storage_bytes_max=2**45)
 ACCOUNT = AccountLimits()
@@ -330,8 +330,22 @@ def test_an_account_can_require_and_bound_max_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_supported"),
-    [("0", True), ("5", True), ("6", False), ("", False), ("x", False), ("-1", False)],
+    ("line", "is_known"),
+    [
+        (b"Nats-Required-Api-Level: 0", True),
+        (b"Nats-Required-Api-Level: 5", True),
+        (b"Nats-Required-Api-Level:   +5", True),
+        (b"Nats-Required-Api-Level: -9223372036854775808", True),
+        (b"Nats-Required-Api-Level: " + b"0" * 5000 + b"5", True),
+        (b"Nats-Required-Api-Level:", True),
+        (b"nats-required-api-level: 9", True),
+        (b"Nats-Required-Api-Level: 6", False),
+        (b"Nats-Required-Api-Level: x", False),
+        (b"Nats-Required-Api-Level: 5 ", False),
+        (b"Nats-Required-Api-Level:\t5", False),
+        (b"Nats-Required-Api-Level: -9223372036854775809", False),
+        (b"Nats-Required-Api-Level: " + b"9" * 5000, False),
+    ],
 )
-def test_the_required_level_is_compared(text: str, is_supported: bool) -> None:
-    assert is_supported_level(text) is is_supported
+def test_the_required_level_is_compared(line: bytes, is_known: bool) -> None:
+    assert is_level_known(b"NATS/1.0\r\nA: b\r\n" + line + b"\r\n\r\n") is is_known
