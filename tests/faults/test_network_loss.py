@@ -6,6 +6,7 @@ No Spark is needed for this: a plan is made, the stream is changed, and the task
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -56,9 +57,9 @@ class Place:
 
     def plan(self, parts: int = 3, **options: str) -> list[Any]:
         given = self.options(**options)
-        provider = NetworkProvider(given)
-        provider.states()
-        return list(provider.tasks("ORDERS", filter_of(given), parts))
+        with closing(NetworkProvider(given)) as provider:
+            provider.states()
+            return list(provider.tasks("ORDERS", filter_of(given), parts))
 
     def options(self, **options: str) -> SourceOptions:
         return parse_options({"servers": self.url, "stream": "ORDERS", **options})
@@ -214,9 +215,10 @@ def test_rows_of_a_bucket_may_be_replaced_at_any_time(place: Place) -> None:
     try:
         for number in range(20):
             bucket.put(f"key{number}", b"1")
-        provider = NetworkProvider(parse_options({"servers": place.url, "bucket": "PRICES"}))
-        provider.states()
-        tasks = provider.tasks("KV_PRICES", RowFilter(), 1)
+        options = parse_options({"servers": place.url, "bucket": "PRICES", "history": "true"})
+        with closing(NetworkProvider(options)) as provider:
+            provider.states()
+            tasks = provider.tasks("KV_PRICES", RowFilter(), 1)
         bucket.put("key0", b"2")
         assert read(list(tasks)) == list(range(2, 21))
     finally:

@@ -5,7 +5,10 @@ No Spark is needed for this: the reader is called as Spark calls it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -55,6 +58,12 @@ class Follower:
         self.offset = self.reader.latestOffset(start, ReadAllAvailable())
         return start, self.offset
 
+    def __enter__(self) -> Follower:
+        return self
+
+    def __exit__(self, *_reason: object) -> None:
+        self.reader.stop()
+
     def read(self, start: Any, end: Any) -> list[dict[str, Any]]:
         return [
             row
@@ -64,6 +73,16 @@ class Follower:
         ]
 
 
+Following = Callable[..., Follower]
+
+
+@pytest.fixture
+def following() -> Iterator[Following]:
+    """Makes queries, and ends them."""
+    with ExitStack() as opened:
+        yield lambda columns, **options: opened.enter_context(Follower(columns, **options))
+
+
 def publish(connection: Any, subject: str, count: int) -> None:
     js = connection.jetstream()
     for number in range(count):
@@ -71,11 +90,13 @@ def publish(connection: Any, subject: str, count: int) -> None:
     js.publish_async_completed()
 
 
-def test_changes_that_others_replace_are_no_loss(server: str, connection: Any) -> None:
+def test_changes_that_others_replace_are_no_loss(
+    server: str, connection: Any, following: Following
+) -> None:
     bucket = connection.jetstream().kv.create("PRICES", history=1)
     for key in ("a", "b", "c"):
         bucket.put(key, b"1")
-    follower = Follower(("key", "value"), servers=server, bucket="PRICES")
+    follower = following(("key", "value"), servers=server, bucket="PRICES")
     assert len(follower.read(*follower.plan())) == 3
     for number in range(20):
         bucket.put(("a", "b", "c")[number % 3], b"%d" % number)
@@ -109,14 +130,14 @@ def test_every_key_is_in_a_batch_though_some_change(server: str, connection: Any
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingSeq": "1000"}])
 def test_a_stream_that_appears_later_is_read_from_its_begin(
-    server: str, connection: Any, options: dict[str, str]
+    server: str, connection: Any, following: Following, options: dict[str, str]
 ) -> None:
     streams = connection.jetstream_manager().streams
     streams.add(name="ORDERS_1", subjects=["one.>"])
     publish(connection, "one.x", 5)
     if "startingSeq" in options:
         streams.purge("ORDERS_1", seq=1000)
-    follower = Follower(("stream", "seq"), servers=server, stream="ORDERS_*", **options)
+    follower = following(("stream", "seq"), servers=server, stream="ORDERS_*", **options)
     streams.add(name="ORDERS_2", subjects=["two.>"])
     publish(connection, "two.x", 7)
     publish(connection, "one.x", 1)
@@ -132,12 +153,112 @@ def test_a_stream_that_appears_later_is_read_from_its_begin(
     assert [row["seq"] for row in follower.read(*follower.plan())] == [8]
 
 
-def test_a_batch_whose_end_is_gone_is_an_error(server: str, connection: Any) -> None:
+def test_a_batch_whose_end_is_gone_is_an_error(
+    server: str, connection: Any, following: Following
+) -> None:
     streams = connection.jetstream_manager().streams
     streams.add(name="ORDERS", subjects=["orders.>"])
     publish(connection, "orders.x", 10)
-    follower = Follower(("seq",), servers=server, stream="ORDERS")
+    follower = following(("seq",), servers=server, stream="ORDERS")
     start, end = follower.plan()
     end["ORDERS"]["seq"] = 20  # as if it had been restored from an older backup
     with pytest.raises(DataLossError, match="sequences 11 to 20 are gone"):
         follower.read(start, end)
+
+
+def test_a_query_that_waits_for_messages_keeps_one_connection(server: str, connection: Any) -> None:
+    connection.jetstream_manager().streams.add(name="ORDERS", subjects=["orders.>"])
+    publish(connection, "orders.x", 10)
+    with Follower(("seq",), servers=server, stream="ORDERS") as follower:
+        follower.plan()
+        first = last_client_id(server)
+        for _ in range(20):
+            start, end = follower.plan()
+            assert start == end
+            follower.reader.reportLatestOffset()
+        assert last_client_id(server) == first + 1
+
+
+def last_client_id(server: str) -> int:
+    """That of a connection that is made now; a server counts them."""
+    with tradewind.sync.connect(server) as connected:
+        found: int = connected.info.client_id
+        return found
+
+
+@pytest.mark.parametrize("kind", ["official", "tradewind"])
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+def test_a_server_that_is_started_again_is_waited_for(
+    kind: str, retention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.spark.network.MESSAGES_AHEAD", 50)
+    monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 50)
+    monkeypatch.setattr("tradewind.spark.network.DIRECT_BATCH", 50)
+    place = RestartedServer(kind, tmp_path)
+    try:
+        with tradewind.sync.connect(place.url) as connected:
+            connected.jetstream_manager().streams.add(
+                name="ORDERS", subjects=["orders.>"], retention=retention, allow_direct=True
+            )
+            connected.jetstream_manager().consumers.add(
+                "ORDERS", durable_name="keeper", ack_policy="explicit"
+            )
+            publish(connected, "orders.x", 500)
+        with Follower(("seq",), servers=place.url, stream="ORDERS") as follower:
+            start, end = follower.plan()
+            found: list[int] = []
+            for partition in follower.reader.partitions(start, end):
+                for batch in follower.reader.read(partition):
+                    if not found:
+                        place.restart()
+                    found += batch[0].to_pylist()
+            assert found == list(range(1, 501))
+            # The driver asks while nobody is there, and tasks begin then.
+            place.restart()
+            with tradewind.sync.connect(place.url, wait_for_server=True) as connected:
+                publish(connected, "orders.x", 5)
+            place.restart()
+            start, end = follower.plan()
+            partitions = follower.reader.partitions(start, end)
+            place.restart()
+            rows = [
+                seq
+                for partition in partitions
+                for batch in follower.reader.read(partition)
+                for seq in batch[0].to_pylist()
+            ]
+            assert rows == list(range(501, 506))
+    finally:
+        place.stop()
+
+
+class RestartedServer:
+    """A server that is killed, and comes back while others try to reach it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self._kind = kind
+        self._folder = folder
+        self._port = "-1"
+        self._starting: Thread | None = None
+        self._start()
+
+    def _start(self) -> None:
+        arguments = ["-js", "-sd", str(self._folder), "-a", "127.0.0.1", "-p", self._port]
+        self._process = ServerProcess(self._kind, arguments).wait_ready()
+        self._port = str(self._process.port)
+        self.url = self._process.url
+
+    def _await_start(self) -> None:
+        if self._starting is not None:
+            self._starting.join()
+
+    def restart(self) -> None:
+        self._await_start()
+        self._process.process.kill()
+        self._process.wait()
+        self._starting = Thread(target=self._start)
+        self._starting.start()
+
+    def stop(self) -> None:
+        self._await_start()
+        self._process.stop()

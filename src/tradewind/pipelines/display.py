@@ -48,8 +48,8 @@ def status_table(status: PipelineStatus) -> Table:
         lags = [lag_texts(query, index) for index in range(len(query.lags))] or [("", "", "")]
         for index, lag in enumerate(lags):
             table.add_row(*(cells if index == 0 else [""] * len(cells)), *lag)
-    if status.error:
-        table.caption = Text(status.error, style="red")
+    if status.error or status.note:
+        table.caption = Text(status.error or status.note, style="red" if status.error else "yellow")
     return table
 
 
@@ -76,7 +76,8 @@ def status_line(status: PipelineStatus) -> str:
         lag = [one.messages for one in query.lags if one.messages is not None]
         behind = f", {max(lag):,} behind" if lag else ""
         parts.append(f"{query.name} {query.rows:,} rows ({query.rows_per_second:,.0f}/s{behind})")
-    return f"{moment} {status.pipeline} {state_text(status)}: {'; '.join(parts)}"
+    note = f" [{status.note}]" if status.note else ""
+    return f"{moment} {status.pipeline} {state_text(status)}: {'; '.join(parts)}{note}"
 
 
 def since_text(started_ns: int) -> str:

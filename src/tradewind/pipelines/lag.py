@@ -30,6 +30,7 @@ class ServerLag:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: Connection | None = None
+        self.problem = ""  # why nobody answered the last time
 
     def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
         """The lag of each stream that was read up to a sequence; unknown if nobody answers."""
@@ -42,7 +43,9 @@ class ServerLag:
                 with suppress(JetStreamApiError):
                     lag.last_seq = streams.info(lag.stream).state.last_seq
                     self._next(streams, lag)
-        except (ClientError, OSError):
+            self.problem = ""
+        except (ClientError, OSError) as error:
+            self.problem = f"the server does not answer ({error}); the queries wait for it"
             self.close()
         return found
 
@@ -69,6 +72,8 @@ class ServerLag:
 
 class StoreLag:
     """Looks into the files of a store."""
+
+    problem = ""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options

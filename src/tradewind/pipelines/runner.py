@@ -224,6 +224,8 @@ class Runner:
                 if name in self._lags
                 for lag in self._lags[name].measure(self._of_source(name, known))
             ]
+        problems = [meter.problem for meter in self._lags.values() if meter.problem]
+        self.status.note = problems[0] if problems else ""
 
     def _of_source(self, name: str, known: dict[str, int]) -> dict[str, int]:
         from fnmatch import fnmatchcase

@@ -60,6 +60,7 @@ class PipelineStatus(msgspec.Struct):
     updated_ns: int
     queries: list[QueryStatus] = []
     error: str = ""
+    note: str = ""  # what it waits for
 
     @property
     def is_alive(self) -> bool:

@@ -16,40 +16,18 @@ import asyncio
 import base64
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tradewind.client.api_errors import JetStreamApiError
-from tradewind.client.errors import (
-    BucketNotFoundError,
-    DisconnectedError,
-    JetStreamUnavailableError,
-    KeyExistsError,
-    NoRespondersError,
-    OperationTimeoutError,
-    WrongRevisionError,
-)
+from tradewind.client.errors import BucketNotFoundError, KeyExistsError, WrongRevisionError
 from tradewind.spark.errors import SupersededError
+from tradewind.spark.patience import PASSING, RETRY_SECONDS, patiently
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.jetstream import JetStream
     from tradewind.client.kv import KeyValue
-
-RETRY_SECONDS: Final = 0.2
-SERVER_ERROR: Final = 500
-_Result = TypeVar("_Result")
-# Of these nothing is known but that an answer did not come. A bucket whose stream is being opened
-# looks as if it were not there.
-_PASSING: Final = (
-    BucketNotFoundError,
-    DisconnectedError,
-    OperationTimeoutError,
-    NoRespondersError,
-    JetStreamUnavailableError,
-)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -77,22 +55,6 @@ def query_token(query: str, target: str) -> str:
     """A short name for a query and the stream that it writes to."""
     digest = hashlib.sha256(f"{query}\0{target}".encode()).digest()
     return base64.urlsafe_b64encode(digest[:12]).decode()
-
-
-async def patiently(work: Callable[[], Awaitable[_Result]], seconds: float) -> _Result:
-    """Do what can be done twice, again and again while the server is away."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return await work()
-        except _PASSING:
-            if time.monotonic() >= deadline:
-                raise
-        except JetStreamApiError as error:
-            # 503 and its like: JetStream is starting.
-            if error.code < SERVER_ERROR or time.monotonic() >= deadline:
-                raise
-        await asyncio.sleep(RETRY_SECONDS)
 
 
 class PartitionMark:
@@ -128,7 +90,7 @@ class PartitionMark:
                         f"partition {self._key}: another attempt at epoch {mark.epoch} has taken"
                         " over; this one stops"
                     ) from None
-            except _PASSING:
+            except PASSING:
                 # It may be stored or not; the next try will tell.
                 if time.monotonic() >= deadline:
                     raise

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from array import array
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvloop
@@ -25,11 +27,17 @@ import uvloop
 from tradewind.api.times import parse_time
 from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
 from tradewind.client.connection import Connection, connect
-from tradewind.client.errors import ClientError, OperationTimeoutError
+from tradewind.client.errors import (
+    ClientError,
+    JetStreamUnavailableError,
+    OperationTimeoutError,
+)
 from tradewind.client.ordered import OrderedMessages
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
+from tradewind.spark.kept import KeptConnection
+from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import part_count, ranges
 from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
 from tradewind.spark.provider import StreamState
@@ -57,7 +65,8 @@ END_OF_BATCH: Final = 204
 NOT_FOUND: Final = 404
 SEQUENCE_HEADER: Final = "Nats-Sequence"
 _STREAM_HEADER: Final = b"\r\nNats-Stream: "
-_Result = TypeVar("_Result")
+# Spark asks a hundred times a second whether there is anything new.
+ASK_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,10 @@ class Address:
     options: SourceOptions
 
     @asynccontextmanager
-    async def connected(self, waits_seconds: float = 0) -> AsyncIterator[Connection]:
+    async def connected(self, waits_seconds: float = 0, **more: Any) -> AsyncIterator[Connection]:
         """A connection for one piece of work; a server that is away is waited for."""
         options = self.options
-        settings: dict[str, Any] = {"name": "tradewind-spark"}
+        settings: dict[str, Any] = {"name": "tradewind-spark", **more}
         if options.credentials:
             settings["credentials"] = options.credentials
         if waits_seconds:
@@ -131,60 +140,80 @@ class RangeTask:
 
     # ---------------------------------------------------------------- ordered consumer
 
-    def _proof(self, *, is_filtered: bool) -> RangeProof | None:
+    def _proof(self) -> RangeProof | None:
         if self.planned is None:
             return None
-        first_seq, last_seq = self.rows.first_seq, self.rows.last_seq
-        return RangeProof(self.stream, first_seq, last_seq, self.planned, is_filtered=is_filtered)
+        return RangeProof(self.stream, self.rows.first_seq, self.rows.last_seq, self.planned)
 
     async def _ordered(self, decoder: RowDecoder) -> AsyncIterator[list[Msg]]:
-        async with self.address.connected() as connection:
-            messages, is_filtered = await self._consume(connection)
-            proof = self._proof(is_filtered=is_filtered)
-            try:
-                left = messages.info.num_pending
-                silences = 0
-                while left:
-                    chunk = await _some(messages)
-                    silences = silences + 1 if not chunk else 0
-                    if not chunk:
-                        left = await self._left(connection, messages)
-                        if silences == SILENCES_MAX:
-                            raise DataLossError(
-                                f"stream {self.stream}: the server sent nothing for"
-                                f" {SILENCE_SECONDS * SILENCES_MAX:g} s, though {left} messages"
-                                f" follow sequence {messages.last_sequence}"
-                            )
-                        continue
-                    if proof is not None:
-                        proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
-                        if proof.is_due:
-                            await proof.check(connection)
-                    yield chunk
-                    last = chunk[-1].metadata
-                    left = 0 if last.stream_sequence >= self.rows.last_seq else last.pending_count
-                if proof is not None:
-                    await proof.finish(connection)
-            finally:
-                await messages.stop()
+        seconds = self.address.options.timeout_seconds
+        async with self.address.connected(seconds) as connection:
+            proof = self._proof()
+            patience = Patience(seconds)
+            position = self.rows.first_seq - 1
+            while position < self.rows.last_seq:
+                try:
+                    messages = await self._consume(connection, position + 1, proof)
+                    async for chunk in self._delivered(connection, messages):
+                        if proof is not None:
+                            proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
+                            if proof.is_due:
+                                await proof.check(connection)
+                        position = chunk[-1].metadata.stream_sequence
+                        patience.renew()
+                        yield chunk
+                    break
+                except ClientError as error:
+                    await patience.wait_after(error)
+            if proof is not None:
+                await patiently(lambda: proof.finish(connection), seconds)
 
-    async def _consume(self, connection: Connection) -> tuple[OrderedMessages, bool]:
-        """An ordered consumer from the first sequence on, and whether it leaves subjects out."""
+    async def _delivered(
+        self, connection: Connection, messages: OrderedMessages
+    ) -> AsyncIterator[list[Msg]]:
+        """What an ordered consumer brings, up to the last sequence or until nothing is left."""
+        try:
+            left = messages.info.num_pending
+            silences = 0
+            while left:
+                chunk = await _some(messages)
+                silences = silences + 1 if not chunk else 0
+                if not chunk:
+                    left = await self._left(connection, messages)
+                    if silences == SILENCES_MAX:
+                        raise DataLossError(
+                            f"stream {self.stream}: the server sent nothing for"
+                            f" {SILENCE_SECONDS * SILENCES_MAX:g} s, though {left} messages"
+                            f" follow sequence {messages.last_sequence}"
+                        )
+                    continue
+                yield chunk
+                last = chunk[-1].metadata
+                left = 0 if last.stream_sequence >= self.rows.last_seq else last.pending_count
+        finally:
+            await messages.stop()
+
+    async def _consume(
+        self, connection: Connection, first_seq: int, proof: RangeProof | None
+    ) -> OrderedMessages:
+        """An ordered consumer from a sequence on; the proof has to know if it leaves some out."""
         js = connection.jetstream()
         for filters in dict.fromkeys((_server_filters(self.rows), ())):
             consumer = js.consumers.ordered(
-                self.stream, start_sequence=self.rows.first_seq, filter_subjects=filters
+                self.stream, start_sequence=first_seq, filter_subjects=filters
             )
             try:
                 messages = await consumer.consume(
                     MESSAGES_AHEAD, expires=EXPIRES_SECONDS, idle_heartbeat=HEARTBEAT_SECONDS
                 )
-            except JetStreamApiError:
+            except JetStreamApiError as error:
                 # Perhaps the stream has no such subjects: then we look at each message ourselves.
-                if not filters:
+                if not filters or passes(error):
                     raise
             else:
-                return messages, bool(filters)
+                if proof is not None and filters:
+                    proof.is_filtered = True
+                return messages
         raise AssertionError("the last attempt has no filter")
 
     async def _left(self, connection: Connection, messages: OrderedMessages) -> int:
@@ -197,11 +226,12 @@ class RangeTask:
 
     async def _direct(self) -> AsyncIterator[list[Msg]]:
         """The same without a consumer; the stream has to allow direct access."""
-        async with self.address.connected() as connection:
-            proof = self._proof(is_filtered=False)
+        seconds = self.address.options.timeout_seconds
+        async with self.address.connected(seconds) as connection:
+            proof = self._proof()
             next_seq = self.rows.first_seq
             while next_seq <= self.rows.last_seq:
-                chunk = await self._direct_batch(connection, next_seq)
+                chunk = await patiently(partial(self._direct_batch, connection, next_seq), seconds)
                 if not chunk:
                     break
                 found = [int(message.headers.get_all(SEQUENCE_HEADER)[-1]) for message in chunk]
@@ -210,10 +240,13 @@ class RangeTask:
                 yield chunk
                 next_seq = found[-1] + 1
             if proof is not None:
-                await proof.finish(connection)
+                await patiently(lambda: proof.finish(connection), seconds)
 
     async def _direct_batch(self, connection: Connection, next_seq: int) -> list[Msg]:
-        """Messages from a sequence on; none if there are none."""
+        """Messages from a sequence on; none if there are none. They come in order.
+
+        What came before the connection broke is as good as a whole batch.
+        """
         count = min(DIRECT_BATCH, self.rows.last_seq - next_seq + 1)
         body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
         statuses: list[int] = []
@@ -228,16 +261,19 @@ class RangeTask:
             async for message in connection.request_many(
                 f"$JS.API.DIRECT.GET.{self.stream}",
                 msgspec.json.encode(body),
-                timeout=SILENCE_SECONDS * SILENCES_MAX,
+                timeout=SILENCE_SECONDS,
+                stall=SILENCE_SECONDS,
                 sentinel=is_end,
             )
         ]
         if statuses == [NOT_FOUND]:
             return []
-        if statuses != [END_OF_BATCH]:
+        if not statuses and not chunk:
+            raise OperationTimeoutError(f"stream {self.stream}: no message from {next_seq} on came")
+        if statuses not in ([END_OF_BATCH], []):
             raise DataLossError(
                 f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
-                f" {statuses[0] if statuses else 'silence'} instead of its end mark"
+                f" {statuses[0]} instead of its end mark"
             )
         return chunk
 
@@ -248,32 +284,36 @@ class NetworkProvider:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._address = Address(options)
+        self._kept = KeptConnection(self._address)
+        self._asked_at = 0.0
         self._infos: dict[str, StreamInfo] = {}
         self._planned: dict[str, Planned] = {}
 
-    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-
     def states(self) -> list[StreamState]:
-        """See `Provider`."""
-        self._infos = self._run(self._find())
+        """See `Provider`. Spark asks all the time; the server is not asked quite as often."""
+        time.sleep(max(self._asked_at + ASK_SECONDS - time.monotonic(), 0))
+        self._infos = self._kept.run(self._find)
+        self._asked_at = time.monotonic()
         return [_state(info) for info in self._infos.values()]
 
-    async def _find(self) -> dict[str, StreamInfo]:
+    async def _find(self, connection: Connection) -> dict[str, StreamInfo]:
         found: dict[str, StreamInfo] = {}
-        async with self._address.connected() as connection:
-            streams = connection.jetstream_manager().streams
-            for wanted in self._options.stream:
-                if is_pattern(wanted):
-                    async for info in streams.list():
-                        if fnmatchcase(info.config.name, wanted):
-                            found[info.config.name] = info
-                    continue
-                try:
-                    found[wanted] = await streams.info(wanted)
-                except JetStreamApiError as error:
-                    raise OptionError("stream", f"{wanted!r}: {error}") from error
+        streams = connection.jetstream_manager().streams
+        for wanted in self._options.stream:
+            if is_pattern(wanted):
+                async for info in streams.list():
+                    if fnmatchcase(info.config.name, wanted):
+                        found[info.config.name] = info
+                continue
+            try:
+                found[wanted] = await streams.info(wanted)
+            except JetStreamApiError as error:
+                if passes(error) or (wanted in self._infos and self._kept.is_settling):
+                    raise JetStreamUnavailableError(f"stream {wanted}: {error}") from error
+                raise OptionError("stream", f"{wanted!r}: {error}") from error
+        missing = self._infos.keys() - found.keys()
+        if missing and self._kept.is_settling:
+            raise JetStreamUnavailableError(f"stream {min(missing)} is not open yet")
         return dict(sorted(found.items()))
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[RangeTask]:
@@ -321,30 +361,28 @@ class NetworkProvider:
         if state.num_deleted and is_exact:
             deleted = None
             if state.num_deleted <= DELETED_MAX:
-                detailed = self._run(self._detailed(name))
+                detailed = self._kept.run(
+                    lambda connection: connection.jetstream_manager().streams.info(
+                        name, deleted_details=True
+                    )
+                )
                 deleted, removed = array("Q", detailed.state.deleted), removed_count(detailed.state)
         fails = self._options.fails_on_data_loss
         self._planned[name] = Planned(info.created, removed, deleted, is_exact, fails)
         return self._planned[name]
 
-    async def _detailed(self, name: str) -> StreamInfo:
-        async with self._address.connected() as connection:
-            streams = connection.jetstream_manager().streams
-            return await streams.info(name, deleted_details=True)
-
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`. A consumer that starts at the time knows it; nothing is read from it."""
 
-        async def ask() -> int:
-            async with self._address.connected() as connection:
-                moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
-                moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
-                consumer = connection.jetstream().consumers.ordered(name, start_time=moment)
-                messages = await consumer.consume(1)
-                await messages.stop()
-                return messages.info.delivered.stream_seq + 1
+        async def ask(connection: Connection) -> int:
+            moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+            moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
+            consumer = connection.jetstream().consumers.ordered(name, start_time=moment)
+            messages = await consumer.consume(1)
+            await messages.stop()
+            return messages.info.delivered.stream_seq + 1
 
-        return self._run(ask())
+        return self._kept.run(ask)
 
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
@@ -356,16 +394,16 @@ class NetworkProvider:
         reached = after_seq + count
         if state.num_deleted and reached < last_seq:
             # A gap may be longer than a batch.
-            reached = self._run(self._behind_gap(name, after_seq)) + count - 1
+            found = self._kept.run(
+                lambda connection: _next_message(connection, name, after_seq + 1)
+            )
+            reached = (found or after_seq + 1) + count - 1
         reached = min(reached, last_seq)
         return reached, min(count, reached - after_seq), count * average
 
-    async def _behind_gap(self, name: str, after_seq: int) -> int:
-        async with self._address.connected() as connection:
-            return await _next_message(connection, name, after_seq + 1) or after_seq + 1
-
     def close(self) -> None:
-        """Nothing is open between two calls."""
+        """See `Provider`."""
+        self._kept.close()
 
 
 def _state(info: StreamInfo) -> StreamState:

@@ -22,6 +22,9 @@ OBJECT_COLUMNS: Final = ("bucket", "name", "modified", "size", "digest", "conten
 READ_MODES: Final = ("auto", "blocks", "network")
 STARTS: Final = ("earliest", "latest")
 PARTITIONS_MAX: Final = 100_000
+# How long a server that is away is waited for.
+TIMEOUT_SECONDS: Final = 30
+TIMEOUT_SECONDS_MAX: Final = 3600
 _NAMES: Final = {
     "stream": "stream",
     "path": "stream",
@@ -47,6 +50,7 @@ _NAMES: Final = {
     "minpartitions": "partitions_min",
     "failondataloss": "fails_on_data_loss",
     "pushdown": "pushdown",
+    "timeoutseconds": "timeout_seconds",
 }
 # As users write them, for messages.
 _SPELLINGS: Final = {
@@ -63,6 +67,7 @@ _SPELLINGS: Final = {
     "bytes_per_trigger_max": "maxBytesPerTrigger",
     "partitions_min": "minPartitions",
     "fails_on_data_loss": "failOnDataLoss",
+    "timeout_seconds": "timeoutSeconds",
 }
 
 
@@ -93,6 +98,7 @@ class SourceOptions:
     partitions_min: int = 0
     fails_on_data_loss: bool = True
     pushdown: bool = False
+    timeout_seconds: int = TIMEOUT_SECONDS
 
     @property
     def is_table(self) -> bool:
@@ -168,6 +174,8 @@ def _parse(field: str, text: str) -> object:
         return parse_moment_ns(name, text)
     if field in ("starting_seq", "ending_seq", "msgs_per_trigger_max", "bytes_per_trigger_max"):
         return parse_positive(name, text, (1 << 62) - 1)
+    if field == "timeout_seconds":
+        return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
     if field == "partitions_min":
         return parse_positive(name, text, PARTITIONS_MAX)
     return text

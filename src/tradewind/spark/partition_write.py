@@ -32,9 +32,10 @@ import pyarrow.compute as pc
 
 from tradewind.client.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
-from tradewind.spark.marks import Mark, PartitionMark, digest_text, open_marks, patiently
+from tradewind.spark.marks import Mark, PartitionMark, digest_text, open_marks
 from tradewind.spark.network import Address
 from tradewind.spark.outgoing import OutgoingRows
+from tradewind.spark.patience import patiently
 from tradewind.spark.spool import Spool
 from tradewind.spark.stored_ids import all_ordinals, find_stored, wait_settled
 from tradewind.subjects import is_subset, is_valid_literal

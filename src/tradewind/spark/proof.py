@@ -62,15 +62,13 @@ def removed_count(state: StreamState) -> int:
 class RangeProof:
     """What is known about the sequences from `first_seq` to `last_seq` while they are read."""
 
-    def __init__(
-        self, stream: str, first_seq: int, last_seq: int, planned: Planned, *, is_filtered: bool
-    ) -> None:
+    def __init__(self, stream: str, first_seq: int, last_seq: int, planned: Planned) -> None:
         self._stream = stream
         self._last_seq = last_seq
         self._planned = planned
-        self._is_filtered = is_filtered
         self._gaps: list[Gap] = []  # not seen, and not explained yet
         self._unchecked = 0
+        self.is_filtered = False  # whether the server has left subjects out
         self.after_seq = first_seq - 1
 
     def saw(self, gaps: Sequence[Gap], last_seq: int, count: int) -> None:
@@ -92,7 +90,7 @@ class RangeProof:
     @property
     def is_due(self) -> bool:
         """Whether the stream should be asked what it has removed."""
-        needs_answer = self._is_filtered or self._planned.deleted is None
+        needs_answer = self.is_filtered or self._planned.deleted is None
         return needs_answer and bool(self._gaps) and self._unchecked >= MESSAGES_PER_CHECK
 
     async def finish(self, connection: Connection) -> None:
@@ -111,7 +109,7 @@ class RangeProof:
         if not self._gaps:
             return
         planned = self._planned
-        if self._is_filtered or planned.deleted is None:
+        if self.is_filtered or planned.deleted is None:
             if removed_count(info.state) == planned.removed_count:
                 self._gaps.clear()
                 return
@@ -123,7 +121,7 @@ class RangeProof:
         count = sum(self._left_of(gap, planned.deleted or array("Q")) for gap in self._gaps)
         first, last = self._gaps[0][0], self._gaps[-1][1]
         self._gaps.clear()
-        doubt = "may have been removed" if self._is_filtered else "were removed"
+        doubt = "may have been removed" if self.is_filtered else "were removed"
         self._lost(
             f"stream {self._stream}: {count} messages among the sequences {first} to {last} {doubt}"
             " after the read was planned and before they were read; raise the limits of the stream,"

@@ -55,7 +55,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition, on an executor."""
         epoch = PartitionEpoch(self._token, self._options.txn_version or 0, _task().partitionId())
-        return Written(_run(self._options, self._plan, epoch, iterator, waits=False))
+        return Written(_run(self._options, self._plan, epoch, iterator, waits=self._is_named))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are stored. If nobody can repeat this write, its marks can go."""

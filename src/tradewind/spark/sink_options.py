@@ -12,11 +12,16 @@ from string import Formatter
 from typing import Final
 
 from tradewind.spark.errors import OptionError
-from tradewind.spark.options import SourceOptions, parse_list, parse_one_of, parse_positive
+from tradewind.spark.options import (
+    TIMEOUT_SECONDS,
+    TIMEOUT_SECONDS_MAX,
+    SourceOptions,
+    parse_list,
+    parse_one_of,
+    parse_positive,
+)
 
 MARKS_BUCKET: Final = "spark_sinks"
-TIMEOUT_SECONDS: Final = 30
-TIMEOUT_SECONDS_MAX: Final = 3600
 _NAMES: Final = {
     "stream": "stream",
     "path": "stream",
@@ -83,6 +88,7 @@ class SinkOptions:
             servers=self.servers,
             credentials=self.credentials,
             context=self.context,
+            timeout_seconds=self.timeout_seconds,
         )
 
 

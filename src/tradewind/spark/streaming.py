@@ -75,6 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
+        self._seen: Offset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns}
@@ -115,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of the streams, from which Spark computes how far behind the query is."""
-        return self._ends(self._open().states())
+        return self._seen if self._seen is not None else self._ends(self._open().states())
 
     def _ends(self, states: Sequence[StreamState]) -> Offset:
         return {
@@ -125,6 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends: the ends of the streams, or what the limits allow."""
         states = {state.name: state for state in self._open().states()}
+        self._seen = self._ends(list(states.values()))
         result: Offset = {}
         behind: list[tuple[str, int, int]] = []
         for name, state in sorted(states.items()):
