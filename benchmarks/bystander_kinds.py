@@ -229,6 +229,11 @@ def subjects_200k_restarted(stage: Stage) -> None:
     stage.restart()
 
 
+def history_200k_restarted(stage: Stage) -> None:
+    stage.store(1_000_000, 200_000, 16)
+    stage.restart()
+
+
 def subjects_500k(stage: Stage) -> None:
     stage.store(500_000, 500_000, 16)
 
@@ -470,6 +475,12 @@ KINDS = (
         "last-per-subject",
         "such a consumer on 200 k keys, after a start",
         subjects_200k_restarted,
+        last_per_subject,
+    ),
+    Kind(
+        "last-of-history",
+        "such a consumer on 200 k keys with 5 messages each",
+        history_200k_restarted,
         last_per_subject,
     ),
     Kind(

@@ -146,7 +146,7 @@ class World:
     def last_each(self) -> None:
         last = {subject: seq for seq, subject in sorted(self.live.items())}
         self.skip = sorted(seq for subject, seq in last.items() if matches(self.patterns, subject))
-        assert self.store.last_sequences(self.patterns) == self.skip
+        assert list(self.store.last_sequences(self.patterns)) == self.skip
         self.next_seq = self.store.last_seq + 1
         self.open()
 

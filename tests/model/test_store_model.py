@@ -203,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
     def find_last_of_all(self, wanted: tuple[bytes, ...], distance: int) -> None:
         up_to = max(0, self.model.first_seq + distance)
         expected = self.model.last_sequences(wanted, up_to)
-        assert self.store.last_sequences(wanted, up_to) == expected
+        assert list(self.store.last_sequences(wanted, up_to)) == expected
 
     @rule(back_ns=st.integers(-5, 60))
     def find_by_time(self, back_ns: int) -> None:

@@ -11,12 +11,17 @@ cdef class Cursor(StoreListener):
     cdef readonly uint64_t next_seq     # nothing from here on was given out
     cdef uint64_t counted_to            # `counted` is about [next_seq, counted_to]
     cdef uint64_t counted               # live messages in there that pass the filter
-    # Single messages that come before next_seq: [skip_begin, skip_count), ascending.
+    # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Those that were
+    # removed are marked; the first of them is not.
     cdef uint64_t* skip
+    cdef uint32_t skip_gone             # how many are marked
     cdef uint32_t skip_begin
     cdef uint32_t skip_count
     cdef uint64_t skipped_to            # behind the last of them given out so far
 
+    cdef int _take_skip(self, const uint64_t[::1] sequences) except -1
+    cdef void _pass_gone(self) noexcept nogil
+    cdef void _drop_skip(self) noexcept nogil
     cdef uint64_t peek(self, uint64_t visible_seq) except? 0
     cdef int advance(self, uint64_t seq) except -1
     cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF

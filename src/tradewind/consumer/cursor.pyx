@@ -11,31 +11,51 @@ A consumer that starts with the last message of each subject has a list of those
 behind the list it goes on with what was stored after the list was made.
 """
 
+from array import array
+
 from libc.stdlib cimport free, malloc
-from libc.string cimport memmove
+from libc.string cimport memcpy
 from tradewind.store.block cimport Block
 from tradewind.store.message_core cimport StoreListener
 
 
+# In the list of single messages: it was removed. No sequence is as high.
+cdef uint64_t GONE = <uint64_t>1 << 63
+
+
 cdef class Cursor(StoreListener):
-    """Starts at `next_seq`, behind the single messages of `skip`."""
+    """Starts at `next_seq`, behind the single messages of `skip`, which ascend."""
 
     def __init__(self, MessageCore store not None, patterns=(), uint64_t next_seq=1, skip=()):
         self.store = store
         self.chosen = SubjectFilter(store.index, patterns)
         self.next_seq = max(next_seq, <uint64_t>1)
         if skip:
-            self.skip = <uint64_t*>malloc(len(skip) * sizeof(uint64_t))
-            if self.skip == NULL:
-                raise MemoryError
-            for seq in sorted(skip):
-                self.skip[self.skip_count] = seq
-                self.skip_count += 1
-            self.skipped_to = self.skip[0]
+            self._take_skip(array("Q", skip))
         self._recount()
 
     def __dealloc__(self):
         free(self.skip)
+
+    cdef int _take_skip(self, const uint64_t[::1] sequences) except -1:
+        """They ascend."""
+        self.skip = <uint64_t*>malloc(sequences.shape[0] * sizeof(uint64_t))
+        if self.skip == NULL:
+            raise MemoryError
+        memcpy(self.skip, &sequences[0], sequences.shape[0] * sizeof(uint64_t))
+        self.skip_count = <uint32_t>sequences.shape[0]
+        self.skipped_to = self.skip[0]
+        return 0
+
+    cdef void _pass_gone(self) noexcept nogil:
+        """The first one that is left is there."""
+        while self.skip_begin < self.skip_count and self.skip[self.skip_begin] & GONE:
+            self.skip_begin += 1
+            self.skip_gone -= 1
+
+    cdef void _drop_skip(self) noexcept nogil:
+        self.skip_begin = self.skip_count
+        self.skip_gone = 0
 
     def _recount(self):
         self.counted = self._count_from(self.next_seq)
@@ -49,7 +69,7 @@ cdef class Cursor(StoreListener):
     def seek(self, uint64_t next_seq):
         """Start over at a sequence; a list that was not finished is dropped."""
         self.next_seq = max(next_seq, <uint64_t>1)
-        self.skip_begin = self.skip_count
+        self._drop_skip()
         self._recount()
 
     def raise_to(self, uint64_t seq):
@@ -86,6 +106,7 @@ cdef class Cursor(StoreListener):
         if self.skip_begin < self.skip_count:
             self.skip_begin += 1
             self.skipped_to = seq + 1
+            self._pass_gone()
             return 0
         self.next_seq = seq + 1
         if seq <= self.counted_to:
@@ -106,7 +127,7 @@ cdef class Cursor(StoreListener):
         if self.counted_to < self.store.last_seq:
             self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
             self.counted_to = self.store.last_seq
-        return self.counted + (self.skip_count - self.skip_begin)
+        return self.counted + (self.skip_count - self.skip_begin - self.skip_gone)
 
     cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
         """Live messages from a sequence on that pass."""
@@ -163,19 +184,19 @@ cdef class Cursor(StoreListener):
             return 0
         while low < high:
             middle = (low + high) // 2
-            if self.skip[middle] < seq:
+            if self.skip[middle] & ~GONE < seq:
                 low = middle + 1
             else:
                 high = middle
         if low < self.skip_count and self.skip[low] == seq:
-            memmove(&self.skip[low], &self.skip[low + 1],
-                    (self.skip_count - low - 1) * sizeof(uint64_t))
-            self.skip_count -= 1
+            self.skip[low] |= GONE
+            self.skip_gone += 1
+            self._pass_gone()
         return 0
 
     cdef int all_removed(self) except -1:
         """The store tells that it is empty."""
-        self.skip_begin = self.skip_count
+        self._drop_skip()
         self.next_seq = max(self.next_seq, self.store.last_seq + 1)
         self.counted_to = self.next_seq - 1
         self.counted = 0

@@ -5,6 +5,7 @@ Owns the choice only; it reads the totals of a store and nothing else.
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
@@ -17,7 +18,7 @@ class Start(NamedTuple):
     """`skip` are single messages that come first; `next_seq` is where it goes on then."""
 
     next_seq: int
-    skip: tuple[int, ...] = ()
+    skip: array[int] = array("Q")
 
     @property
     def first_seq(self) -> int:
@@ -29,6 +30,12 @@ def filters_of(config: ConsumerConfig) -> tuple[bytes, ...]:
     """The patterns of a consumer; none means everything."""
     patterns = [config.filter_subject] if config.filter_subject else config.filter_subjects
     return tuple(pattern.encode() for pattern in patterns if pattern)
+
+
+def is_by_last(config: ConsumerConfig) -> bool:
+    """Whether the start depends on the last messages of subjects."""
+    by_last = (DeliverPolicy.LAST, DeliverPolicy.LAST_PER_SUBJECT)
+    return config.deliver_policy in by_last and not config.opt_start_seq
 
 
 def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
@@ -44,12 +51,12 @@ def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
         case DeliverPolicy.ALL:
             seq = first_seq
         case DeliverPolicy.LAST:
-            seq = max(store.last_sequences(patterns), default=0) if patterns else last_seq
+            seq = store.last_sequence(patterns) if patterns else last_seq
         case DeliverPolicy.LAST_PER_SUBJECT:
             if store.limits.subject_msgs_max == 1:
                 seq = first_seq
             elif skip := store.last_sequences(patterns):
-                return Start(last_seq + 1, tuple(skip))
+                return Start(last_seq + 1, skip)
             else:
                 seq = last_seq
         case DeliverPolicy.BY_START_TIME:

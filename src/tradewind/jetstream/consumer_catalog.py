@@ -22,8 +22,9 @@ from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
+from tradewind.consumer.starts import is_by_last
 from tradewind.errors import StoreError
-from tradewind.jetstream.lanes import Wait
+from tradewind.jetstream.lanes import Wait, let_others_go_first
 from tradewind.jetstream.names import DIGITS
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.meta import ConsumerMeta
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.stream_folder import StoredConsumer
 
+# Messages that are passed in one go in search of the last ones of all subjects.
+LOOKED_AT_PER_STEP: Final = 100_000
 # The official server reads such a time but cannot write it.
 _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
 
@@ -111,6 +114,9 @@ def create_consumer(
         raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
     if _UNWRITABLE_OFFSET.search(config.opt_start_time or ""):
         raise errors.CONSUMER_CREATE(err="error creating store for consumer")
+    if is_by_last(config):
+        for _ in hosted.stream.store.find_lasts(LOOKED_AT_PER_STEP):
+            yield let_others_go_first
     now_ns = engine.turn.now_ns
     consumer = Consumer(consumer_context(engine, hosted, name), name, config, now_ns)
     if is_stored(hosted, config):

@@ -77,4 +77,3 @@ cdef class Block:
     cdef void renumber(self, const uint32_t* new_ids) noexcept nogil
     cdef uint64_t count_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
     cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil
-    cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil

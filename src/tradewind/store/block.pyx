@@ -693,15 +693,6 @@ cdef class Block:
                 total += 1
         return total
 
-    cdef uint64_t first_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
-        """The first live sequence >= seq of a subject; 0 if none."""
-        cdef RecordIndex* records = &self.records
-        cdef uint32_t entry
-        for entry in range(records_from(records, seq), records.count):
-            if records.subject_ids[entry] == subject_id and records.offsets[entry] != NO_RECORD:
-                return records_seq(records, entry)
-        return 0
-
     cdef uint64_t last_of(self, uint64_t seq, uint32_t subject_id) noexcept nogil:
         """The last live sequence <= seq of a subject; 0 if none."""
         cdef RecordIndex* records = &self.records

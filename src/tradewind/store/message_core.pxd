@@ -61,6 +61,8 @@ cdef class MessageCore:
     cdef uint64_t trim_from                 # messages below it were
     cdef bint cuts_front                    # the first messages may be too much
     cdef Recount recount                    # of subjects, since damage was found
+    cdef uint64_t lasts_lost                # how often the last message of a subject was removed
+    cdef readonly uint64_t end_walks        # walks through a block for first and last messages
     cdef uint64_t uses
     cdef uint64_t loads_since_check
     cdef uint64_t maps_since_check

@@ -33,6 +33,7 @@ from tradewind.store.recount cimport renumber_subjects
 from tradewind.store.residency cimport evict, forget_pages, limit_mappings
 from tradewind.store.scan cimport load_block_index
 from tradewind.store.sequence_tree cimport sequences_contains
+from tradewind.store.subject_ends cimport note_first, note_last
 from tradewind.store.timing_wheel cimport timers_add, timers_forget
 
 from tradewind.errors import CorruptRecord, StoreError
@@ -574,12 +575,14 @@ cdef class MessageCore:
                 continue
             self.load_index(block)
             if is_last:
-                entry.last_seq = block.last_of(block.last_seq, entry.id)
+                entry.last_seq = note_last(self.index, block, entry.id)
+                self.end_walks += 1
                 if entry.last_seq:
                     entry.last_block = block.number
                     return entry.last_seq
             else:
-                entry.first_seq = block.first_of(block.first_seq, entry.id)
+                entry.first_seq = note_first(self.index, block, entry.id)
+                self.end_walks += 1
                 if entry.first_seq:
                     entry.first_block = block.number
                     return entry.first_seq
@@ -647,6 +650,7 @@ cdef class MessageCore:
             if seq == entry.last_seq:
                 entry.last_seq = 0
                 entry.last_block = block.number
+                self.lasts_lost += 1
             if entry.total == 1 and not self.unsettled:
                 # One is left: whichever end is known is both.
                 entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq

@@ -19,6 +19,7 @@ cdef class MessageStore(MessageCore):
     cdef uint64_t _purge_some(self, SubjectFilter chosen, uint64_t seq, uint64_t below,
                               uint64_t count) except? 0xFFFFFFFFFFFFFFFF
     cdef object _copy(self, const Record* record)
+    cdef Block _block_before(self, uint32_t number)
     cdef uint64_t last_accepted(self, SubjectFilter chosen, uint64_t up_to) except? 0
     cdef uint64_t last_up_to(self, SubjectEntry* entry, uint64_t up_to) except? 0
     cdef int collect_last(self, SubjectFilter chosen, uint64_t up_to, size_t count_max,

@@ -4,6 +4,7 @@ Owns nothing: every method is a way to ask or tell `MessageCore` something from 
 the class keeps its messages in memory; `FileStore` is the one on disk.
 """
 
+from array import array
 from itertools import islice
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -17,6 +18,7 @@ from tradewind.store.overdue cimport begin_limits, begin_trimming, go_on, is_ove
 from tradewind.store.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 from tradewind.store.records cimport Record
 from tradewind.store.sequence_tree cimport sequences_count_in
+from tradewind.store.subject_ends cimport note_lasts, unknown_lasts
 from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.store.timing_wheel cimport TimingWheel
 from tradewind.wire.buffer cimport Buffer, buffer_append, buffer_free, buffer_init, buffer_size
@@ -29,6 +31,9 @@ from tradewind.store.contract import (
 cdef enum:
     # So many messages are looked at for the newest of a pattern before its subjects are.
     LOOK_BACK_MAX = 65536
+    # So many last messages of subjects are looked for one by one.
+    FEW_UNKNOWN = 64
+    LASTS_TRIES = 3
 
 cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 62) - 1
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
@@ -177,6 +182,8 @@ cdef class MessageStore(MessageCore):
                 break
         else:
             return 0
+        for _ in self.find_lasts():
+            pass
         for index in range(self.index.entry_count):
             entry = self.index.entries[index]
             if entry == NULL or 0 < entry.last_seq <= best or not chosen.accepts(index):
@@ -205,16 +212,59 @@ cdef class MessageStore(MessageCore):
         return 0
 
     def last_sequences(self, patterns, uint64_t up_to=0):
-        """The newest sequence of every matching subject, ascending."""
+        """The newest sequence of every matching subject, ascending, as 8 bytes each."""
         cdef Buffer found
-        cdef size_t index
         buffer_init(&found)
         try:
             self.collect_last(self.filter(patterns), up_to or self.last_seq, <size_t>-1, &found)
-            return [(<uint64_t*>found.data)[index]
-                    for index in range(buffer_size(&found) // sizeof(uint64_t))]
+            sequences = array("Q")
+            if buffer_size(&found):
+                sequences.frombytes((found.data + found.begin)[:buffer_size(&found)])
+            return sequences
         finally:
             buffer_free(&found)
+
+    def last_sequence(self, patterns):
+        """The newest sequence of all matching subjects; 0 if there is none."""
+        return self.last_accepted(self.filter(patterns), self.last_seq)
+
+    def find_lasts(self, uint64_t step=0xFFFFFFFFFFFFFFFF):
+        """Find the last messages of all subjects if many are not known, as after a start.
+
+        One walk back through the blocks, which gives after about `step` messages each time how many
+        are left. If the store changes there so that what was passed is not true any more it begins
+        again, and goes through in one go in the end.
+        """
+        cdef uint64_t lost = self.lasts_lost, left = step
+        cdef uint32_t number = 0xFFFFFFFF, unknown = unknown_lasts(self.index), tries = LASTS_TRIES
+        cdef Block block
+        if unknown <= FEW_UNKNOWN:
+            return
+        while unknown:
+            if tries and (left == 0 or lost != self.lasts_lost):
+                if left == 0:
+                    yield unknown
+                left = step
+                if lost != self.lasts_lost:
+                    lost, number, tries = self.lasts_lost, 0xFFFFFFFF, tries - 1
+                unknown = unknown_lasts(self.index)
+            block = self._block_before(number)
+            if block is None:
+                return
+            number = block.number
+            if block.live_msgs:
+                self.load_index(block)
+                self.end_walks += 1
+                left -= min(left, <uint64_t>block.records.count)
+                unknown -= min(unknown, note_lasts(self.index, block))
+
+    cdef Block _block_before(self, uint32_t number):
+        """The last block below a number, or None."""
+        cdef Block block
+        for block in reversed(self.blocks):
+            if block.number < number:
+                return block
+        return None
 
     cdef int collect_last(self, SubjectFilter chosen, uint64_t up_to, size_t count_max,
                           Buffer* found) except -1:
@@ -231,6 +281,9 @@ cdef class MessageStore(MessageCore):
                     if entry != NULL:
                         self._collect_one(entry, up_to, found, &older)
             else:
+                if count_max == <size_t>-1:
+                    for _ in self.find_lasts():
+                        pass
                 chosen.prepare()
                 for index in range(self.index.entry_count):
                     if self.index.entries[index] != NULL and chosen.accepts(index):

@@ -267,3 +267,38 @@ def test_messages_that_expire_together_go_in_steps() -> None:
         assert 0 < before - messages(server) <= STEP
         server.settle()
     assert peer.api("STREAM.INFO.S")["state"]["messages"] == 0
+
+
+# ---------------------------------------------------------------- last messages
+
+
+def test_consumer_of_last_messages_lets_others_go_first_after_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.consumer_catalog.LOOKED_AT_PER_STEP", 1)
+    disk = SimulatedDisk()
+    server, peer = open_server(disk)
+    peer.create("S")
+    store = hosted(server).stream.store
+    for number in range(200):
+        peer.publish(f"S.{number % 100}", b"x" * 1000)
+        if number % 50 == 49:
+            store.add_block()
+    assert server.engine is not None
+    server.engine.begin_stop()
+    server.engine.close()
+    disk = disk.crash_losing_unsynced()
+    server, peer = open_server(disk)
+    server.workers.is_held = True
+    policy = {"deliver_policy": "last_per_subject", "filter_subject": "S.*"}
+    body = {"stream_name": "S", "config": {"durable_name": "c", "ack_policy": "none", **policy}}
+    assert peer.ask("$JS.API.CONSUMER.CREATE.S.c", body) == []
+    walks = [hosted(server).stream.store.end_walks]
+    while server.workers.waiting_count:
+        server.workers.run_next()
+        walks.append(hosted(server).stream.store.end_walks)
+    server.settle()
+    (answer,) = answers(peer)
+    assert answer["num_pending"] == 100
+    assert walks[-1] >= 2
+    assert max(after - before for before, after in zip(walks, walks[1:], strict=False)) <= 1
