@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,11 +22,12 @@ from typing import Any
 from server_kill_streams import PLANS, READERS, Lane, Reader, Wire, WireClosedError
 
 from harness import ServerProcess
-from tradewind.store.consumer_file import ConsumerState, decode_consumer_state
 
 WAIT_SECONDS = 30.0
 GET_AT_ONCE = 200
 SENT_PER_LIFE_MAX = 200
+# What the server says when others have the processor.
+BUSY_MACHINE = "The event loop was busy"
 Work = Callable[[Wire, Random, Callable[[], None]], None]
 IDS_ASKED_AGAIN = 20
 
@@ -115,44 +115,21 @@ class Cycles:
         with reached:
             if not reached.wait_for(lambda: left[0] <= 0 or problems, WAIT_SECONDS):
                 problems.append(f"generation {self.generation}: no progress, {left[0]} to go")
-        if self.random.random() < 0.5:
-            problems += self.wait_for_states()
         server.signal(signal.SIGKILL)
         for thread in threads:
             thread.join(WAIT_SECONDS)
             assert not thread.is_alive()
         return problems
 
-    def wait_for_states(self) -> list[str]:
-        """Acknowledgements that were confirmed reach the files of the consumers by themselves."""
-        for reader in self.readers.values():
-            confirmed = set(reader.confirmed)
-            deadline = time.monotonic() + WAIT_SECONDS
-            while not self.is_kept(reader, confirmed):
-                if time.monotonic() > deadline:
-                    return [f"{reader.key}: confirmed acknowledgements were never written"]
-                time.sleep(0.02)
-            reader.kept |= confirmed
-        return []
-
-    def is_kept(self, reader: Reader, confirmed: set[int]) -> bool:
-        state = self.stored_state(reader)
-        return all(
-            seq <= state.ack_floor.stream_seq
-            or (seq <= state.delivered.stream_seq and seq not in state.pending)
-            for seq in confirmed
-        )
-
-    def stored_state(self, reader: Reader) -> ConsumerState:
-        stream, name = reader.key
-        path = self.folder / f"jetstream/$G/streams/{stream}/obs/{name}/o.dat"
-        return decode_consumer_state(path.read_bytes())
-
     # ------------------------------------------------------------------ what is found
 
     def look(self, server: ServerProcess) -> list[str]:
         """Compare everything with what was promised; makes the streams in the first life."""
-        complaints = [line for line in server.lines if "[ERR]" in line or "[WRN]" in line]
+        complaints = [
+            line
+            for line in server.lines
+            if ("[ERR]" in line or "[WRN]" in line) and BUSY_MACHINE not in line
+        ]
         if complaints:
             return [f"generation {self.generation}: {complaints}"]
         with Wire(server.port) as wire:
@@ -187,8 +164,8 @@ class Cycles:
                 problems.append(f"{name}: promised message {seq} is missing")
         if lane.plan.retention == "workqueue":
             # Removed by the acknowledgement itself, before it was confirmed.
-            kept = {seq for reader in self.readers_of(name) for seq in reader.kept}
-            problems += [f"{name}: used message {seq} is back" for seq in kept & set(found.numbers)]
+            gone = {seq for reader in self.readers_of(name) for seq in reader.confirmed}
+            problems += [f"{name}: used message {seq} is back" for seq in gone & set(found.numbers)]
         return problems
 
     def readers_of(self, stream: str) -> list[Reader]:
@@ -220,8 +197,8 @@ class Cycles:
             problems.append(f"{reader.key}: never got {sorted(missing)}")
         if invented := taken - set(lane.known):
             problems.append(f"{reader.key}: got {sorted(invented)}, which were never there")
-        if again := taken & reader.kept:
-            problems.append(f"{reader.key}: {sorted(again)} were acknowledged long ago")
+        if again := taken & reader.confirmed:
+            problems.append(f"{reader.key}: {sorted(again)} were acknowledged before")
         return problems
 
 

@@ -239,14 +239,13 @@ class Reader:
     """Takes messages of one consumer and acknowledges them in several ways.
 
     `used` are the sequences for which an acknowledgement was sent, `confirmed` those where the
-    server has answered it, `kept` those that were in the file of the consumer after that.
+    server has answered it: they never come again, whenever it is killed.
     """
 
     def __init__(self, stream: str, name: str, _settings: dict[str, Any]) -> None:
         self.key = (stream, name)
         self.used: set[int] = set()
         self.confirmed: set[int] = set()
-        self.kept: set[int] = set()
         self.given = 0
 
     def run(self, wire: Wire, random: Random, promised: Callable[[], None]) -> None:
@@ -296,7 +295,7 @@ class Reader:
 
     def _taken(self, reply: str) -> int:
         seq = int(reply.split(".")[5])
-        assert seq not in self.kept, f"{self.key}: {seq} was acknowledged long ago"
+        assert seq not in self.confirmed, f"{self.key}: {seq} was acknowledged before"
         return seq
 
     def drain(self, wire: Wire, wanted: Iterable[int], batches_max: float) -> list[int]:

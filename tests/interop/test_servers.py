@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,16 @@ async def _fill(kind: str, folder: Path, *, kill: bool) -> dict[str, Document]:
             await server.api(f"STREAM.CREATE.{config['name']}", config)
         await asyncio.gather(*(fill(server) for _, fill in STREAMS.values()))
         truth = await server_truth(server, NAMES)
+        if kill:
+            await asyncio.to_thread(_wait_for_states, folder)
         await server.stop(kill=kill)
     return truth
+
+
+def _wait_for_states(folder: Path) -> None:
+    """Answers are kept in a log of ours first, which the official server passes over."""
+    while list(folder.glob("jetstream/*/streams/*/obs/*/acks.*")):
+        time.sleep(0.02)
 
 
 async def _change(server: Official) -> None:
