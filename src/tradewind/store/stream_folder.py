@@ -93,7 +93,7 @@ class StoredConsumer(msgspec.Struct, frozen=True):
     """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
 
     `has_state`: it has begun, be it in front of the first message; else its configuration says
-    where it begins. `has_log`: only a part of the state is in o.dat.
+    where it begins. `has_log`: o.dat alone may not be all of the state.
     """
 
     meta: ConsumerMeta
@@ -419,13 +419,13 @@ class StreamFolder:
         except MissingFile:
             data = b""
         state, number = decode_with_trailer(data, path)
-        logs, applied = log_numbers(names), 0
+        logs = log_numbers(names)
         if number in logs:
             path = f"{folder}/{log_name(number)}"
-            applied = apply_log(state, number, self.disk.read_file(path), path)
+            apply_log(state, number, self.disk.read_file(path), path)
         self.states.found(consumer, logs, number)
         problem = found.problem and f"{folder}/meta.inf: {found.problem}"
-        return StoredConsumer(meta, state, problem, bool(data), has_log=applied > 0)
+        return StoredConsumer(meta, state, problem, bool(data), has_log=bool(logs))
 
     def delete_consumer(self, consumer: str) -> None:
         """Delete a consumer, durably."""
