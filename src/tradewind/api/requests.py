@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,17 +23,11 @@ from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.api.errors import INVALID_JSON, ApiError
 from tradewind.api.go_json import JsonEndError, JsonError, Node, Scanner, quote, quote_bytes
 from tradewind.api.go_time import parse_go_time
+from tradewind.api.plain_json import RANGES, ZEROS, Shape, read_plainly
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.stream_types import Compression
 
 _Request = TypeVar("_Request", bound=ApiStruct)
-_RANGES: Final = {
-    "int": (-(2**63), 2**63 - 1),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "uint64": (0, 2**64 - 1),
-    "time.Duration": (-(2**63), 2**63 - 1),
-}
 # Go's names of the types that errors mention, where ours differ.
 _GO_NAMES: Final = {
     "StreamNamesRequest": "JSApiStreamNamesRequest",
@@ -63,6 +57,8 @@ def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) ->
 
     Without `strict`, members that are not known are ignored.
     """
+    if (values := read_plainly(_shapes(kind), body)) is not None:
+        return msgspec.convert(values, kind)
     try:
         try:
             return _decode_documents(kind, body)
@@ -79,6 +75,8 @@ def decode_lenient(kind: type[_Request], body: bytes) -> _Request:
 
     One document is expected; ApiError 10025 if it is missing.
     """
+    if (values := read_plainly(_shapes(kind), body)) is not None:
+        return msgspec.convert(values, kind)
     try:
         return _unmarshal(kind, body)
     except JsonError as error:
@@ -127,19 +125,6 @@ def _unmarshal(kind: type[_Request], body: bytes) -> _Request:
     return msgspec.convert(values, kind)
 
 
-class _Shape(NamedTuple):
-    """What a field holds, from its annotation."""
-
-    # "struct", "list", "map", "enum", "string", "bool", "time" or "number".
-    kind: str
-    go_type: str
-    # Whether null unsets it, as it does with Go's pointers, lists and maps.
-    is_nullable: bool = False
-    struct: type[ApiStruct] | None = None
-    enum: type[StrEnum] | None = None
-    item: _Shape | None = None
-
-
 class _Filler:
     """Puts nodes into plain dicts that msgspec can convert, or says as Go why not."""
 
@@ -175,7 +160,7 @@ class _Filler:
         node: Node,
         values: dict[str, Any],
         name: str,
-        shape: _Shape,
+        shape: Shape,
         path: tuple[str, ...],
     ) -> None:
         if node.kind == "null" and shape.kind != "enum":
@@ -191,12 +176,12 @@ class _Filler:
         else:
             values[name] = self._item(node, shape, path)
 
-    def _item(self, node: Node, shape: _Shape, path: tuple[str, ...]) -> Any:
+    def _item(self, node: Node, shape: Shape, path: tuple[str, ...]) -> Any:
         """The value of a node; null is the zero value."""
         if shape.enum is not None:
             return self._enum(node, shape.enum)
         if node.kind == "null":
-            return _ZEROS[shape.kind]()
+            return ZEROS[shape.kind]()
         if node.kind != _NODE_KINDS[shape.kind]:
             raise self._misfit(node.kind, shape, path)
         if shape.struct is not None:
@@ -217,9 +202,9 @@ class _Filler:
             return parse_go_time(node.value)
         return node.value
 
-    def _number(self, node: Node, shape: _Shape, path: tuple[str, ...]) -> int:
+    def _number(self, node: Node, shape: Shape, path: tuple[str, ...]) -> int:
         text = str(node.value)
-        low, high = _RANGES[shape.go_type]
+        low, high = RANGES[shape.go_type]
         # 20 digits are more than any of these types holds.
         if text.removeprefix("-").isdigit() and len(text) <= 20 and low <= int(text) <= high:
             return int(text)
@@ -234,7 +219,7 @@ class _Filler:
                 pass
         raise JsonError(_ENUM_TEXTS.get(enum, _unknown_value)(node, raw))
 
-    def _misfit(self, what: str, shape: _Shape, path: tuple[str, ...]) -> JsonError:
+    def _misfit(self, what: str, shape: Shape, path: tuple[str, ...]) -> JsonError:
         # Go's text differs for the items of a list.
         place = "" if path[-1].isdigit() else "Go struct field "
         name = ".".join((self._root, *path))
@@ -271,15 +256,6 @@ _NODE_KINDS: Final = {
     "time": "string",
     "number": "number",
 }
-_ZEROS: Final[Mapping[str, Callable[[], Any]]] = {
-    "struct": dict,
-    "list": list,
-    "map": dict,
-    "string": str,
-    "bool": bool,
-    "time": str,
-    "number": int,
-}
 
 
 def _members(node: Node) -> list[tuple[str, Node]]:
@@ -287,7 +263,7 @@ def _members(node: Node) -> list[tuple[str, Node]]:
     return node.value
 
 
-def _find(shapes: Mapping[str, _Shape], name: str) -> tuple[str, _Shape] | None:
+def _find(shapes: Mapping[str, Shape], name: str) -> tuple[str, Shape] | None:
     for candidate in (name, name.casefold()):
         if candidate in shapes:
             return candidate, shapes[candidate]
@@ -299,12 +275,12 @@ def _go_name(struct: type) -> str:
 
 
 @functools.cache
-def _shapes(struct: type[ApiStruct]) -> Mapping[str, _Shape]:
+def _shapes(struct: type[ApiStruct]) -> Mapping[str, Shape]:
     hints = typing.get_type_hints(struct, include_extras=True)
     return {name: _shape(hints[name]) for name in struct.__struct_fields__}
 
 
-def _shape(hint: Any) -> _Shape:
+def _shape(hint: Any) -> Shape:
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -312,18 +288,19 @@ def _shape(hint: Any) -> _Shape:
         return _shape(inner)._replace(is_nullable=True)
     if origin is typing.Annotated:
         go_type = str(arguments[1].extra["go"])
-        return _Shape("time" if arguments[0] is str else "number", go_type)
+        return Shape("time" if arguments[0] is str else "number", go_type)
     if origin is list:
         item = _shape(arguments[0])
         # Sources are pointers in Go.
         star = "*" if item.go_type == "server.StreamSource" else ""
-        return _Shape("list", f"[]{star}{item.go_type}", is_nullable=True, item=item)
+        return Shape("list", f"[]{star}{item.go_type}", is_nullable=True, item=item)
     if origin is dict:
         item = _shape(arguments[1])
-        return _Shape("map", f"map[string]{item.go_type}", is_nullable=True, item=item)
+        return Shape("map", f"map[string]{item.go_type}", is_nullable=True, item=item)
     assert isinstance(hint, type)
     if issubclass(hint, ApiStruct):
-        return _Shape("struct", f"server.{_go_name(hint)}", struct=hint)
+        go_type = f"server.{_go_name(hint)}"
+        return Shape("struct", go_type, struct=hint, fields=_shapes(hint))
     if issubclass(hint, StrEnum):
-        return _Shape("enum", f"server.{hint.__name__}", enum=hint)
-    return _Shape("bool", "bool") if hint is bool else _Shape("string", "string")
+        return Shape("enum", f"server.{hint.__name__}", enum=hint)
+    return Shape("bool", "bool") if hint is bool else Shape("string", "string")

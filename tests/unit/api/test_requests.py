@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from js_cases import BodyCase, body_cases
-from tradewind.api import go_json
+from tradewind.api import go_json, requests
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, Call, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.go_json import JsonError, Scanner
+from tradewind.api.plain_json import read_plainly
 from tradewind.api.request_types import (
     ConsumerCreateRequest,
     ConsumerUnpinRequest,
@@ -192,3 +193,99 @@ def test_names_of_endpoints_are_unique_and_have_a_help() -> None:
     assert len(ENDPOINT_BY_NAME) == len(ENDPOINTS)
     assert all(endpoint.help.endswith(".") for endpoint in ENDPOINTS)
     assert parse_subject("$JS.API.INFO") == Call(ENDPOINT_BY_NAME["account_info"])
+
+
+# -------------------------------------------------------------------- the quick way
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.floats(),
+    st.text(max_size=4),
+    st.sampled_from(["file", "FILE", "explicit", "limits", "2026-01-01T00:00:00Z", "é", "\ud800"]),
+)
+
+
+@st.composite
+def objects(draw: st.DrawFn, struct: type[msgspec.Struct], depth: int = 3) -> str:
+    """The text of an object with fields of a type, mostly of the right kind, some of them twice."""
+    members = []
+    names = draw(st.lists(st.sampled_from(struct.__struct_fields__), max_size=5))
+    hints = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    for name in names:
+        inner = [
+            argument
+            for argument in (hints[name], *getattr(hints[name], "__args__", ()))
+            if isinstance(argument, type) and issubclass(argument, msgspec.Struct)
+        ]
+        if inner and depth and draw(st.booleans()):
+            text = draw(objects(inner[0], depth - 1))
+        elif draw(st.booleans()):
+            text = json.dumps(draw(SCALARS))
+        else:
+            nested = st.one_of(
+                st.lists(SCALARS, max_size=3),
+                st.lists(st.text(max_size=3), max_size=3),
+                st.dictionaries(st.text(max_size=3), SCALARS, max_size=3),
+                st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+            )
+            text = json.dumps(draw(nested), ensure_ascii=draw(st.booleans()))
+        written = draw(st.sampled_from([name, name, name.upper(), name + "x"]))
+        members.append(f"{json.dumps(written)}:{text}")
+    return "{" + ", ".join(members) + "}"
+
+
+REQUESTS = sorted(
+    {endpoint.request for endpoint in ENDPOINTS if endpoint.request is not None},
+    key=lambda request: request.__name__,
+)
+
+
+@given(st.data())
+def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(REQUESTS))
+    body = data.draw(objects(kind)).encode("utf-8", "surrogatepass")
+    values = read_plainly(requests._shapes(kind), body)
+    if values is not None:
+        assert msgspec.convert(values, kind) == requests._decode_documents(kind, body)
+        assert msgspec.convert(values, kind) == requests._unmarshal(kind, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name":"S","subjects":["a","b"],"max_msgs":5,"metadata":{"a":"\\"b\\n"}}',
+        b' {"NAME":"S","storage":"file","subjects":null,"max_age":-0} ',
+        '{"name":"ü","sources":[{"name":"x"}],"sources":[]}'.encode(),
+    ],
+)
+def test_a_plain_request_goes_the_quick_way(body: bytes) -> None:
+    values = read_plainly(requests._shapes(StreamConfigRequest), body)
+    assert values is not None
+    expected = requests._decode_documents(StreamConfigRequest, body)
+    assert msgspec.convert(values, StreamConfigRequest) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}{}",
+        b'{"name":"\\u0053"}',
+        b'{"name":"\xff"}',
+        b'{"max_msgs":1.0}',
+        b'{"max_msgs":NaN}',
+        b'{"max_msgs":9223372036854775808}',
+        b'{"storage":"FILE"}',
+        b'{"storage":null}',
+        b'{"unknown":1}',
+        b'{"max_msgs":' + b"1" * 5000 + b"}",
+        b'{"subjects":' + b"[" * 100_000 + b"}",
+        b'{"subjects":[' + b",".join([b'"s"'] * go_json.VALUES_MAX) + b"]}",
+    ],
+)
+def test_what_is_not_plain_goes_the_slow_way(body: bytes) -> None:
+    assert read_plainly(requests._shapes(StreamConfigRequest), body) is None
