@@ -34,7 +34,10 @@ class SubjectTree(Generic[_Owner]):
         for subject in subjects:
             node = self._root
             for token in _tokens(subject):
-                node = node.children.setdefault(token, _Node())
+                child = node.children.get(token)
+                if child is None:
+                    child = node.children[token] = _Node()
+                node = child
             node.owners.add(owner)
 
     def remove(self, owner: _Owner, subjects: Iterable[str]) -> None:

@@ -26,7 +26,7 @@ from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.jetstream.lanes import Wait
+from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed
 from tradewind.jetstream.usage import Usage
 from tradewind.store.meta import StreamMeta
 from tradewind.stream.stream import Stream, StreamContext
@@ -61,6 +61,12 @@ def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> Stre
     return context
 
 
+def is_large_config(config: StreamConfig) -> bool:
+    """Whether the event loop has better things to do than to check it."""
+    parts = (config.subjects, config.sources, config.metadata)
+    return sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
+
+
 def create_stream(
     engine: JetStream,
     home: JetStreamAccount,
@@ -75,20 +81,23 @@ def create_stream(
     """
     while home.is_being_created(wanted.name):
         yield Wait.OTHERS_FIRST
-    config = check_stream_create(
+    is_large = is_large_config(wanted)
+    check = partial(
+        check_stream_create,
         wanted,
         streams=home.configs,
         pedantic=pedantic,
         server=engine.server_limits,
         account=home.limits,
     )
+    config = yield from computed(check, is_large=is_large)
     if config.name in home.streams:
         return home.streams[config.name]
     if config.name in home.problems:
         raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
     check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
     if not may_overlap:
-        check_overlap(config, home.owners)
+        yield from computed(partial(check_overlap, config, home.owners), is_large=is_large)
     try:
         with _announced(engine, home, config):
             stream = yield from _new_stream(engine, home, config)
@@ -158,19 +167,23 @@ def update_stream(
 ) -> Steps[HostedStream]:
     """Change a stream; what does not fit its consumers is refused."""
     configs = home.configs
+    is_large = is_large_config(wanted)
     # A configuration that is wrong by itself is refused before anybody looks for the stream.
-    check_stream_config(
+    check = partial(
+        check_stream_config,
         wanted,
         streams=configs,
         pedantic=pedantic,
         server=engine.server_limits,
         account=home.limits,
     )
+    yield from computed(check, is_large=is_large)
     if wanted.name != name:
         raise errors.STREAM_MISMATCH()
     hosted = home.stream(name)
     old = hosted.config
-    config = check_stream_update(
+    check = partial(
+        check_stream_update,
         old,
         wanted,
         streams=configs,
@@ -178,6 +191,7 @@ def update_stream(
         server=engine.server_limits,
         account=home.limits,
     )
+    config = yield from computed(check, is_large=is_large)
     check_consumer_limits(
         config,
         {
@@ -188,7 +202,7 @@ def update_stream(
     check_resources_of_update(
         old, config, reserved(engine, home, old), home.limits, engine.server_limits
     )
-    check_overlap(config, home.owners)
+    yield from computed(partial(check_overlap, config, home.owners), is_large=is_large)
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:

@@ -24,7 +24,7 @@ from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.starts import is_by_last
 from tradewind.errors import StoreError
-from tradewind.jetstream.lanes import Wait, let_others_go_first
+from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
 from tradewind.jetstream.names import DIGITS
 from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.meta import ConsumerMeta
@@ -92,7 +92,15 @@ def create_consumer(
     """A new consumer, or the one of this name with this configuration."""
     while hosted.is_being_created(wanted.durable_name or wanted.name):
         yield Wait.OTHERS_FIRST
-    config = check_consumer_create(
+    old = hosted.consumer_configs.get(wanted.name) if wanted.name else None
+    # Nobody but the loop looks into routing tables.
+    has_interest = (
+        old is not None
+        and bool(old.deliver_subject)
+        and hosted.home.account.has_interest(old.deliver_subject)
+    )
+    check = partial(
+        check_consumer_create,
         wanted,
         stream=hosted.config,
         consumers=hosted.consumer_configs,
@@ -100,8 +108,10 @@ def create_consumer(
         pedantic=pedantic,
         server=engine.server_limits,
         account=hosted.home.limits,
-        has_interest=hosted.home.account.has_interest,
+        has_interest=lambda _subject: has_interest,
     )
+    parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
+    config = yield from computed(check, is_large=parts_count > INLINE_PARTS_MAX)
     name = config.durable_name or config.name or _new_name(engine, hosted)
     existing = hosted.consumers.get(name)
     if existing is not None:

@@ -35,7 +35,7 @@ from tradewind.jetstream.handlers import (
     STREAM_FIRST,
 )
 from tradewind.jetstream.hosted import INTERNAL_ERROR
-from tradewind.jetstream.lanes import Lane, Steps, Wait
+from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
 from tradewind.jetstream.silence import listen_silently
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
 
 REQUESTS_WAITING_MAX: Final = 10_000
+# The body of a request that is decoded in the event loop.
+INLINE_BYTES_MAX: Final = 8192
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
 # What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT.
 _STARTS: Final = (
@@ -236,7 +238,7 @@ class Dispatcher:
     ) -> Steps[tuple[ApiError | None, Answer]]:
         """The error, or the answer."""
         try:
-            answer = self._respond(message, call)
+            answer = yield from self._respond(message, call)
             if isinstance(answer, Generator):
                 answer = yield from answer
         except ApiError as error:
@@ -260,8 +262,8 @@ class Dispatcher:
             counts.total += 1
             counts.errors += is_error
 
-    def _respond(self, message: InternalMessage, call: Call) -> Answer | Steps[Answer]:
-        """All checks in their order, then the handler."""
+    def _respond(self, message: InternalMessage, call: Call) -> Steps[Answer | Steps[Answer]]:
+        """All checks in their order, then the handler. A large body is decoded by a worker."""
         if message.header and not is_level_known(message.header):
             raise errors.REQUIRED_API_LEVEL()
         if call.endpoint.name in NEED_CLUSTER:
@@ -271,7 +273,10 @@ class Dispatcher:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         strict = self._engine.settings.options.strict
         try:
-            content = _decode(call, message.payload, strict=strict)
+            content = yield from computed(
+                partial(_decode, call, message.payload, strict=strict),
+                is_large=len(message.payload) > INLINE_BYTES_MAX,
+            )
         except ApiError as error:
             if call.endpoint.name in STREAM_FIRST and error.is_kind(errors.INVALID_JSON):
                 home.stream(call.stream)

@@ -35,6 +35,8 @@ Work = Callable[[], object]
 Steps = Generator[Work | Creation | Wait, None, _Result]
 # After this time the tasks that have not begun let the loop do something else first.
 TURN_NS_MAX: Final = 10_000_000
+# A configuration with more subjects, sources or other parts than this is checked by a worker.
+INLINE_PARTS_MAX: Final = 256
 
 
 class Workers(Protocol):
@@ -56,6 +58,18 @@ class Task(NamedTuple):
 
 def let_others_go_first() -> None:
     """A step of a long task: the loop does what waits before the task goes on."""
+
+
+def computed(work: Callable[[], _Result], *, is_large: bool) -> Steps[_Result]:
+    """What `work` gives: at once, or from a worker if it may take long.
+
+    It may read what only tasks of the lane change: none of them runs meanwhile.
+    """
+    if not is_large:
+        return work()
+    results: list[_Result] = []
+    yield lambda: results.append(work())
+    return results[0]
 
 
 class Lane:

@@ -216,6 +216,53 @@ def test_error_of_a_worker_comes_out_of_the_step() -> None:
     assert [type(error) for error in caught] == [ValueError, KeyError]
 
 
+LARGE = {"name": "L", "subjects": [f"l.{number}" for number in range(2000)]}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body"),
+    [
+        ("STREAM.CREATE.L", LARGE),
+        ("STREAM.CREATE.L", {**LARGE, "unknown": 1}),
+        ("STREAM.UPDATE.S", {**LARGE, "name": "S"}),
+        (
+            "CONSUMER.CREATE.S.c",
+            {"stream_name": "S", "config": {"name": "c", "filter_subjects": LARGE["subjects"]}},
+        ),
+    ],
+)
+def test_large_requests_leave_the_loop_to_others_and_keep_their_order(
+    endpoint: str, body: dict[str, Any]
+) -> None:
+    expected_server, expected_peer = open_server(SimulatedDisk())
+    server, peer = open_server(SimulatedDisk())
+    for one in (expected_peer, peer):
+        one.create("S")
+    expected = [expected_peer.api(endpoint, body), expected_peer.api("STREAM.NAMES")]
+    server.workers.is_held = True
+    assert peer.ask(f"$JS.API.{endpoint}", body) == []
+    assert peer.ask("$JS.API.STREAM.NAMES") == []
+    assert server.workers.waiting_count == 1
+    publisher = Peer(server)
+    publisher.connection.send(b"SUB other 7\r\nPUB other 2\r\nhi\r\n")
+    assert [payload for *_, payload in publisher.take()] == [b"hi"]
+    run_workers(server)
+    found = answers(peer)
+    for document in (*expected, *found):
+        document.pop("created", None)
+        document.pop("ts", None)
+    assert found == expected
+    assert expected_server.workers.waiting_count == 0
+
+
+def test_small_requests_are_decoded_and_checked_at_once() -> None:
+    server, peer = open_server(SimulatedDisk())
+    server.workers.is_held = True
+    answer = peer.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "storage": "memory"})
+    assert "error" not in answer
+    assert server.workers.waiting_count == 0
+
+
 def test_tasks_that_have_waited_together_let_the_loop_go_on_between_them() -> None:
     clock, workers, done = FakeClock(), InlineWorkers(), []
     watch = TurnWatch(clock, MemoryLog())
