@@ -8,8 +8,10 @@ a special configuration.
 import contextlib
 import json
 import socket
+import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,18 @@ from benchmarks.stream_workloads import (
 )
 
 HTTP = RELAXED + 'http: "127.0.0.1:{port}"\n'
+# What a bystander does again and again.
+PING, LOGIN, SUBSCRIBE = "ping", "login", "subscribe"
+# The password is "correct", with the usual cost.
+PASSWORDS = HTTP + (
+    "authorization { users: [ { user: good,"
+    ' password: "$2a$11$ma.QpPeO93XY9I55BYsznORsZ5JZcpJJ4ISgKranjWhklTaURRyAy" } ] }\n'
+)
+GOOD_LOGIN = GREETING.replace(b"CONNECT {", b'CONNECT {"user":"good","pass":"correct",')
+BAD_LOGIN = GREETING.replace(b"CONNECT {", b'CONNECT {"user":"good","pass":"wrong",')
+FLOOD_S = 5.0
+FLOOD_CONNECTIONS = 100
+PUSH_CONSUMERS = 5000
 READ_BYTES = 1 << 20
 QUICK_PART = 100
 INBOX = "_INBOX.heavy"
@@ -39,8 +53,9 @@ LARGE_REQUESTS = 20
 class Stage:
     """A server with a connection for requests, and the means to prepare and to act."""
 
-    def __init__(self, server: Server, scale: Scale) -> None:
+    def __init__(self, server: Server, scale: Scale, greeting: bytes = GREETING) -> None:
         self.server = server
+        self.greeting = greeting
         self._scale = scale
         self._stack = contextlib.ExitStack()
         self.api = self._stack.enter_context(StreamApi(server))
@@ -94,7 +109,7 @@ class Stage:
         peer = socket.create_connection((self.server.host, self.server.port), EVENT_S_MAX)
         self._stack.enter_context(contextlib.closing(peer))
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.sendall(GREETING)
+        peer.sendall(self.greeting)
         round_trip(peer)
         return peer
 
@@ -150,7 +165,9 @@ class Kind:
     summary: str
     prepare: Callable[[Stage], None]
     act: Callable[[Stage], None]
-    config: str = RELAXED
+    config: str = HTTP
+    deed: str = PING
+    greeting: bytes = GREETING
 
 
 def nothing(stage: Stage) -> None:
@@ -407,6 +424,41 @@ def connect_many(stage: Stage) -> None:
         stage.connect()
 
 
+def flood_logins(stage: Stage) -> None:
+    """Wrong passwords, one after the other on each of many connections, for some seconds."""
+    end_s = time.monotonic() + FLOOD_S
+
+    def log_in_wrongly() -> None:
+        while time.monotonic() < end_s:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection((stage.server.host, stage.server.port), 10) as peer,
+            ):
+                peer.sendall(BAD_LOGIN + b"PING\r\n")
+                while peer.recv(READ_BYTES):
+                    pass
+
+    with ThreadPoolExecutor(FLOOD_CONNECTIONS) as threads:
+        for _ in range(FLOOD_CONNECTIONS):
+            threads.submit(log_in_wrongly)
+
+
+def push_consumers(stage: Stage) -> None:
+    create_stream(stage.api, max_consumers=2 * PUSH_CONSUMERS)
+    stage.api.request_all(
+        consumer_request(f"p{number}", deliver_subject=f"push.{number}", ack_policy="none")
+        for number in range(stage.count(PUSH_CONSUMERS))
+    )
+
+
+def come_and_go(stage: Stage) -> None:
+    """Somebody listens to each of the push consumers, and leaves again."""
+    peer = stage.peer
+    for number in range(stage.count(PUSH_CONSUMERS)):
+        peer.sendall(b"SUB push.%d 9\r\nUNSUB 9\r\n" % number)
+    round_trip(peer)
+
+
 def page(path: str) -> Callable[[Stage], None]:
     """Read one of the monitoring pages."""
 
@@ -586,19 +638,33 @@ KINDS = (
     Kind("leave-200k", "it goes", subscribe, leave),
     Kind("connect-1k", "1,000 connections", nothing, connect_many),
     Kind(
+        "login-flood",
+        "a good login beside 100 connections with wrong ones",
+        nothing,
+        flood_logins,
+        PASSWORDS,
+        LOGIN,
+        GOOD_LOGIN,
+    ),
+    Kind(
+        "subscribe-beside-push",
+        "SUB and UNSUB beside 5,000 push consumers whose receivers come and go",
+        push_consumers,
+        come_and_go,
+        deed=SUBSCRIBE,
+    ),
+    Kind(
         "page-connz",
         "connections with 200 k subscriptions",
         subscribe,
         page("/connz?subs=1"),
-        HTTP,
     ),
-    Kind("page-subsz", "subscriptions, 200 k", subscribe, page("/subsz?subs=1"), HTTP),
+    Kind("page-subsz", "subscriptions, 200 k", subscribe, page("/subsz?subs=1")),
     Kind(
         "page-jsz",
         "5,000 streams with their configurations",
         many_streams,
         page("/jsz?streams=1&config=1&consumers=1"),
-        HTTP,
     ),
     Kind(
         "publish-window",
