@@ -6,6 +6,7 @@ to wait for.
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -301,4 +302,4 @@ def test_consumer_of_last_messages_lets_others_go_first_after_a_start(
     (answer,) = answers(peer)
     assert answer["num_pending"] == 100
     assert walks[-1] >= 2
-    assert max(after - before for before, after in zip(walks, walks[1:], strict=False)) <= 1
+    assert max(after - before for before, after in itertools.pairwise(walks)) <= 1
