@@ -11,8 +11,8 @@ cdef class Cursor(StoreListener):
     cdef readonly uint64_t next_seq     # nothing from here on was given out
     cdef uint64_t counted_to            # `counted` is about [next_seq, counted_to]
     cdef uint64_t counted               # live messages in there that pass the filter
-    # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Those that were
-    # removed are marked; the first of them is not.
+    # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Those that
+    # were removed are marked; the first of them is not.
     cdef uint64_t* skip
     cdef uint32_t skip_gone             # how many are marked
     cdef uint32_t skip_begin
