@@ -164,7 +164,11 @@ class Lane:
                 return
             error = self._next_task()
             if now_ns > until_ns and self._current is not None and error is None:
-                self._workers.submit(let_others_go_first, self._go_on)
+                try:
+                    self._workers.submit(let_others_go_first, self._go_on)
+                except Exception as problem:
+                    self._report_fault(problem)
+                    continue
                 return
 
     def _can_join(self, kind: str, last: Work | Creation | Wait | None) -> bool:

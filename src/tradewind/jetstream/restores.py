@@ -36,7 +36,7 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.catalog import reserved, stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
-from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.hosted import INTERNAL_ERROR, HostedStream
 from tradewind.jetstream.infos import fields_of, stream_info
 from tradewind.store.layout import name_problem
 from tradewind.store.meta import ConsumerMeta, StreamMeta
@@ -225,7 +225,13 @@ class Restore:
 
     def _submit(self, work: partial[None]) -> None:
         self._is_busy = True
-        self._engine.workers.submit(work, self._done)
+        try:
+            self._engine.workers.submit(work, self._done)
+        except Exception as error:
+            # Whoever sends chunks is told with the next answer.
+            self._is_busy = False
+            self._error = self._as_api_error(error)
+            self._go_on()
 
     def _done(self, error: Exception | None) -> None:
         """A worker has taken a chunk, a part of it, or the end."""
@@ -257,8 +263,8 @@ class Restore:
                 return errors.MEMORY_RESOURCES_EXCEEDED()
             return errors.STORAGE_RESOURCES_EXCEEDED()
         if not isinstance(error, StoreError | ValueError):
-            self._engine.log.error(f"JetStream restore of {self._label} failed: {error!r}")
-            return errors.STREAM_RESTORE(err="internal error, see the server's log")
+            self._engine.faults.contain("restore", error, self._label)
+            return errors.STREAM_RESTORE(err=INTERNAL_ERROR)
         return errors.STREAM_RESTORE(err=str(error))
 
     def _answer(self, data: bytes, reply: str) -> None:

@@ -29,6 +29,7 @@ from tradewind.api.base import encode
 from tradewind.api.events import EventClient
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
+from tradewind.jetstream.hosted import INTERNAL_ERROR
 from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
 from tradewind.store.archive_documents import consumer_state_document
 from tradewind.store.archive_messages import pack_messages
@@ -219,6 +220,14 @@ class Snapshot:
             self._go_on()
 
     def _go_on(self) -> None:
+        """Go on; whatever happens then, the receiver does not wait for ever."""
+        try:
+            self._send_more()
+        except Exception as error:
+            self._engine.faults.contain("backup", error, self._label)
+            self._fail(INTERNAL_ERROR)
+
+    def _send_more(self) -> None:
         """Send what is ready, then have more made ready if there is somebody to send it to."""
         if self._is_over or not self._has_receiver:
             return
@@ -302,7 +311,8 @@ class Snapshot:
         if self._is_over:
             return
         if error is not None:
-            self._fail(f"the archive cannot be made: {error}")
+            self._engine.faults.contain("backup", error, self._label)
+            self._fail(INTERNAL_ERROR)
             return
         self._ready += self._piece
         self._piece = b""

@@ -23,6 +23,7 @@ from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.monitor.system import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
+from tradewind.store.restore import BackupRestore
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.gates import User, UserGate
@@ -344,6 +345,37 @@ def an_observer(world: World, patch: Patch) -> None:
     world.server.broker.observers.clear()
 
 
+def a_backup(world: World, patch: Patch) -> None:
+    world.victim.publish("S.x")
+    patch.setattr("tradewind.jetstream.snapshots.pack_messages", fail)
+    world.victim.connection.send(b"SUB chunks 3\r\n")
+    answers = world.victim.ask("$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": "chunks"})
+    ends = [header for subject, header, _ in answers if subject == "chunks"]
+    assert ends == [b"NATS/1.0 500 internal error, see the server's log\r\n\r\n"]
+    assert not world.engine.snapshots._running
+
+
+def a_restore(world: World, patch: Patch) -> None:
+    request = {"config": {"name": "R", "subjects": ["r"]}, "state": {}}
+    subject = world.victim.api("STREAM.RESTORE.R", request)["deliver_subject"]
+    patch.setattr(BackupRestore, "feed", fail)
+    assert len(world.victim.ask(subject, b"a chunk")) == 1
+    [(_, _, body)] = world.victim.ask(subject)
+    assert json.loads(body)["error"]["description"].endswith("internal error, see the server's log")
+    assert not world.engine.restores._running
+
+
+def a_restore_that_no_worker_takes(world: World, patch: Patch) -> None:
+    request = {"config": {"name": "R", "subjects": ["r"]}, "state": {}}
+    subject = world.victim.api("STREAM.RESTORE.R", request)["deliver_subject"]
+    submit = world.server.workers.submit
+    patch.setattr(world.server.workers, "submit", fail)
+    assert len(world.victim.ask(subject, b"a chunk")) == 1
+    patch.setattr(world.server.workers, "submit", submit)
+    [(_, _, body)] = world.victim.ask(subject)
+    assert json.loads(body)["error"]["description"].endswith("internal error, see the server's log")
+
+
 BORDERS: tuple[tuple[Callable[[World, Patch], None], str], ...] = (
     (a_consumer, "consumer"),
     (a_consumer_that_cannot_say_its_deadline, "consumer"),
@@ -364,6 +396,9 @@ BORDERS: tuple[tuple[Callable[[World, Patch], None], str], ...] = (
     (a_task_of_an_account, "request"),
     (a_worker_that_takes_nothing, "request"),
     (a_direct_get, "direct get"),
+    (a_backup, "backup"),
+    (a_restore, "restore"),
+    (a_restore_that_no_worker_takes, "restore"),
     (a_timer_of_a_session, "session"),
     (a_session_that_has_to_go, "session"),
     (an_observer, "observer"),
