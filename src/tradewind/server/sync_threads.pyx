@@ -20,6 +20,8 @@ from tradewind.store.syncer_core cimport SyncerCore, SyncJob
 
 import os
 
+from tradewind.errors import StoreError
+
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:
         pass
@@ -332,9 +334,13 @@ cdef class SyncThreads:
         cdef SyncJob job = <SyncJob>work.job
         Py_DECREF(job)
         job.run_ns = work.run_ns
-        if work.error:
-            job.commit.sync_failed(work.failed, work.error)
-        free(work)
+        try:
+            if work.error:
+                job.commit.sync_failed(work.failed, work.error)
+        except Exception as error:
+            job.commit.error = StoreError(f"a sync failed, and how is not known: {error!r}")
+        finally:
+            free(work)
         return job
 
     def collect(self, SyncerCore syncer not None, after_batch not None):

@@ -43,12 +43,13 @@ cdef class SyncJob:
 
     def run(self, clock_ns):
         """Sync. Whatever goes wrong is kept in the commit: a worker never ends by it."""
-        cdef int64_t start_ns = clock_ns()
+        cdef int64_t start_ns
         try:
+            start_ns = clock_ns()
             self.commit.run()
-        except Exception as error:  # even a bug must not leave a store waiting
+            self.run_ns = clock_ns() - start_ns
+        except BaseException as error:  # even a bug must not leave a store waiting, nor promise
             self.commit.error = StoreError(f"a sync ended by a fault of the program: {error!r}")
-        self.run_ns = clock_ns() - start_ns
 
 
 cdef class SyncEntry:

@@ -556,3 +556,18 @@ def test_store_that_waits_for_company_can_be_given_up(kit: Kit) -> None:
     kit.later(1_000_000)
     assert freed == [True]
     assert kit.syncer.is_idle
+
+
+def test_a_worker_that_fails_before_it_syncs_has_promised_nothing(kit: Kit) -> None:
+    def no_clock() -> int:
+        raise RuntimeError("no clock")
+
+    store = kit.open("A")
+    kit.put(store)
+    kit.end_turn()
+    job = kit.syncer.waiting.pop()
+    job.run(no_clock)
+    kit.syncer.completed(job, kit.clock.monotonic_ns())
+    [(name, error)] = kit.said
+    assert name == "A"
+    assert "fault of the program" in str(error)
