@@ -16,7 +16,7 @@ import asyncio
 import base64
 import hashlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
@@ -57,27 +57,48 @@ def query_token(query: str, target: str) -> str:
     return base64.urlsafe_b64encode(digest[:12]).decode()
 
 
-class PartitionMark:
-    """The mark of one partition, as one attempt sees it."""
+class Run(msgspec.Struct, frozen=True):
+    """A run of a program that makes a named write; there is one for all partitions.
 
-    def __init__(self, bucket: KeyValue, key: str, seconds: float) -> None:
+    What runs before this one have stored is behind `after_seq` and not behind `until_seq`. Only
+    Spark's commit sets `is_done` and `rows`.
+    """
+
+    epoch: int
+    run: str
+    created: str
+    after_seq: int
+    until_seq: int
+    opened_ns: int
+    is_done: bool = False
+    rows: int = 0
+
+
+_Kind = TypeVar("_Kind", Mark, Run)
+
+
+class KeptMark(Generic[_Kind]):
+    """One key of the bucket, as one attempt sees it."""
+
+    def __init__(self, bucket: KeyValue, key: str, kind: type[_Kind], seconds: float) -> None:
         self._bucket = bucket
         self._key = key
+        self._kind: type[_Kind] = kind
         self._seconds = seconds
         self._revision: int | None = None
-        self.current: Mark | None = None
+        self.current: _Kind | None = None
 
-    async def load(self) -> Mark | None:
+    async def load(self) -> _Kind | None:
         """What the last attempt left; None if there was none."""
         entry = await patiently(lambda: self._bucket.get(self._key), self._seconds)
         if entry is None:
             self._revision, self.current = None, None
         else:
             self._revision = entry.revision
-            self.current = msgspec.json.decode(entry.value, type=Mark)
+            self.current = msgspec.json.decode(entry.value, type=self._kind)
         return self.current
 
-    async def store(self, mark: Mark) -> None:
+    async def store(self, mark: _Kind) -> None:
         """Replace the mark that was loaded or stored last; SupersededError if it is another now."""
         value = msgspec.json.encode(mark)
         deadline = time.monotonic() + self._seconds
@@ -104,17 +125,13 @@ class PartitionMark:
             return await self._bucket.create(self._key, value)
         return await self._bucket.update(self._key, value, self._revision)
 
-    async def _is_stored(self, mark: Mark) -> bool:
+    async def _is_stored(self, mark: _Kind) -> bool:
         """Whether the write whose answer was lost did arrive."""
         entry = await patiently(lambda: self._bucket.get(self._key), self._seconds)
-        if entry is None or msgspec.json.decode(entry.value, type=Mark) != mark:
+        if entry is None or msgspec.json.decode(entry.value, type=self._kind) != mark:
             return False
         self._revision = entry.revision
         return True
-
-    async def forget(self) -> None:
-        """Remove the mark of a write that cannot come again."""
-        await self._bucket.purge(self._key)
 
 
 async def open_marks(js: JetStream, name: str, target: StreamInfo, seconds: float) -> KeyValue:
@@ -132,3 +149,25 @@ async def open_marks(js: JetStream, name: str, target: StreamInfo, seconds: floa
             )
 
     return await patiently(find, seconds)
+
+
+async def join_run(kept: KeptMark[Run], epoch: int, run: str, target: StreamInfo) -> Run:
+    """The run that a task is part of, begun by the first of its tasks that comes.
+
+    It is another one if there is nothing to do: the version, or a later one, is done.
+    """
+    while True:
+        found = await kept.load()
+        begun: Run
+        if found is None or found.created != target.created or found.epoch < epoch:
+            end = target.state.last_seq
+            begun = Run(epoch, run, target.created, end, end, time.time_ns())
+        elif found.epoch > epoch or found.is_done or found.run == run:
+            return found
+        else:
+            begun = msgspec.structs.replace(found, run=run, until_seq=target.state.last_seq)
+        try:
+            await kept.store(begun)
+        except SupersededError:
+            continue
+        return begun

@@ -32,12 +32,12 @@ import pyarrow.compute as pc
 
 from tradewind.client.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
-from tradewind.spark.marks import Mark, PartitionMark, digest_text, open_marks
+from tradewind.spark.marks import KeptMark, Mark, Run, digest_text, join_run, open_marks
 from tradewind.spark.network import Address
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.patience import patiently
 from tradewind.spark.spool import Spool
-from tradewind.spark.stored_ids import all_ordinals, find_stored, wait_settled
+from tradewind.spark.stored_ids import Stored, all_ordinals, find_stored, wait_settled
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class PartitionEpoch:
     token: str
     epoch: int
     partition: int
+    run: str = ""  # of a named write: which run of the program this is
 
     @property
     def mark_key(self) -> str:
@@ -70,9 +71,19 @@ class PartitionEpoch:
         return f"{self.token}.{self.partition}"
 
     @property
+    def epoch_scope(self) -> str:
+        """How the ids of all rows of the epoch begin."""
+        return f"spark:{self.token}:{self.epoch}:"
+
+    @property
     def scope(self) -> str:
         """How the ids of the rows begin."""
-        return f"spark:{self.token}:{self.epoch}:{self.partition}:"
+        return f"{self.epoch_scope}{self.partition}:"
+
+
+def run_key(token: str) -> str:
+    """Where the run of a named write is."""
+    return f"{token}.run"
 
 
 class PartitionWrite:
@@ -90,10 +101,14 @@ class PartitionWrite:
         self._right_subjects: set[str] = set()
         self._js: JetStream
         self._info: StreamInfo
-        self._mark: PartitionMark
+        self._mark: KeptMark[Mark]
         self._window_ns = 0
         self._timeout = 0.0
         self._lease_ends = 0.0
+        # Of a named write that was begun by another run: how many rows that has stored, and how
+        # many of them came again here.
+        self.earlier: int | None = None
+        self.claimed = 0
 
     async def run(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Write all rows; how many there were."""
@@ -114,8 +129,13 @@ class PartitionWrite:
             bucket = await open_marks(
                 self._js, options.marks_bucket, self._info, options.timeout_seconds
             )
-            self._mark = PartitionMark(bucket, self._epoch.mark_key, options.timeout_seconds)
-            return await self._write(_chained(first, arriving))
+            seconds = options.timeout_seconds
+            self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
+            everything = _chained(first, arriving)
+            if not self._epoch.run:
+                return await self._write(everything)
+            runs = KeptMark(bucket, run_key(self._epoch.token), Run, seconds)
+            return await self._write_named(everything, runs)
 
     async def _look(self) -> None:
         """What the target is like now."""
@@ -130,15 +150,9 @@ class PartitionWrite:
     async def _write(self, arriving: AsyncIterator[pa.RecordBatch]) -> int:
         epoch = self._epoch.epoch
         mark = await self._mark.load()
+        if mark is not None and mark.epoch != epoch and mark.created != self._info.created:
+            mark = None  # of another stream of the same name
         if mark is not None and mark.epoch > epoch:
-            if self._options.txn_app_id:
-                logger.warning(
-                    "txnVersion %d of %s: version %d was written before; skipped",
-                    epoch,
-                    self._options.txn_app_id,
-                    mark.epoch,
-                )
-                return sum([batch.num_rows async for batch in arriving])
             # Spark begins an epoch when the one before is complete, and never goes back.
             self._unknown(
                 f"epoch {epoch} comes after epoch {mark.epoch} was written: the checkpoint is older"
@@ -160,7 +174,71 @@ class PartitionWrite:
         )
         return await self._publish(arriving, None)
 
+    # ---------------------------------------------------------------- named writes
+
+    async def _write_named(
+        self, arriving: AsyncIterator[pa.RecordBatch], runs: KeptMark[Run]
+    ) -> int:
+        epoch = self._epoch.epoch
+        run = await join_run(runs, epoch, self._epoch.run, self._info)
+        if run.epoch > epoch or run.is_done:
+            logger.warning(
+                "txnVersion %d of %s: version %d was written before; skipped",
+                epoch,
+                self._options.txn_app_id,
+                run.epoch,
+            )
+            return sum([batch.num_rows async for batch in arriving])
+        if run.until_seq == run.after_seq or self._options.bucket or self._options.id_column:
+            # Nothing was stored before this run, or it does not matter which partition a row is of.
+            return await self._write(arriving)
+        with Spool() as spool:
+            async for batch in arriving:
+                spool.add(batch)
+            return await self._write_rest(spool, run)
+
+    async def _write_rest(self, spool: Spool, run: Run) -> int:
+        """What other runs have not stored, however they divided the rows.
+
+        A row counts as stored if an equal one is, whatever its partition. Whether each of those was
+        counted once is seen when all partitions are known; see `sink`.
+        """
+        ids = await self._ids(spool)
+        await self._mark.load()
+        await self._store_mark(
+            Mark(run.epoch, self._attempt, run.created, run.after_seq, run.opened_ns)
+        )
+        await self._look()
+        prefix = self._epoch.epoch_scope
+        before = await self._search(run.after_seq, run.until_seq, prefix)
+        since = await self._search(run.until_seq, self._info.state.last_seq, self._epoch.scope)
+        self._check_missing(before.missing, run.after_seq, run.epoch, run.opened_ns)
+        others = {
+            one.partition(b":")[2]
+            for stored in before.ids
+            if not stored.startswith(self._scope)
+            for one in (stored[len(prefix) :],)
+        }
+        own = ids & (before.ids | since.ids)
+        elsewhere = {one for one in ids - own if one[len(self._scope) :] in others}
+        self.earlier = len(before.ids)
+        self.claimed = len(ids & before.ids) + len(elsewhere)
+        return await self._publish(spool.batches(), own | elsewhere)
+
     # ---------------------------------------------------------------- a further attempt
+
+    async def _ids(self, spool: Spool) -> set[bytes]:
+        rows = self._new_rows()
+        ids: set[bytes] = set()
+        async for batch in spool.batches():
+            self._load(rows, self._plan.outgoing(batch))
+            ids.update(rows.ids())
+        return ids
+
+    async def _search(self, after_seq: int, last_seq: int, prefix: str) -> Stored:
+        return await asyncio.to_thread(
+            find_stored, self._options.address, self._info, after_seq, last_seq, prefix
+        )
 
     async def _write_again(self, spool: Spool, mark: Mark) -> int:
         """What an earlier attempt has not stored."""
@@ -189,9 +267,7 @@ class PartitionWrite:
         options, info = self._options, self._info
         after_seq = mark.after_seq
         prefix = "" if options.id_column else self._scope.decode()
-        found = await asyncio.to_thread(
-            find_stored, options.address, info, after_seq, info.state.last_seq, prefix
-        )
+        found = await self._search(after_seq, info.state.last_seq, prefix)
         if options.bucket:
             return all_ordinals(found.ids)
         if not options.id_column and (strange := found.ids - ids):
@@ -199,21 +275,20 @@ class PartitionWrite:
                 f"partition {self._epoch.partition} of epoch {mark.epoch} comes again with"
                 f" {len(ids)} rows, and without {len(strange)} of those that are in the target"
             )
-        if found.missing and time.time_ns() - mark.opened_ns > self._window_ns // 2:
-            self._unknown(
-                f"stream {options.target}: {found.missing} messages behind sequence {after_seq} are"
-                f" gone, and rows of epoch {mark.epoch} may be among them; its duplicate window of"
-                f" {self._window_ns // NS_PER_SECOND} s is too short to tell"
-            )
+        self._check_missing(found.missing, after_seq, mark.epoch, mark.opened_ns)
         return found.ids
 
-    def _unknown(self, what: str) -> None:
-        if self._options.fails_on_unknown:
-            raise UnknownOutcomeError(
-                f"{what}; failOnUnknown=false goes on, and rows may be missing or twice in the"
-                " target then"
+    def _check_missing(self, missing: int, after_seq: int, epoch: int, opened_ns: int) -> None:
+        """Messages that are gone may have been rows; the target knows their ids for a while."""
+        if missing and time.time_ns() - opened_ns > self._window_ns // 2:
+            self._unknown(
+                f"stream {self._options.target}: {missing} messages behind sequence {after_seq} are"
+                f" gone, and rows of epoch {epoch} may be among them; its duplicate window of"
+                f" {self._window_ns // NS_PER_SECOND} s is too short to tell"
             )
-        logger.warning("%s", what)
+
+    def _unknown(self, what: str) -> None:
+        report_unknown(self._options, what)
 
     # ---------------------------------------------------------------- publishing
 
@@ -292,6 +367,16 @@ class PartitionWrite:
                     f" {', '.join(patterns)}"
                 )
             right.add(subject)
+
+
+def report_unknown(options: SinkOptions, what: str) -> None:
+    """Fail, or go on with a warning, as the options say."""
+    if options.fails_on_unknown:
+        raise UnknownOutcomeError(
+            f"{what}; failOnUnknown=false goes on, and rows may be missing or twice in the target"
+            " then"
+        )
+    logger.warning("%s", what)
 
 
 def _last_of_each(subjects: pa.Array) -> list[bool]:

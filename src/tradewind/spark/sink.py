@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import uvloop
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -22,9 +23,15 @@ from pyspark.sql.datasource import (
 
 from tradewind.client.bucket_settings import KV_STREAM
 from tradewind.spark.errors import OptionError
-from tradewind.spark.marks import query_token
+from tradewind.spark.marks import KeptMark, Run, open_marks, query_token
 from tradewind.spark.network import Address
-from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite
+from tradewind.spark.partition_write import (
+    PartitionEpoch,
+    PartitionWrite,
+    report_unknown,
+    run_key,
+)
+from tradewind.spark.patience import patiently
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +42,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What an executor tells the driver."""
+    """What an executor tells the driver; see `PartitionWrite` for the last two."""
 
     rows: int
+    earlier: int | None = None
+    claimed: int = 0
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -51,22 +60,63 @@ class BatchWriter(DataSourceArrowWriter):
         self._is_named = bool(options.txn_app_id)
         query = options.txn_app_id or str(uuid.uuid4())
         self._token = query_token(query, options.target)
+        self._run = str(uuid.uuid4()) if self._is_named else ""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition, on an executor."""
-        epoch = PartitionEpoch(self._token, self._options.txn_version or 0, _task().partitionId())
-        return Written(_run(self._options, self._plan, epoch, iterator, waits=self._is_named))
+        version = self._options.txn_version or 0
+        epoch = PartitionEpoch(self._token, version, _task().partitionId(), self._run)
+        return _run(self._options, self._plan, epoch, iterator, waits=self._is_named)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are stored. If nobody can repeat this write, its marks can go."""
+        written = [message for message in messages if isinstance(message, Written)]
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._finish(written) if self._is_named else self._forget())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The write has failed; what is stored stays. A named one can be repeated."""
         del messages
         if not self._is_named:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._forget())
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The write has failed; what is stored stays. A named one can be repeated."""
-        self.commit(messages)
+    async def _finish(self, written: list[Written]) -> None:
+        """Note that a version is done, if each row that was stored before is one of it."""
+        options = self._options
+        name = f"txnVersion {options.txn_version} of {options.txn_app_id}"
+        rows = sum(message.rows for message in written)
+        earlier = max((one.earlier for one in written if one.earlier is not None), default=None)
+        claimed = sum(message.claimed for message in written)
+        if earlier is not None and claimed > earlier:
+            report_unknown(
+                options,
+                f"{name} was begun before with other partitions, and {claimed - earlier} rows that"
+                " are equal to stored ones were left out; give the rows an idColumn",
+            )
+        if earlier is not None and claimed < earlier:
+            report_unknown(
+                options,
+                f"{name} was begun before with other rows: {earlier - claimed} that are in the"
+                " target did not come again",
+            )
+        seconds = options.timeout_seconds
+        async with Address(options.address).connected(seconds) as connection:
+            js = connection.jetstream()
+            info = await patiently(lambda: js.manager.streams.info(options.target), seconds)
+            bucket = await open_marks(js, options.marks_bucket, info, seconds)
+            kept = KeptMark(bucket, run_key(self._token), Run, seconds)
+            run = await kept.load()
+            if run is None or run.epoch != options.txn_version:
+                return  # no rows, or a later version is done
+            if not run.is_done:
+                await kept.store(msgspec.structs.replace(run, is_done=True, rows=rows))
+            elif run.rows != rows:
+                report_unknown(
+                    options,
+                    f"{name} was written with {run.rows} rows, and now {rows} come, of which none"
+                    " was written; give them another version",
+                )
 
     async def _forget(self) -> None:
         name = self._options.marks_bucket
@@ -100,7 +150,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert number, "Spark sets it for the tasks of a streaming query"
         token = query_token(query, self._options.target)
         epoch = PartitionEpoch(token, int(number), task.partitionId())
-        return Written(_run(self._options, self._plan, epoch, iterator, waits=True))
+        return _run(self._options, self._plan, epoch, iterator, waits=True)
 
     def commit(
         self,
@@ -130,6 +180,7 @@ def _run(
     batches: Iterator[pa.RecordBatch],
     *,
     waits: bool,
-) -> int:
+) -> Written:
+    write = PartitionWrite(options, plan, epoch, waits=waits)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(PartitionWrite(options, plan, epoch, waits=waits).run(batches))
+        return Written(runner.run(write.run(batches)), write.earlier, write.claimed)

@@ -21,6 +21,8 @@ from tradewind.pipelines.templates import parse_template, template_sql
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from tradewind.api.stream_types import StreamState
+
 
 @dataclass(frozen=True)
 class CompactReport:
@@ -36,7 +38,8 @@ def compact_to_folder(
     spark: SparkSession, address: Address, stream: str, folder: Path
 ) -> CompactReport:
     """Replace a Parquet snapshot by one of the stream as it is now."""
-    messages, last_seq = _state(address, stream)
+    state = _state(address, stream)
+    messages, last_seq = state.messages, state.last_seq
     target = folder.absolute()
     fresh = target.with_name(f"{target.name}.new")
     old = target.with_name(f"{target.name}.old")
@@ -59,7 +62,8 @@ def compact_to_stream(
     """Publish the latest messages into a stream that keeps one for each subject."""
     from pyspark.errors import PySparkException
 
-    messages, last_seq = _state(address, stream)
+    state = _state(address, stream)
+    last_seq = state.last_seq
     _ensure_compact(address, target, subject)
     rows = (
         _latest(spark, address, stream, last_seq)
@@ -67,25 +71,31 @@ def compact_to_stream(
         .coalesce(1)
         .selectExpr(f"{template_sql(subject)} as subject", "data", "headers")
     )
-    name = f"compact.{stream}.{target}"
-    try:
-        rows.write.format("jetstream").mode("append").options(
-            **address.spark_options(), stream=target, txnAppId=name, txnVersion=str(last_seq)
-        ).save()
-    except PySparkException as error:
-        raise JobError(f"compact into {target}: {short_reason(error)}") from None
-    with address.connect() as connection:
-        subjects = connection.jetstream_manager().streams.info(target).state.messages
-    return CompactReport(messages, subjects, last_seq, target)
+    # The same messages are published once. If the target has lost some since, all come again: it
+    # keeps one of each subject anyway.
+    named = {"txnAppId": f"compact.{stream}.{target}.{state.messages}", "txnVersion": str(last_seq)}
+    for options in (named, {}):
+        try:
+            rows.write.format("jetstream").mode("append").options(
+                **address.spark_options(), stream=target, **options
+            ).save()
+        except PySparkException as error:
+            raise JobError(f"compact into {target}: {short_reason(error)}") from None
+        subjects = _state(address, target).num_subjects
+        if subjects >= state.num_subjects:
+            return CompactReport(state.messages, subjects, last_seq, target)
+    raise JobError(
+        f"stream {target} has {subjects} of the {state.num_subjects} subjects of {stream}: its"
+        " limits may have removed the others"
+    )
 
 
-def _state(address: Address, stream: str) -> tuple[int, int]:
+def _state(address: Address, stream: str) -> StreamState:
     with address.connect() as connection:
         try:
-            state = connection.jetstream_manager().streams.info(stream).state
+            return connection.jetstream_manager().streams.info(stream).state
         except StreamNotFoundError:
             raise JobError(missing_stream(address, [stream])) from None
-    return state.messages, state.last_seq
 
 
 def _latest(spark: SparkSession, address: Address, stream: str, last_seq: int) -> DataFrame:
