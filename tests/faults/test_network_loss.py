@@ -5,6 +5,7 @@ No Spark is needed for this: a plan is made, the stream is changed, and the task
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -223,3 +224,26 @@ def test_rows_of_a_bucket_may_be_replaced_at_any_time(place: Place) -> None:
         assert read(list(tasks)) == list(range(2, 21))
     finally:
         place.js.kv.delete("PRICES")
+
+
+def test_a_subject_that_is_no_utf8_is_read(place: Place, kind: dict[str, Any]) -> None:
+    make(place, kind)
+    publish_raw(place.url, b"orders.\xff\xc3")
+    rows = [
+        row
+        for task in place.plan(1)
+        for batch in task.batches(("seq", "subject", "data"))
+        for row in batch.to_pylist()
+    ]
+    assert len(rows) == COUNT + 1
+    assert rows[-1] == {"seq": COUNT + 1, "subject": "orders.\ufffd\ufffd", "data": b"raw"}
+
+
+def publish_raw(url: str, subject: bytes) -> None:
+    """Publish as no client of ours would, and wait until the server has taken it."""
+    host, _, port = url.removeprefix("nats://").partition(":")
+    with socket.create_connection((host, int(port))) as raw:
+        raw.sendall(b"CONNECT {}\r\nPUB %s 3\r\nraw\r\nPING\r\n" % subject)
+        answer = b""
+        while b"PONG\r\n" not in answer:
+            answer += raw.recv(4096)

@@ -350,7 +350,9 @@ class _Checker:
 def names_in(sql: str, known: Iterable[str]) -> set[str]:
     """The known tables that an SQL text names; quoted texts and comments are passed over."""
     bare = re.sub(r"'(?:[^'\\]|\\.)*'|--[^\n]*|/\*.*?\*/", " ", sql, flags=re.DOTALL)
-    words = {word.lower() for word in re.findall(r"[A-Za-z_][\w]*|(?<=`)[^`]+(?=`)", bare)}
+    words = {
+        (quoted or word).lower() for quoted, word in re.findall(r"`([^`]+)`|([A-Za-z_]\w*)", bare)
+    }
     return {name for name in known if name.lower() in words}
 
 

@@ -3,10 +3,14 @@
 Owns which tables a query names and what columns they have. A stream has its own columns and, if its
 messages are JSON objects, their fields; a bucket its keys and values, likewise; a folder is what is
 in it. Only tables that the query names are looked at.
+
+The fields are found in a sample. A message that does not fit them is no null: the query is run
+again with types that hold it too, so that a result never depends on which messages were sampled.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +29,28 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("parquet", "json", "csv", "delta")
 KV_PREFIX: Final = "KV_"
+READING_WORDS: Final = (
+    "select",
+    "with",
+    "from",
+    "values",
+    "table",
+    "show",
+    "describe",
+    "desc",
+    "explain",
+)
+WIDENINGS_MAX: Final = 10
+MISFITS_MAX: Final = 1000
+MISFIT_FIELD: Final = "tradewind_misfit"
+TEXT_COLUMN: Final = "tradewind_text"
+# JSON objects only: payloads of another kind have no fields, and nulls for them.
+_MISFIT: Final = (
+    f"json.{MISFIT_FIELD} is not null and ltrim({TEXT_COLUMN}) like '{{%'"
+    f" and try_parse_json({TEXT_COLUMN}) is not null"
+)
+_COMMENTS: Final = re.compile(r"^(?:\s*(?:--[^\n]*(?:\n|$)|/\*.*?\*/))+", re.DOTALL)
+_SHOW_TABLES: Final = re.compile(r"show\s+tables", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -73,31 +99,69 @@ def run_query(
     """
     from pyspark.errors import PySparkException
 
+    text = _checked(text)
     used = names_in(text, folders)
     for name in used:
-        _folder_frame(spark, name, folders[name]).createOrReplaceTempView(name)
+        _folder_frame(spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
     catalog = Catalog((), ())
+    tables: list[_Table] = []
     if needs_server(text, folders):
         catalog = _local_catalog(store) if store else read_catalog(address)
         options = {"storeDir": store} if store else address.spark_options()
-        for name in names_in(text, catalog.names):
-            if name not in used:
-                frame = _table_frame(spark, name, catalog, options)
-                frame.createOrReplaceTempView(name)
-    try:
-        frame = spark.sql(text)
-        rows = frame.limit(rows_max + 1).collect()
-    except PySparkException as error:
-        raise PipelineError(_explained(error, [*folders, *catalog.names])) from None
-    return Result(frame.columns, rows[:rows_max], len(rows) > rows_max)
+        named = [name for name in names_in(text, catalog.names) if name not in used]
+        tables = [
+            _Table(spark, name, options, is_bucket=name not in catalog.streams) for name in named
+        ]
+    if _SHOW_TABLES.fullmatch(text):
+        return _tables(catalog, folders)
+    for _ in range(WIDENINGS_MAX):
+        try:
+            for table in tables:
+                table.view()
+            frame = spark.sql(text)
+            rows = frame.limit(rows_max + 1).collect()
+        except PySparkException as error:
+            if not any(table.widen(error) for table in tables):
+                raise PipelineError(_explained(error, [*folders, *catalog.names])) from None
+        else:
+            return Result(frame.columns, rows[:rows_max], len(rows) > rows_max)
+    raise PipelineError(
+        f"the messages of {', '.join(table.name for table in tables)} have too many different"
+        " shapes; use get_json_object(data, '$.field')"
+    )
+
+
+def _checked(text: str) -> str:
+    """The statement without what stands around it; PipelineError if it is none that reads."""
+    bare = _COMMENTS.sub(" ", text).strip().rstrip(";").strip()
+    if not bare:
+        raise PipelineError("the query is empty; for example: select * from ORDERS limit 10")
+    word = bare.split(None, 1)[0].strip("(").lower()
+    if word and word not in READING_WORDS:
+        raise PipelineError(
+            f"{word!r}: queries only read, and begin with {', '.join(READING_WORDS)}; pipelines and"
+            " jobs write"
+        )
+    if word == "show" and not _SHOW_TABLES.fullmatch(bare):
+        raise PipelineError("show: only 'show tables' is known")
+    return bare
+
+
+def _tables(catalog: Catalog, folders: Mapping[str, str]) -> Result:
+    rows = [(name, "stream") for name in catalog.streams]
+    rows += [(name, "bucket") for name in catalog.buckets]
+    rows += [(name, "folder") for name in folders]
+    return Result(["table", "kind"], rows, has_more=False)
 
 
 def needs_server(text: str, folders: Mapping[str, str]) -> bool:
     """Whether a query names a table that is no folder."""
-    import re
-
     bare = re.sub(r"'(?:[^'\\]|\\.)*'", " ", text)
-    named = re.findall(r"\b(?:from|join)\s+`?([\w-]+)", bare, re.IGNORECASE)
+    if _SHOW_TABLES.fullmatch(text):
+        return True
+    named = re.findall(
+        r"\b(?:from|join|table|describe|desc)\s+(?!table\b|query\b)`?([\w-]+)", bare, re.IGNORECASE
+    )
     known = {name.lower() for name in (*folders, *FORMATS, "values", "range")}
     return any(name.lower() not in known for name in named)
 
@@ -152,19 +216,54 @@ def _format_of(place: str) -> str:
     raise PipelineError(f"{place}: there is no such folder")
 
 
-def _table_frame(
-    spark: SparkSession, name: str, catalog: Catalog, options: Mapping[str, str]
-) -> DataFrame:
+class _Table:
     """A stream or a bucket with the fields of its payloads."""
-    is_bucket = name not in catalog.streams
-    where = {**options, "bucket" if is_bucket else "stream": name}
-    column = "value" if is_bucket else "data"
-    frame: DataFrame = spark.read.format("jetstream").options(**where).load()
-    try:
-        ddl = infer(sample_payloads(where, column)).ddl
-    except ValueError:
-        return frame.withColumn(column, _text_or_bytes(column))
-    return _with_fields(frame, column, ddl)
+
+    def __init__(
+        self, spark: SparkSession, name: str, options: Mapping[str, str], *, is_bucket: bool
+    ) -> None:
+        self.name = name
+        self._where = {**options, "bucket" if is_bucket else "stream": name}
+        self._column = "value" if is_bucket else "data"
+        self._frame: DataFrame = spark.read.format("jetstream").options(**self._where).load()
+        self._payloads = list(sample_payloads(self._where, self._column))
+        self._misfits: DataFrame | None = None
+
+    def view(self) -> None:
+        """Make the table known under its name."""
+        column = self._column
+        try:
+            ddl = infer(self._payloads).ddl
+        except ValueError:
+            frame = self._frame.withColumn(column, _text_or_bytes(column))
+        else:
+            parsed = _parsed(self._frame, column, ddl)
+            self._misfits = parsed.where(_MISFIT).select(column)
+            frame = _with_fields(self._frame, parsed, column, ddl, self._sign)
+        frame.createOrReplaceTempView(quoted_sql(self.name))
+
+    @property
+    def _sign(self) -> str:
+        return f"a message of {self.name} does not fit the fields that were found"
+
+    def widen(self, error: BaseException) -> bool:
+        """Whether this is why a query failed; then the next `view` has fields for all messages."""
+        if self._misfits is None or self._sign not in str(error):
+            return False
+        found = self._misfits.limit(MISFITS_MAX).collect()
+        self._payloads += [bytes(row[0]) for row in found]
+        return bool(found)
+
+
+def _parsed(frame: DataFrame, column: str, ddl: str) -> DataFrame:
+    """The payloads as `json`, with the text of those that do not fit in a field of its own."""
+    from pyspark.sql.functions import col, from_json
+    from pyspark.sql.types import StringType, StructType
+
+    schema = StructType.fromDDL(ddl).add(MISFIT_FIELD, StringType())
+    options = {"columnNameOfCorruptRecord": MISFIT_FIELD}
+    text = col(column).cast("string")
+    return frame.withColumn("json", from_json(text, schema, options)).withColumn(TEXT_COLUMN, text)
 
 
 def _text_or_bytes(column: str) -> Any:
@@ -175,16 +274,20 @@ def _text_or_bytes(column: str) -> Any:
     return expr(f"if(is_valid_utf8({text}), {text}, concat('0x', lower(hex(`{column}`))))")
 
 
-def _with_fields(frame: DataFrame, column: str, ddl: str) -> DataFrame:
+def _with_fields(
+    frame: DataFrame, parsed: DataFrame, column: str, ddl: str, sign: str
+) -> DataFrame:
     """The fields of JSON payloads as columns; one with a name that is taken is left inside."""
-    from pyspark.sql.functions import col, from_json
+    from pyspark.sql.functions import col, expr, lit, raise_error, when
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(ddl)
     taken = {name.lower() for name in frame.columns} | {"json"}
     fields = [item.name for item in schema.fields if item.name.lower() not in taken]
-    parsed = frame.withColumn("json", from_json(col(column).cast("string"), schema))
-    parsed = parsed.withColumn(column, _text_or_bytes(column))
+    fitting = when(expr(_MISFIT), raise_error(lit(sign))).otherwise(
+        col("json").dropFields(MISFIT_FIELD)
+    )
+    parsed = parsed.withColumn("json", fitting).withColumn(column, _text_or_bytes(column))
     named = [f"json.{quoted_sql(name)} as {quoted_sql(name)}" for name in fields]
     return parsed.selectExpr(*(f"`{name}`" for name in frame.columns), *named, "json")
 

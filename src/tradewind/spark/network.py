@@ -474,7 +474,7 @@ def _direct_row(message: Msg) -> tuple[int, int, bytes, bytes | None, bytes]:
     return (
         int(headers.get_all(SEQUENCE_HEADER)[-1]),
         parse_time(headers.get_all("Nats-Time-Stamp")[-1]),
-        headers.get_all("Nats-Subject")[-1].encode(),
+        headers.get_all("Nats-Subject")[-1].encode(errors="surrogateescape"),
         own + b"\r\n\r\n" if b"\r\n" in own else None,
         message.data,
     )

@@ -178,12 +178,20 @@ cdef class RowDecoder:
         cdef Row row
         cdef Py_ssize_t size
         cdef uint64_t total = 0
+        cdef bytes subject
         self._held.append(messages)
         for message in messages:
             if message._reply is None or not parse_position(
                     PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &row):
                 raise ProtocolError(f"a message on {message.subject!r} is of no stream")
-            row.subject = PyUnicode_AsUTF8AndSize(message.subject, &size)
+            if message.subject.isascii():
+                row.subject = PyUnicode_AsUTF8AndSize(message.subject, &size)
+            else:
+                # What was no UTF-8 is in it as half characters, which have none either.
+                subject = message.subject.encode("utf-8", "surrogateescape")
+                self._held.append(subject)
+                row.subject = PyBytes_AS_STRING(subject)
+                size = PyBytes_GET_SIZE(subject)
             row.subject_size = <uint32_t>size
             row.header = NULL
             row.header_size = 0
@@ -318,8 +326,25 @@ cdef class RowDecoder:
         return result
 
     def subjects(self, uint64_t start, uint64_t end):
-        """int32 offsets and the bytes between them."""
-        return self._texts(start, end, True)
+        """Offsets and texts; bytes that are no UTF-8 become U+FFFD, as Arrow's texts have none."""
+        ends, text = self._texts(start, end, True)
+        if text.isascii():
+            return ends, text
+        cdef uint64_t index
+        cdef int32_t place = 0
+        cdef int32_t* offsets
+        cdef Row* row
+        cdef list parts = []
+        fixed = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
+        offsets = <int32_t*>PyBytes_AS_STRING(fixed)
+        for index in range(start, end):
+            row = &self.rows[index]
+            offsets[index - start] = place
+            part = row.subject[:row.subject_size].decode("utf-8", "replace").encode()
+            parts.append(part)
+            place += <int32_t>len(part)
+        offsets[end - start] = place
+        return fixed, b"".join(parts)
 
     def payloads(self, uint64_t start, uint64_t end):
         """int32 offsets and the bytes between them."""
