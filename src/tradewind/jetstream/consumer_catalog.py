@@ -168,6 +168,7 @@ def change_consumer(
     hosted.consumer_changed(consumer)
     if old_filters != (config.filter_subject, config.filter_subjects):
         hosted.interest_changed()
+        yield from hosted.sweep()
 
 
 def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> Steps[None]:
@@ -205,6 +206,7 @@ def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer)
         assert hosted.stream.folder is not None
         hosted.stream.folder.states.forget(consumer.name)
         yield from _delete_files(engine, hosted, consumer.name)
+    yield from hosted.sweep()
     engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")
 
 

@@ -135,6 +135,12 @@ class Demand:
                 for consumer in lane.waiting:
                     turn.add_woken(consumer)
 
+    @property
+    def needed_from(self) -> int:
+        """From this sequence on some consumer wants everything; 0 if there is none like that."""
+        lane = self._by_filter.get(EVERYTHING)
+        return min(each.cursor.limit_seq for each in lane.members) if lane is not None else 0
+
     def lanes(self, subject: bytes) -> list[Lane]:
         """Whoever wants messages of this subject is in one of these."""
         return [self._by_handle[handle] for handle in self._filters.find(subject)[0]]

@@ -9,6 +9,7 @@ message where the retention of the stream says so (`retention`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
@@ -182,11 +183,26 @@ class HostedStream(StreamTurns):
 
     def catch_up(self) -> Steps[None]:
         """What a change has left to remove goes; others have their turn in between."""
-        while self.engine.hosts.get(self.stream.ingest) is self and self._remove_some():
+        yield from self.sweep()
+        while self._is_attached and self.stream.upkeep.step(self.engine.turn.now_ns):
             yield let_others_go_first
 
-    def _remove_some(self) -> bool:
-        return self.stream.upkeep.step(self.engine.turn.now_ns)
+    def sweep(self) -> Steps[None]:
+        """The same for what nobody needs any more. What the disk hinders is tried again later."""
+        with suppress(StoreError):
+            while self._is_attached and self._sweep_some():
+                yield let_others_go_first
+
+    @property
+    def _is_attached(self) -> bool:
+        return self.engine.hosts.get(self.stream.ingest) is self
+
+    def _sweep_some(self) -> bool:
+        """Whether it was worth a step."""
+        if self.retention is None or not self.retention.is_sweeping:
+            return False
+        self.retention.sweep_step(self.stream.upkeep.step_size)
+        return True
 
     def begin_stop(self) -> None:
         """The server is about to stop: take no more messages, and write down all states."""
@@ -262,6 +278,7 @@ class HostedStream(StreamTurns):
         self.stream.synced()
         if self.retention is not None:
             self.retention.remove_refused()
+        self.set_timer()  # what was left to remove goes now
 
     def hindered(self, error: StoreError) -> None:
         """It, or one of its consumers, could not read or write and tries again; said once."""
@@ -325,9 +342,11 @@ class HostedStream(StreamTurns):
             consumer.detach(self.removals)
 
     def interest_changed(self) -> None:
-        """A consumer has gone or wants less: what nobody needs goes too."""
+        """A consumer has gone or wants less: what nobody needs goes too, in steps."""
         if self.config.retention is RetentionPolicy.INTEREST and self.retention is not None:
-            self.retention.remove_unneeded(0, self.stream.store.last_seq)
+            self.retention.begin_sweep(self.stream.store.last_seq)
+            self.stream.ingest.has_deadline = True
+            self.engine.turn.add_dirty(self.stream.ingest)
 
     def recovered(self) -> None:
         """All consumers are there again: what they have acknowledged goes, if it is still there.
@@ -338,11 +357,9 @@ class HostedStream(StreamTurns):
         """
         if self.retention is None or not self.consumers or self.consumer_problems:
             return
-        consumers = self.consumers.values()
-        # One without a filter needs everything that it was not given yet.
-        whole = [each.cursor.limit_seq for each in consumers if not filters_of(each.config)]
-        given = min(whole) if whole else max(each.cursor.limit_seq for each in consumers)
-        removed = self.retention.remove_unneeded(0, given - 1)
+        given = max(each.cursor.limit_seq for each in self.consumers.values())
+        self.retention.begin_sweep(given - 1)
+        removed = self.retention.sweep_step()
         if removed:
             self.engine.log.notice(
                 f"  Removed {removed:,} acknowledged messages of stream '{self.home.name} >"
@@ -381,6 +398,8 @@ class HostedStream(StreamTurns):
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do; 0: never."""
+        if self.retention is not None and self.retention.is_sweeping:
+            return max(self.engine.turn.monotonic_ns, 1)
         return self.stream.next_deadline_ns
 
     def set_timer(self) -> None:
@@ -391,7 +410,8 @@ class HostedStream(StreamTurns):
             self.engine.put_off(self, error)
 
     def tick(self) -> None:
-        """The stream forgets what is too old."""
+        """The stream forgets what is too old, and what nobody needs any more."""
+        self._sweep_some()
         self.stream.tick(self.engine.turn.now_ns)
 
     # ---------------------------------------------------------------- bytes

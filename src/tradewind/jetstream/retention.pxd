@@ -1,6 +1,6 @@
 """State of a stream's retention; the code and the explanation are in retention.pyx."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.settled cimport Settled
 from tradewind.store.message_core cimport MessageCore
@@ -15,6 +15,12 @@ cdef class Retention(Settled):
     cdef object demand              # Demand: who wants what
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
     cdef SequenceSet refused        # nobody needs them, but the store could not remove them
+    # Messages that nobody needs any more are looked for in [sweep_from, sweep_to]; 0: they are not.
+    cdef uint64_t sweep_from
+    cdef uint64_t sweep_to
 
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1
+    cdef bint _is_wanted(self, list lanes, uint64_t seq, uint32_t subject_id,
+                         Participant without) except -1
+    cdef int _sweep(self, uint64_t budget) except -1

@@ -10,9 +10,11 @@ not remove is remembered, and goes when it takes them again.
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.consumer.delivery cimport Delivery
+from tradewind.store.block cimport Block
+from tradewind.store.record_index cimport records_find
 from tradewind.store.records cimport Record
 from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.subject_index cimport SubjectEntry
+from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
 
 from tradewind.errors import StoreError
 
@@ -56,9 +58,6 @@ cdef class Retention(Settled):
         """Whether another consumer still wants it; a message that is gone is not needed."""
         cdef Record record
         cdef SubjectEntry* entry
-        cdef uint32_t subject_id
-        cdef Py_ssize_t _index, count, place
-        cdef list members
         if len(self.demand) == 1 and without in self.demand:
             return False
         if self.store.read(seq, &record) != 0:
@@ -66,8 +65,15 @@ cdef class Retention(Settled):
         entry = self.store.index.find(record.subject, record.subject_size)
         if entry == NULL:
             return True     # nobody knows
-        subject_id = entry.id
-        for lane in self.demand.lanes(record.subject[:record.subject_size]):
+        return self._is_wanted(
+            self.demand.lanes(record.subject[:record.subject_size]), seq, entry.id, without)
+
+    cdef bint _is_wanted(self, list lanes, uint64_t seq, uint32_t subject_id,
+                         Participant without) except -1:
+        """Whether a consumer of these lanes, which are those of its subject, needs a message."""
+        cdef Py_ssize_t _index, count, place
+        cdef list members
+        for lane in lanes:
             members = lane.members
             count = len(members)
             place = lane.start
@@ -80,21 +86,72 @@ cdef class Retention(Settled):
                     return True
         return False
 
-    def remove_unneeded(self, uint64_t first_seq, uint64_t last_seq):
-        """A consumer has gone or wants less: remove what nobody needs in this range; gives how
-        many messages that were. A work queue keeps what nobody has been given yet.
+    # -------------------------------------------------------------- a consumer has gone
+
+    def begin_sweep(self, uint64_t last_seq):
+        """A consumer has gone or wants less: what nobody needs up to a sequence is to go. It is
+        looked for in steps.
         """
-        cdef uint64_t seq
-        cdef uint64_t removed = 0
-        for message in (<object>self.store).messages(first_seq):
-            seq = message.seq
-            if seq > last_seq:
-                break
-            if self.any_ack and (not self.demand.has_takers(message.subject)
-                                 or self._is_needed(seq, None)):
-                continue
-            if self._take_out(seq, None):
-                removed += 1
-        if removed:
+        self.sweep_from = 1
+        self.sweep_to = max(self.sweep_to, last_seq)
+
+    @property
+    def is_sweeping(self):
+        """Whether `sweep_step` has something to do."""
+        return self.sweep_to > 0 and not self.store.read_only
+
+    def sweep_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
+        """Look at up to `budget` messages; gives how many were removed.
+
+        A work queue keeps what nobody has been given yet.
+        """
+        cdef uint64_t before = self.store.msgs, needed_from
+        if not self.is_sweeping:
+            return 0
+        if not self.any_ack and not len(self.demand):
+            (<object>self.store).purge()
+            self.sweep_to = 0
+        else:
+            # Whoever takes everything needs all that it was not given yet.
+            needed_from = self.demand.needed_from
+            if needed_from and needed_from <= self.sweep_to:
+                self.sweep_to = needed_from - 1
+            self._sweep(budget)
+        if self.store.msgs != before:
             self.turn.mark_dirty(self.ingest)
-        return removed
+        return before - self.store.msgs
+
+    cdef int _sweep(self, uint64_t budget) except -1:
+        cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
+        cdef Block block
+        cdef SubjectEntry* entry
+        cdef uint32_t subject_id, epoch = self.store.index.epoch
+        cdef uint64_t seq
+        cdef dict lanes = {}
+        while budget:
+            budget -= 1
+            seq = self.store.next_matching(self.sweep_from, everything)
+            if seq == 0 or seq > self.sweep_to:
+                self.sweep_to = 0
+                return 0
+            self.sweep_from = seq + 1
+            block = self.store.block_of(seq)
+            subject_id = block.records.subject_ids[records_find(&block.records, seq)]
+            if subject_id >= self.store.index.entry_count:
+                continue
+            entry = self.store.index.entries[subject_id]
+            if entry == NULL:
+                continue        # nobody knows
+            if epoch != self.store.index.epoch:
+                epoch = self.store.index.epoch
+                lanes.clear()
+            takers = lanes.get(subject_id)
+            if takers is None:
+                takers = lanes[subject_id] = self.demand.lanes(entry.name[:entry.name_size])
+            if (self.any_ack and not takers) or self._is_wanted(takers, seq, subject_id, None):
+                continue
+            try:
+                (<object>self.store).remove(seq)
+            except StoreError:
+                self.refused.insert(seq)
+        return 0

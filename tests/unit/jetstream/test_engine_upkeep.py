@@ -6,7 +6,6 @@ to wait for.
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -302,4 +301,112 @@ def test_consumer_of_last_messages_lets_others_go_first_after_a_start(
     (answer,) = answers(peer)
     assert answer["num_pending"] == 100
     assert walks[-1] >= 2
-    assert max(after - before for before, after in itertools.pairwise(walks)) <= 1
+    assert max(after - before for before, after in pairwise(walks)) <= 1
+
+
+# ---------------------------------------------------------------- interest
+
+
+def consumer(peer: Peer, name: str, **config: Any) -> dict[str, Any]:
+    full = {"durable_name": name, "ack_policy": "explicit", **config}
+    return peer.api(f"CONSUMER.CREATE.S.{name}", {"stream_name": "S", "config": full})
+
+
+def kept(*consumers: tuple[str, str]) -> tuple[InProcessServer, Peer]:
+    """90 messages on 3 subjects that these consumers (name, filter) are to get."""
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S", retention="interest")
+    for name, pattern in consumers:
+        assert "error" not in consumer(peer, name, filter_subject=pattern)
+    for number in range(90):
+        assert peer.publish(f"S.{number % 3}") is not None
+    return server, peer
+
+
+def run_counting(server: InProcessServer) -> list[int]:
+    """How many messages went with each of the steps that wait for others."""
+    removed = []
+    while server.workers.waiting_count:
+        before = messages(server)
+        server.workers.run_next()
+        removed.append(before - messages(server))
+    server.settle()
+    return removed
+
+
+def test_deleted_consumer_releases_in_steps_what_only_it_wanted() -> None:
+    server, peer = kept(("a", "S.0"), ("b", "S.*"), ("c", "S.1"))
+    assert messages(server) == 90
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.CONSUMER.DELETE.S.b") == []
+    removed = run_counting(server)
+    assert [answer["success"] for answer in answers(peer)] == [True]
+    assert messages(server) == 60
+    assert max(removed) <= STEP
+    assert len(removed) >= 90 // STEP  # so many were looked at
+
+
+def test_last_consumer_takes_all_messages_along_at_once() -> None:
+    server, peer = kept(("a", "S.*"))
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.CONSUMER.DELETE.S.a") == []
+    assert len(run_counting(server)) <= 5
+    assert [answer["success"] for answer in answers(peer)] == [True]
+    assert messages(server) == 0
+    server.workers.is_held = False
+    assert peer.publish("S.0") == {"stream": "S", "seq": 91}
+    assert consumer(peer, "again")["num_pending"] == 0
+
+
+def test_nothing_is_looked_at_that_somebody_wants_all_of() -> None:
+    server, peer = kept(("a", ""), ("b", "S.*"))
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.CONSUMER.DELETE.S.b") == []
+    assert len(run_counting(server)) <= 5
+    assert messages(server) == 90
+
+
+def test_narrower_filter_releases_in_steps_what_nobody_wants() -> None:
+    server, peer = kept(("a", "S.*"))
+    server.workers.is_held = True
+    config = {"durable_name": "a", "ack_policy": "explicit", "filter_subject": "S.1"}
+    body = {"stream_name": "S", "config": config}
+    assert peer.ask("$JS.API.CONSUMER.CREATE.S.a", body) == []
+    removed = run_counting(server)
+    assert max(removed) <= STEP
+    assert messages(server) == 30
+    assert [answer["num_pending"] for answer in answers(peer)] == [30]
+
+
+def test_consumer_that_nobody_used_releases_in_steps() -> None:
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S", retention="interest")
+    consumer(peer, "a", filter_subject="S.0")
+    consumer(peer, "b", filter_subject="S.*", inactive_threshold=1_000_000_000)
+    for number in range(90):
+        peer.publish(f"S.{number % 3}")
+    server.advance(5)
+    assert messages(server) == 30
+
+
+def test_change_to_interest_releases_in_steps_what_nobody_wants() -> None:
+    server, peer = filled(90, 3)
+    consumer(peer, "a", filter_subject="S.0")
+    server.workers.is_held = True
+    assert update(peer, {"retention": "interest"}) == []
+    removed = run_counting(server)
+    assert max(removed) <= STEP
+    (answer,) = answers(peer)
+    assert answer["state"]["messages"] == messages(server) == 30
+
+
+def test_stream_with_many_consumers_is_deleted_without_a_look_at_its_messages() -> None:
+    names = [(f"c{number}", f"S.{number % 3}") for number in range(9)]
+    server, peer = kept(*names)
+    before = hosted(server)
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.STREAM.DELETE.S") == []
+    assert before.stream.store.msgs == 90
+    server.workers.run_all()
+    server.settle()
+    assert [answer["success"] for answer in answers(peer)] == [True]
