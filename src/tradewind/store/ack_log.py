@@ -38,6 +38,8 @@ from tradewind.store.hash import key_for
 from tradewind.store.varint import U64_MASK, ByteReader
 
 LOG_PREFIX: Final = "acks."
+# Numbers are times, until the year 2116; what is above was not written by us.
+NUMBER_MAX: Final = 1 << 62
 MAGIC: Final = b"twacks-1"
 HEADER_BYTES: Final = 16
 TRAILER_BYTES: Final = 24
@@ -56,7 +58,13 @@ def log_name(number: int) -> str:
 def log_numbers(names: list[str]) -> list[int]:
     """The logs among the files of a consumer."""
     found = [name.removeprefix(LOG_PREFIX) for name in names if name.startswith(LOG_PREFIX)]
-    return [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
+    numbers = [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
+    return [number for number in numbers if number < NUMBER_MAX and log_name(number) in names]
+
+
+def next_number(last: int, now_ns: int) -> int:
+    """One that was never used: `last` is the highest known, and a clock may have been set back."""
+    return max(last + 1, min(now_ns, NUMBER_MAX // 2))
 
 
 def with_trailer(state: bytes, number: int) -> bytes:
@@ -72,7 +80,10 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
         return state, 0
     if _KEY.hash(data[:-8]) != data[-8:]:
         raise CorruptRecord(path, len(data) - 8, "the checksum does not fit the state")
-    return state, int.from_bytes(data[end + len(MAGIC) : -8], "little")
+    number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
+    if number >= NUMBER_MAX:
+        raise CorruptRecord(path, end, f"the log has the number {number}, it must be below 2^62")
+    return state, number
 
 
 def log_header(number: int) -> bytes:

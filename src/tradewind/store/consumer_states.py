@@ -32,6 +32,7 @@ from tradewind.store.ack_log import (
     log_header,
     log_name,
     log_record,
+    next_number,
     with_trailer,
 )
 from tradewind.store.commit import Commit
@@ -278,7 +279,7 @@ class ConsumerStates:
 
     def _write_aside(self, change: _Change, now_ns: int) -> None:
         written = self._written[change.consumer]
-        written.last_number = change.number = max(written.last_number + 1, now_ns)
+        written.last_number = change.number = next_number(written.last_number, now_ns)
         written.leave_log()
         content = with_trailer(change.source.encode_whole(now_ns), change.number)
         change.whole_bytes = len(content)

@@ -232,6 +232,23 @@ def test_nobody_is_answered_while_the_state_cannot_be_written_and_everybody_late
     assert info(world.restarted())["num_ack_pending"] == 1
 
 
+def test_answers_that_wait_for_a_disk_that_hangs_are_bounded() -> None:
+    world = World(10)
+    reply = "inbox.ack.%d." + "x" * 4000
+    count = 2500
+    for number in range(count):
+        seq = number % 10 + 1
+        subject = f"$JS.ACK.S.c.1.{seq}.{seq}.1.0"
+        world.peer.connection.send(f"PUB {subject} {reply % number} 4\r\n+ACK\r\n".encode())
+    assert world.peer.connection.is_open
+    assert world.answers() == set()
+    answered = [subject for subject, _, _ in world.sync() if ".ack." in subject]
+    assert 2000 < len(answered) < count
+    world.ack(3)
+    world.answers_when_kept(3)
+    assert info(world.restarted())["num_ack_pending"] == 0
+
+
 def test_a_sync_that_fails_is_no_answer() -> None:
     world = World()
     world.server.advance(1.0)

@@ -9,6 +9,7 @@ from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord
 from tradewind.store.ack_log import (
     HEADER_BYTES,
+    NUMBER_MAX,
     TRAILER_BYTES,
     apply_log,
     decode_with_trailer,
@@ -16,6 +17,7 @@ from tradewind.store.ack_log import (
     log_name,
     log_numbers,
     log_record,
+    next_number,
     with_trailer,
 )
 from tradewind.store.consumer_file import (
@@ -187,5 +189,22 @@ def test_a_log_of_another_number_or_place_is_not_applied() -> None:
 
 
 def test_names_of_logs_are_told_from_others() -> None:
-    names = ["acks.", "acks.12", "acks.x", "acks.\u0663", "o.dat", log_name(7)]
+    names = ["acks.", "acks.12", "acks.x", "acks.\u0663", "acks.08", "o.dat", log_name(7)]
+    names += [f"acks.{1 << 62}", "acks." + "9" * 200]
     assert log_numbers(names) == [12, 7]
+
+
+@pytest.mark.parametrize(
+    ("last", "now_ns"), [(0, OFFSET_NS), (OFFSET_NS, OFFSET_NS), (0, FAR_NS), (5, -FAR_NS), (0, 0)]
+)
+def test_a_number_is_new_whatever_the_clock_says(last: int, now_ns: int) -> None:
+    number = next_number(last, now_ns)
+    assert last < number < NUMBER_MAX
+    state = encode_consumer_state(ConsumerState(), 0)
+    assert decode_with_trailer(with_trailer(state, number))[1] == number
+
+
+def test_a_number_that_nobody_has_given_is_refused() -> None:
+    data = with_trailer(encode_consumer_state(ConsumerState(), 0), NUMBER_MAX)
+    with pytest.raises(CorruptRecord, match="must be below"):
+        decode_with_trailer(data)
