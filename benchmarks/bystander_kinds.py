@@ -58,7 +58,7 @@ class Stage:
         self.greeting = greeting
         self._scale = scale
         self._stack = contextlib.ExitStack()
-        self.api = self._stack.enter_context(StreamApi(server))
+        self.api = self._stack.enter_context(StreamApi(server, greeting))
         self._peer: socket.socket | None = None
         # The reply subjects of what `prepare` has fetched.
         self.replies: list[bytes] = []
@@ -83,7 +83,7 @@ class Stage:
         self._stack.close()
         self._peer = None
         self.server.restart()
-        self.api = self._stack.enter_context(StreamApi(self.server))
+        self.api = self._stack.enter_context(StreamApi(self.server, self.greeting))
 
     def store(self, count: int, subjects: int = 16, size: int = 128, **settings: Any) -> None:
         """The stream of the benchmark with so many messages."""
@@ -200,7 +200,7 @@ def many_filters(stage: Stage) -> None:
 def many_consumers(stage: Stage) -> None:
     create_stream(stage.api, max_consumers=-1)
     stage.api.request_all(
-        consumer_request(f"c{number}", filter_subject=f"bench.{number}")
+        consumer_request(f"c{number}", durable_name=f"c{number}", filter_subject=f"bench.{number}")
         for number in range(stage.count(1000))
     )
 

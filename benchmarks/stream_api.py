@@ -27,12 +27,12 @@ _numbers = itertools.count(1)
 class StreamApi:
     """`with StreamApi(server) as api` gives answers to requests; an error answer is a LoadError."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, greeting: bytes = GREETING) -> None:
         self._socket = socket.create_connection((server.host, server.port), TIMEOUT_S)
         self._input = b""
         # Of its own: several may be open, and each would get the answers of all.
         self._inbox = f"_INBOX.api{next(_numbers)}"
-        self._socket.sendall(GREETING + f"SUB {self._inbox}.* 1\r\n".encode())
+        self._socket.sendall(greeting + f"SUB {self._inbox}.* 1\r\n".encode())
 
     def __enter__(self) -> "StreamApi":
         return self

@@ -209,7 +209,7 @@ cdef class Account:
             if offset >= session.subscription_count:
                 offset -= session.subscription_count
                 continue
-            entries = session.subscriptions()[offset:offset + limit - len(result)]
+            entries = session.subscriptions(limit - len(result), offset)
             result.extend(entries)
             offset = 0
             if len(result) >= limit:

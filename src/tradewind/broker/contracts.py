@@ -142,7 +142,7 @@ def closed_session(session: Session, stop_ns: int) -> ClosedSession:
         **{name: getattr(session, name) for name in _SAME_NAMES},
         stop_ns=stop_ns,
         reason=session.close_reason,
-        subscription_list=tuple(session.subscriptions()[:CLOSED_SUBSCRIPTIONS_MAX]),
+        subscription_list=tuple(session.subscriptions(CLOSED_SUBSCRIPTIONS_MAX)),
     )
 
 

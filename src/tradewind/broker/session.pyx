@@ -811,14 +811,19 @@ cdef class Session:
         """Number of open subscriptions."""
         return self.state.sids.count
 
-    def subscriptions(self):
-        """All subscriptions, as SubscriptionInfo."""
-        cdef uint32_t index
+    def subscriptions(self, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
+        """A part of the subscriptions, or all, as SubscriptionInfo."""
+        cdef uint32_t index, found = 0
         cdef Subscription* subscription
         result = []
         for index in range(self.state.sids.capacity):
             subscription = <Subscription*>self.state.sids.slots[index].value
             if subscription != NULL:
+                found += 1
+                if found <= offset:
+                    continue
+                if found - offset > limit:
+                    break
                 result.append(SubscriptionInfo(
                     subscription.subject[:subscription.subject_size].decode(
                         "utf-8", "surrogateescape"),

@@ -11,7 +11,7 @@ cdef class Link:
     cdef public bint _write_paused
     cdef public bint _read_paused
     cdef public bint _closing
-    cdef readonly bint _held            # not read, because receivers of what it sent are crowded
+    cdef readonly bint _held            # not read, because of its receivers or of all others
     cdef readonly object _linger        # the timer that ends a peer that does not read, or None
 
     cdef int _note_crowd(self, Session session) except -1

@@ -10,7 +10,8 @@ that makes the transport wait for the socket; all faults are the transport's bus
 
 Who publishes faster than its receivers read is held: it is not read for a moment, or until one of
 them goes on. So the socket of the publisher fills, rather than the memory of the server. A receiver
-that has taken nothing for a while holds nobody: its outbox grows up to max_pending.
+that has taken nothing for a while holds nobody: its outbox grows up to max_pending. Who has sent so
+much that reading it takes long is held, too, until all others have been read once.
 """
 
 import asyncio
@@ -245,13 +246,21 @@ cdef class PlainLink(Link):
     def buffer_updated(self, size_t nbytes):
         """`nbytes` were read."""
         cdef Session session = self._session
+        cdef bint is_full
         if session is None:     # a fault has ended it
             return
+        is_full = nbytes == session.offered_room
         try:
             session.run_read(nbytes, self._wall_ns())
         except Exception as error:  # our own bug may end this connection, but no other
             self.fail(error)
         self.data_done()
+        if is_full and not self._held and self._session is not None:
+            # The transport reads on before it looks at any other socket.
+            if self._turns.has_read_long(self):
+                self._held = True
+                self.steer_reading(self._session, self._transport)
+                asyncio.get_running_loop().call_soon(self.release)
 
     cdef int _send(self, Session session, transport) except -1:
         """Give the outbox to the socket, as far as that takes it.

@@ -13,6 +13,8 @@ cdef class ServerTurns:
     cdef object _release                # asyncio.TimerHandle while there are any
     cdef void* _talker                  # the link that talked last, only to compare: it may be gone
     cdef uint32_t _talks
+    cdef void* _reader                  # the link that has filled a read last, only to compare
+    cdef int64_t _reading_since_ns      # when it did for the first time in a row
 
     cdef int _end_turn(self) except -1
     cdef int _run_turn(self) except -1

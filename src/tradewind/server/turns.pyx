@@ -12,6 +12,8 @@ from tradewind.broker.turn_end cimport TurnEnd
 cdef enum:
     # So often one connection must have talked alone before nobody else is waited for.
     TALKS_ALONE_MIN = 8
+    # So long one connection is read before all others that have sent something.
+    READING_NS_MAX = 5_000_000
 
 # Nobody is held longer than that at a time.
 HOLD_SECONDS = 0.001
@@ -86,6 +88,18 @@ cdef class ServerTurns:
             self.turn_needed()
         self.schedule_timer()
         return 0
+
+    def has_read_long(self, link not None):
+        """It has filled a whole read: whether others should be read before its next one."""
+        cdef int64_t now_ns = self.broker.monotonic_ns()
+        if <void*>link != self._reader:
+            self._reader = <void*>link
+            self._reading_since_ns = now_ns
+            return False
+        if now_ns - self._reading_since_ns < READING_NS_MAX:
+            return False
+        self._reader = NULL
+        return True
 
     def hold(self, link not None):
         """Have it released in a moment."""

@@ -156,6 +156,59 @@ def test_a_publisher_to_others_is_not_held(make_loop: Any) -> None:
     run(make_loop, scenario)
 
 
+SMALL = b"PUB nobody 0\r\n\r\n"
+
+
+class EndlessSender:
+    """Whatever is read of it, there is more."""
+
+    def __init__(self, ground: Ground, link: Any) -> None:
+        self._ground = ground
+        self._link = link
+        self._sent = 0
+
+    def fill_a_read(self) -> None:
+        """One read that takes all there is room for; it is run for 3 ms."""
+        view = self._link.get_buffer(-1)
+        start = self._sent % len(SMALL)
+        view[:] = (SMALL * (len(view) // len(SMALL) + 2))[start : start + len(view)]
+        self._sent += len(view)
+        self._ground.clock.advance_ns(3_000_000)
+        self._link.buffer_updated(len(view))
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_who_sends_without_end_lets_others_be_read(make_loop: Any) -> None:
+    async def scenario(ground: Ground) -> None:
+        link, _ = await ground.connect()
+        other, _ = await ground.connect()
+        sender = EndlessSender(ground, link)
+        for _ in range(2):
+            sender.fill_a_read()
+            assert is_read(link)
+        sender.fill_a_read()
+        assert not is_read(link)
+        assert is_read(other)
+        await until(lambda: is_read(link), SECONDS)
+        for _ in range(2):
+            sender.fill_a_read()
+            assert is_read(link)
+
+    run(make_loop, scenario)
+
+
+@pytest.mark.parametrize("make_loop", LOOPS)
+def test_who_is_idle_between_long_messages_is_read_at_once(make_loop: Any) -> None:
+    async def scenario(ground: Ground) -> None:
+        sender, _ = await ground.connect()
+        for _ in range(5):
+            read(sender, b"PING\r\n")
+            ground.clock.advance_ns(1_000_000_000)
+            assert is_read(sender)
+
+    run(make_loop, scenario)
+
+
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_a_held_publisher_may_hang_up(make_loop: Any) -> None:
     async def scenario(ground: Ground) -> None:
