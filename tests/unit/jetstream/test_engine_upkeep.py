@@ -7,6 +7,7 @@ to wait for.
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
