@@ -17,7 +17,7 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
-from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.hosted import INTERNAL_ERROR, HostedStream
 from tradewind.store.filestore import FileStore
 from tradewind.stream.stream import Stream
 
@@ -85,11 +85,10 @@ def recover_account(
                 )
                 continue
             opened.append(_recover_stream(engine, home, folder))
-        except (StoreError, ValueError) as error:
-            home.problems[folder.stream] = str(error)
-            engine.log.error(
-                f"JetStream cannot open stream '{home.name} > {folder.stream}': {error}"
-            )
+        except Exception as error:
+            place = f"'{home.name} > {folder.stream}'"
+            home.problems[folder.stream] = reason = _reason(engine, error, place)
+            engine.log.error(f"JetStream cannot open stream {place}: {reason}")
     _secure(opened, run_all)
 
 
@@ -179,8 +178,15 @@ def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFo
             continue
         try:
             open_consumer(engine, hosted, stored)
-        except (StoreError, ValueError) as error:
-            hosted.consumer_problems[stored.meta.name] = str(error)
-            engine.log.error(
-                f"JetStream cannot open consumer '{label} > {stored.meta.name}': {error}"
-            )
+        except Exception as error:
+            place = f"'{label} > {stored.meta.name}'"
+            hosted.consumer_problems[stored.meta.name] = reason = _reason(engine, error, place)
+            engine.log.error(f"JetStream cannot open consumer {place}: {reason}")
+
+
+def _reason(engine: JetStream, error: Exception, place: str) -> str:
+    """Why one of them stays closed; a fault of ours keeps the others from nothing."""
+    if isinstance(error, StoreError | ValueError):
+        return str(error)
+    engine.faults.contain("start", error, f"of {place}")
+    return INTERNAL_ERROR

@@ -18,12 +18,15 @@ from tradewind.broker import broker as broker_module
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.session import Session
 from tradewind.consumer.consumer import Consumer
+from tradewind.jetstream import recovery
+from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import JetStream
 from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.monitor.system import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.store.restore import BackupRestore
+from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.gates import User, UserGate
@@ -51,8 +54,8 @@ class World:
     `victim` is whose work fails, `friend` another client of its account.
     """
 
-    def __init__(self) -> None:
-        self.disk = SimulatedDisk()
+    def __init__(self, disk: SimulatedDisk | None = None, *, is_new: bool = True) -> None:
+        self.disk = disk or SimulatedDisk()
         self.server = InProcessServer(
             ServerOptions(
                 server_name="in-process",
@@ -67,6 +70,10 @@ class World:
         self.victim = Peer(self.server, "a", "x")
         self.friend = Peer(self.server, "a", "x", inbox="friend")
         self.other = Peer(self.server, "b", "x")
+        if is_new:
+            self._make()
+
+    def _make(self) -> None:
         for stream, storage in (("S", "file"), ("M", "memory"), ("T", "file")):
             self.friend.create(stream, storage=storage, allow_direct=True)
         self.other.create("U")
@@ -112,8 +119,8 @@ class World:
         assert self.friend.connection.is_open
         assert self.other.connection.is_open
 
-    def check_stop(self) -> None:
-        """The engine ends, and all that was acknowledged is there at the next start."""
+    def stop(self) -> None:
+        """The engine ends."""
         self.engine.begin_stop()
         self.server.settle()
         self.server.syncer.begin_drain(self.server.clock.monotonic_ns())
@@ -121,6 +128,10 @@ class World:
         self.engine.close()
         assert self.engine.root is not None
         self.engine.root.close()
+
+    def check_stop(self) -> None:
+        """The engine ends, and all that was acknowledged is there at the next start."""
+        self.stop()
         again = InProcessServer(
             self.server.broker.options,
             gate=UserGate([User("b", "x", "B")]),
@@ -446,6 +457,41 @@ def test_a_stream_takes_messages_again_when_the_fault_is_over(monkeypatch: Patch
     acknowledgement = world.victim.publish("S.x")
     assert acknowledgement is not None
     assert acknowledgement["stream"] == "S"
+
+
+@pytest.mark.parametrize("what", ["stream", "consumer"])
+def test_a_fault_at_the_start_keeps_one_stream_or_consumer_closed(
+    what: str, monkeypatch: Patch
+) -> None:
+    world = World()
+    world.check_bystanders()
+    world.victim.publish("S.x")
+    disk = world.disk
+    world.stop()
+    if what == "stream":
+        real = Stream.open
+
+        def open_stream(context: Any, folder: Any, *rest: Any, **settings: Any) -> Any:
+            return fail() if folder.stream == "S" else real(context, folder, *rest, **settings)
+
+        monkeypatch.setattr(Stream, "open", open_stream)
+    else:
+        monkeypatch.setattr(
+            recovery,
+            "open_consumer",
+            lambda engine, hosted, stored: (
+                fail() if stored.meta.name == "c" else open_consumer(engine, hosted, stored)
+            ),
+        )
+    again = World(disk, is_new=False)
+    assert again.counts == {"start": 1}
+    name = "STREAM.INFO.S" if what == "stream" else "CONSUMER.INFO.S.c"
+    answer = again.victim.api(name)["error"]["description"]
+    assert answer.endswith("internal error, see the server's log")
+    if what == "consumer":
+        assert [payload for *_, payload in pull(again.friend, "S", "d")] == [b"x"]
+    assert again.friend.api("STREAM.INFO.T")["state"]["messages"] == 1
+    assert again.other.api("STREAM.INFO.U")["state"]["messages"] == 1
 
 
 def a_stream_that_cannot_stop(world: World, patch: Patch) -> None:

@@ -59,6 +59,17 @@ def test_varz_names_the_protocol_version_and_our_own() -> None:
     assert isinstance(page["go"], str)
 
 
+def test_varz_and_metrics_count_the_faults_that_the_server_got_over() -> None:
+    broker = FakeBroker()
+    view = MonitorView(broker)
+    assert plain(view.varz())["tradewind_internal_errors"] == 0
+    broker.faults.report = lambda _: None
+    broker.faults.contain("consumer", RuntimeError("broken"))
+    broker.faults.contain("session", RuntimeError("broken"))
+    assert plain(view.varz())["tradewind_internal_errors"] == 2
+    assert "tradewind_internal_errors_total 2\n" in view.metrics().decode()
+
+
 def test_varz_shows_the_bound_ports_and_the_configured_http_port() -> None:
     websocket = WebsocketOptions(host="127.0.0.1", port=-1)
     options = ServerOptions(port=-1, http_port=-1, http_host="127.0.0.1", websocket=websocket)
