@@ -153,6 +153,31 @@ def test_a_stream_that_appears_later_is_read_from_its_begin(
     assert [row["seq"] for row in follower.read(*follower.plan())] == [8]
 
 
+def test_a_limit_counts_the_messages_that_are_wanted(
+    server: str, connection: Any, following: Following
+) -> None:
+    connection.jetstream_manager().streams.add(name="ORDERS", subjects=["orders.>"])
+    for _ in range(20):
+        publish(connection, "orders.other", 49)
+        publish(connection, "orders.wanted", 1)
+    follower = following(
+        ("seq",),
+        servers=server,
+        stream="ORDERS",
+        filterSubjects="orders.wanted",
+        maxMsgsPerTrigger="8",
+    )
+    batches = []
+    while True:
+        start = follower.offset
+        follower.offset = follower.reader.latestOffset(start, follower.reader.getDefaultReadLimit())
+        if follower.offset == start:
+            break
+        batches.append([row["seq"] for row in follower.read(start, follower.offset)])
+    assert [len(batch) for batch in batches] == [8, 8, 4]
+    assert [seq for batch in batches for seq in batch] == list(range(50, 1001, 50))
+
+
 def test_a_batch_whose_end_is_gone_is_an_error(
     server: str, connection: Any, following: Following
 ) -> None:

@@ -41,11 +41,19 @@ class Address:
 
     @classmethod
     def first_of(cls, *places: Addressed) -> Address:
-        """That of the first place that names a server or a context."""
+        """That of the first place that names a server or a context.
+
+        Credentials may stand elsewhere: in a place that is nearer, or in one that names no server
+        of its own, to which they would belong.
+        """
+        server, context, credentials = "", "", ""
         for place in places:
-            if place.server or place.context:
-                return cls(place.server, place.context, place.credentials)
-        return cls(DEFAULT_SERVER)
+            is_named = bool(server or context)
+            if not credentials and not (is_named and (place.server or place.context)):
+                credentials = place.credentials
+            if not is_named:
+                server, context = place.server, place.context
+        return cls(server if server or context else DEFAULT_SERVER, context, credentials)
 
     def spark_options(self) -> dict[str, str]:
         """The same for the format `jetstream`."""

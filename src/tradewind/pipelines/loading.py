@@ -74,6 +74,9 @@ def pipeline_of(document: Document) -> Pipeline:
     if not _NAME.fullmatch(head.pipeline):
         text = f"{head.pipeline!r} is no name: letters, digits and _, not more than 100"
         raise document.error(("pipeline",), text)
+    if "://" in head.checkpoint:
+        text = "a folder of this machine, or one that is mounted: it holds a lock and the status"
+        raise document.error(("checkpoint",), f"{head.checkpoint!r}: {text}")
     sources = _section(document, "sources", Source)
     steps = _section(document, "steps", Step)
     sinks = _section(document, "sinks", Sink)

@@ -11,6 +11,8 @@ from typing import Final
 
 TEXT_CHARACTERS_MAX: Final = 600
 _OURS: Final = re.compile(r"^(?:[\w.]*\.)?\w+(?:Error|Exception|Exit): (.+)$", re.MULTILINE)
+# What Java says of an exception of Python, in front of it or around it.
+_EMPTY_WORDS: Final = ("An exception was thrown from the Python worker", "Job aborted", "Task ")
 _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE|\n|$)")
 _CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)(?: SQLSTATE: \w+|\n|$)")
 
@@ -26,9 +28,11 @@ def short_reason(error: BaseException) -> str:
     text = str(error)
     if raised := _RAISED.search(text):
         return _cut(raised[1])
-    if "Traceback (most recent call last)" in text and (ours := _OURS.findall(text)):
-        # The last line of the innermost Python stack names the cause.
-        return _cut(ours[0])
+    _, is_stack, stack = text.partition("Traceback (most recent call last)")
+    causes = [cause for cause in _OURS.findall(stack) if not cause.startswith(_EMPTY_WORDS)]
+    if is_stack and causes:
+        # The first line behind the innermost Python stack names the cause.
+        return _cut(causes[0])
     classes = _CLASS.findall(text)
     if classes:
         return _cut(classes[-1])

@@ -36,6 +36,7 @@ from tradewind.client.ordered import OrderedMessages
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
+from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.kept import KeptConnection
 from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import part_count, ranges
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.message import Msg
-    from tradewind.spark.filters import RowFilter
     from tradewind.spark.options import SourceOptions
 
 ROWS_PER_BATCH: Final = 16_384
@@ -398,6 +398,13 @@ class NetworkProvider:
                 lambda connection: _next_message(connection, name, after_seq + 1)
             )
             reached = (found or after_seq + 1) + count - 1
+        filters = _server_filters(filter_of(self._options))
+        if filters and reached < last_seq:
+            reached = self._kept.run(
+                lambda connection: _nth_message(
+                    connection, name, filters, after_seq + 1, last_seq, count
+                )
+            )
         reached = min(reached, last_seq)
         return reached, min(count, reached - after_seq), count * average
 
@@ -427,6 +434,32 @@ async def _next_message(connection: Connection, stream: str, seq: int) -> int:
     except NoMessageFoundError:
         return 0
     return found.seq
+
+
+async def _nth_message(
+    connection: Connection,
+    stream: str,
+    filters: Sequence[str],
+    first_seq: int,
+    last_seq: int,
+    count: int,
+) -> int:
+    """The sequence of the `count`-th message of some subjects; `last_seq` if there are fewer."""
+    consumer = connection.jetstream().consumers.ordered(
+        stream, start_sequence=first_seq, filter_subjects=filters, headers_only=True
+    )
+    messages = await consumer.consume(min(count, MESSAGES_AHEAD))
+    try:
+        left = count
+        if messages.info.num_pending <= count:
+            return last_seq
+        while chunk := await _some(messages):
+            if len(chunk) >= left:
+                return min(chunk[left - 1].metadata.stream_sequence, last_seq)
+            left -= len(chunk)
+    finally:
+        await messages.stop()
+    raise OperationTimeoutError(f"stream {stream}: no message came, though there are some")
 
 
 async def _some(messages: OrderedMessages) -> list[Msg]:

@@ -1,12 +1,21 @@
-"""What a status says while a pipeline waits for its server."""
+"""Where a pipeline finds its server, what its status says meanwhile, and errors in one line."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 import tradewind
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.display import status_line
+from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lag import ServerLag
+from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import PipelineStatus
+
+SINK = Address()
 
 
 def test_a_server_that_does_not_answer_is_noted() -> None:
@@ -28,3 +37,54 @@ def test_a_server_that_answers_again_is_not_noted() -> None:
         meter.measure({})
         assert meter.problem == ""
         meter.close()
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ((SINK, Address(credentials="c"), Address("s")), Address("s", credentials="c")),
+        ((Address(credentials="c"), Address("s"), SINK), Address("s", credentials="c")),
+        ((Address("s"), Address(credentials="c"), SINK), Address("s", credentials="c")),
+        ((Address(context="x"), SINK, Address(credentials="c")), Address("", "x", "c")),
+        # These belong to another server.
+        ((Address("s"), Address("t", credentials="c"), SINK), Address("s")),
+        (
+            (Address("s"), Address("t", credentials="c"), Address(credentials="d")),
+            Address("s", credentials="d"),
+        ),
+        ((SINK, SINK, SINK), Address("nats://127.0.0.1:4222")),
+    ],
+)
+def test_credentials_may_stand_elsewhere_than_the_server(
+    places: tuple[Address, ...], expected: Address
+) -> None:
+    assert Address.first_of(*places) == expected
+
+
+def test_the_reason_of_a_python_worker_is_not_hidden_by_java() -> None:
+    text = "\n".join(
+        [
+            "[STREAM_FAILED] Query [id = 1] terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:",
+            "Traceback (most recent call last):",
+            '  File "runner.py", line 1, in call',
+            "pyspark.errors.PythonException: An exception was thrown from the Python worker:",
+            "Traceback (most recent call last):",
+            '  File "sink.py", line 69, in write',
+            "tradewind.spark.errors.RowError: subject 'nope' is not one of stream ORDERS",
+        ]
+    )
+    assert short_reason(RuntimeError(text)) == "subject 'nope' is not one of stream ORDERS"
+    java = "org.apache.spark.api.python.PythonException: An exception was thrown from the Python"
+    stack = "Traceback (most recent call last):\n  File\ntradewind.spark.errors.DataLossError: gone"
+    assert short_reason(RuntimeError(f"{java} worker.\n{stack}")) == "gone"
+
+
+def test_a_checkpoint_in_an_object_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        "pipeline: test\ncheckpoint: s3://bucket/state\n"
+        "sources:\n  orders: {stream: ORDERS}\nsinks:\n  show: {from: orders, console: {}}\n"
+    )
+    with pytest.raises(PipelineError, match=r"2.*'s3://bucket/state': a folder of this machine"):
+        load_pipeline(path)
+    assert not list(tmp_path.glob("s3*"))
