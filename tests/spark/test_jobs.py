@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -76,7 +75,6 @@ def test_a_stream_goes_into_a_lake_once_and_back_in_order(
 
     for file in sorted((lake / "ORDERS").rglob("*.parquet"))[:1]:
         file.unlink()
-    shutil.rmtree(lake / "ORDERS" / "_spark_metadata")
     damaged = verify(place.spark, Address(place.url), "ORDERS", lake / "ORDERS", 75)
     assert damaged.missing > 0
 

@@ -1,8 +1,9 @@
 """Where the rows of a pipeline go: streams, buckets, files and the terminal.
 
 Owns how a table is given to each. Every sink has its rows exactly once over a restart: streams and
-buckets by the sink of `tradewind.spark`, Parquet by Spark's list of finished files, Delta and
-Iceberg by a mark that is committed with the rows; see `lakes`. The terminal keeps nothing.
+buckets by the sink of `tradewind.spark`, Parquet by moving finished files (`parquet_lakes`; in an
+object store by Spark's list of them), Delta and Iceberg by a mark that is committed with the rows
+(`lakes`). The terminal keeps nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lakes import SinkQuery, delta_writer, iceberg_writer
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
+from tradewind.pipelines.parquet_lakes import parquet_writer
 from tradewind.pipelines.templates import column_sql, parse_template, quoted_sql, template_sql
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def sink_writer(
         # Spark lets no sink of Python have rows that change, but it calls a function with them.
         query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
         return rows.writeStream.foreachBatch(_changes_writer(options, query)).outputMode(sink.mode)
-    if sink.kind == "parquet":
+    if sink.kind == "parquet" and "://" in sink.parquet:
         writer = frame.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
         if columns := texts(sink.partition_by):
             writer = writer.partitionBy(*columns)
@@ -166,6 +168,8 @@ def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> Callable
     if sink.iceberg is not None:
         warehouse = pipeline.place(sink.iceberg.warehouse)
         return iceberg_writer(sink.iceberg, warehouse, query, columns)
+    if sink.kind == "parquet":
+        return parquet_writer(pipeline.place(sink.parquet), query, columns)
     path = pipeline.place(sink.delta)
     mode = "overwrite" if sink.mode == "complete" else "append"
     return delta_writer(path, query, columns, mode)

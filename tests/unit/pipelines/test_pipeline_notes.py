@@ -64,7 +64,7 @@ def test_credentials_may_stand_elsewhere_than_the_server(
 def test_the_reason_of_a_python_worker_is_not_hidden_by_java() -> None:
     text = "\n".join(
         [
-            "[STREAM_FAILED] Query [id = 1] terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:",
+            "[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:",
             "Traceback (most recent call last):",
             '  File "runner.py", line 1, in call',
             "pyspark.errors.PythonException: An exception was thrown from the Python worker:",

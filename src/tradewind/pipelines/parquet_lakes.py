@@ -1,0 +1,141 @@
+"""Folders of Parquet files that every reader can read, whatever was killed.
+
+Owns how a micro-batch comes into the folder: its files are written beside it, listed, synced, and
+then moved to names that follow from the batch. A batch that comes again after a crash finds its
+list and moves what is left, or finds that it is done. So a file in the folder is whole, and no row
+is in two of them; a list of valid files, which only Spark would look at, is not needed.
+
+Files of one batch appear one after the other. The folder, and the one beside it, are on one file
+system that the executors see too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lakes import (
+    MARK_BATCH,
+    MARK_OFFSETS,
+    MARK_WRITER,
+    BatchWriter,
+    SinkQuery,
+    is_written,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DONE_FILE: Final = "published.json"
+LIST_FILE: Final = "list.json"
+FILES_FOLDER: Final = "files"
+SPARK_LIST: Final = "_spark_metadata"
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """A batch whose files are all written: where each of them goes, by where it is."""
+
+    marks: dict[str, str]
+    moves: list[tuple[str, str]]
+
+
+def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> BatchWriter:
+    """Writes batches to a folder of this machine, or one that is mounted."""
+    lake = Path(path).absolute()
+    if (lake / SPARK_LIST).exists():
+        raise PipelineError(
+            f"{lake} was written by Spark's own sink: readers would not see what is not in its"
+            f" {SPARK_LIST}; choose another folder"
+        )
+    staging = lake.with_name(f".{lake.name}.staging")
+    done_file = query.checkpoint / DONE_FILE
+
+    def write(batch: DataFrame, number: int) -> None:
+        marks = query.marks(number)
+        if done_file.exists():
+            done = msgspec.json.decode(done_file.read_bytes(), type=dict[str, str])
+            if is_written(marks, [done]):
+                return
+        folder = staging / f"{marks[MARK_WRITER]}-{number}"
+        staged = _listed(folder)
+        if staged is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            writer = batch.write.partitionBy(*partition_by) if partition_by else batch.write
+            writer.parquet(str(folder / FILES_FOLDER))
+            staged = _list(folder, marks)
+        elif staged.marks[MARK_OFFSETS] != marks[MARK_OFFSETS]:
+            raise PipelineError(
+                f"{folder} has another batch {number}: the checkpoint is older than the lake; begin"
+                " with a new checkpoint, and remove the rows that it reads again"
+            )
+        _publish(folder, staged, lake)
+        _replace(done_file, msgspec.json.encode(marks))
+        shutil.rmtree(folder)
+
+    return write
+
+
+def _listed(folder: Path) -> Staged | None:
+    """What an earlier attempt has written completely; None if there is none."""
+    try:
+        return msgspec.json.decode((folder / LIST_FILE).read_bytes(), type=Staged)
+    except FileNotFoundError:
+        return None
+
+
+def _list(folder: Path, marks: dict[str, str]) -> Staged:
+    """Sync the files of a batch and list them; those without rows are left where they are."""
+    from pyarrow import parquet
+
+    moves = []
+    base = folder / FILES_FOLDER
+    for index, file in enumerate(sorted(base.rglob("part-*.parquet"))):
+        if parquet.read_metadata(file).num_rows == 0:
+            continue
+        _sync(file)
+        name = f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}-{index:05}.parquet"
+        within = file.relative_to(base)
+        moves.append((str(within), str(within.with_name(name))))
+    staged = Staged(marks, moves)
+    _replace(folder / LIST_FILE, msgspec.json.encode(staged))
+    return staged
+
+
+def _publish(folder: Path, staged: Staged, lake: Path) -> None:
+    """Move the files of a batch that are not in the lake yet."""
+    folders = {lake}
+    for source, target in staged.moves:
+        final = lake / target
+        final.parent.mkdir(parents=True, exist_ok=True)
+        folders.add(final.parent)
+        try:
+            (folder / FILES_FOLDER / source).rename(final)
+        except FileNotFoundError:
+            if not final.exists():
+                raise PipelineError(f"{folder}: {source} of an unfinished batch is gone") from None
+    for one in folders:
+        if one.exists():
+            _sync(one)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file; after a crash it is the old one or the new one."""
+    aside = path.with_name(f"{path.name}.new")
+    aside.write_bytes(data)
+    _sync(aside)
+    aside.rename(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,111 @@
+"""A batch on its way into a folder of Parquet files, killed at every step: each row is there once.
+
+No Spark is needed for this: a frame that writes itself with Arrow stands for one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tradewind.pipelines import parquet_lakes
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lakes import SinkQuery
+from tradewind.pipelines.parquet_lakes import parquet_writer
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+dataset = pytest.importorskip("pyarrow.dataset")
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+class Frame:
+    """Rows that become two files; it may be killed behind the first."""
+
+    def __init__(self, rows: list[int], *, is_killed: bool = False) -> None:
+        self._rows = rows
+        self._is_killed = is_killed
+        self.write = self
+
+    def parquet(self, path: str) -> None:
+        folder = Path(path)
+        folder.mkdir(parents=True)
+        half = len(self._rows) // 2
+        for index, rows in enumerate((self._rows[:half], self._rows[half:], [])):
+            table = pa.table({"id": pa.array(rows, pa.int64())})
+            pq.write_table(table, folder / f"part-{index}-x.snappy.parquet")
+            if self._is_killed:
+                raise KilledError
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> SinkQuery:
+    checkpoint = tmp_path / "state"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "f7c1"}')
+    for number in range(4):
+        (checkpoint / "offsets" / str(number)).write_text(f"planned {number}")
+    return SinkQuery("test.lake", checkpoint)
+
+
+def ids(lake: Path) -> list[int]:
+    """What a reader sees that knows nothing of Spark."""
+    found: list[int] = dataset.dataset(str(lake), format="parquet").to_table()["id"].to_pylist()
+    assert len(list(lake.rglob("*.parquet"))) == len(list(lake.iterdir()))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("kill_at", [1, 2, 3, 4])
+def test_each_row_is_there_once_wherever_a_batch_is_killed(
+    tmp_path: Path, query: SinkQuery, monkeypatch: pytest.MonkeyPatch, kill_at: int
+) -> None:
+    """Nothing becomes visible but by renaming: the list, each of two files, and that it is done."""
+    lake = tmp_path / "lake"
+    write: Any = parquet_writer(str(lake), query, [])
+    write(Frame([1, 2, 3]), 0)
+    with pytest.raises(KilledError):
+        write(Frame([4, 5, 6], is_killed=True), 1)
+    assert ids(lake) == [1, 2, 3]
+    calls = 0
+    real_rename = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == kill_at:
+            raise KilledError
+        return real_rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(KilledError):
+            write(Frame([4, 5, 6]), 1)
+    found = ids(lake)
+    assert len(found) == len(set(found))
+    for _ in range(2):
+        write(Frame([4, 5, 6]), 1)
+        assert ids(lake) == [1, 2, 3, 4, 5, 6]
+    assert list((tmp_path / ".lake.staging").iterdir()) == []
+
+
+def test_a_checkpoint_that_was_put_back_is_an_error(tmp_path: Path, query: SinkQuery) -> None:
+    write: Any = parquet_writer(str(tmp_path / "lake"), query, [])
+    for number in (0, 1):
+        write(Frame([number]), number)
+    with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
+        write(Frame([7]), 0)
+    (query.checkpoint / "offsets" / "1").write_text("planned otherwise")
+    with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
+        write(Frame([7]), 1)
+    assert ids(tmp_path / "lake") == [0, 1]
+
+
+def test_a_folder_of_sparks_own_sink_is_refused(tmp_path: Path, query: SinkQuery) -> None:
+    (tmp_path / "lake" / parquet_lakes.SPARK_LIST).mkdir(parents=True)
+    with pytest.raises(PipelineError, match="choose another folder"):
+        parquet_writer(str(tmp_path / "lake"), query, [])
