@@ -11,6 +11,7 @@ cdef class Commit:
     cdef public uint64_t floor          # all sequences below are gone, and these bytes say so
     cdef public list files              # of DiskFile
     cdef public list folders            # paths
+    cdef public object stale_index      # path of an index.db that is to go first; or None
     cdef public object witness          # TestimonyWrite: says that all before it was there
     cdef public object evidence         # of damage; what is repaired because of it comes later
     cdef public list rewrites

@@ -12,6 +12,7 @@ class Commit:
     floor: int
     files: list[DiskFile]
     folders: list[str]
+    stale_index: str | None
     witness: TestimonyWrite | None
     evidence: Evidence | None
     rewrites: list[Rewrite]

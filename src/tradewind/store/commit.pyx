@@ -12,8 +12,10 @@ Most commits are nothing but the sync of files that are open: for those a thread
 from libc.stdint cimport uint64_t
 from tradewind.store.open_files cimport BlockFile
 
+from contextlib import suppress
+
 from tradewind.errors import StoreError
-from tradewind.store.disk import disk_error
+from tradewind.store.disk import MissingFile, disk_error
 
 
 cdef class Commit:
@@ -33,6 +35,8 @@ cdef class Commit:
     def run(self):
         """In a worker thread. The first failure ends it and is kept in `error`."""
         try:
+            if self.stale_index is not None:
+                self._remove_stale_index()
             for file in self.files:
                 file.sync()
             for folder in self.folders:
@@ -46,11 +50,18 @@ cdef class Commit:
         except StoreError as error:
             self.error = error
 
+    def _remove_stale_index(self):
+        """Durably, for nobody is promised anything beside a summary that does not know of it."""
+        with suppress(MissingFile):
+            self.disk.remove(self.stale_index)
+        self.disk.sync_directory(self.stale_index.rpartition("/")[0])
+
     cdef int descriptors(self, int* found, int count_max) except -2:
         """How many open files of the system there are to sync, if that is all; else -1: `run` it.
         """
         cdef int count = 0, descriptor
         if self.folders or self.rewrites or self.witness is not None \
+                or self.stale_index is not None \
                 or self.evidence is not None or not self.files or len(self.files) > count_max:
             return -1
         for file in self.files:

@@ -50,9 +50,7 @@ cdef class RewriteQueues:
 
 
 cdef class FileCore(MessageStore):
-    """The subclass has `fail`, which makes it read-only, `forget_index_file` and
-    `write_first_mark`.
-    """
+    """The subclass has `fail`, which makes it read-only, and `write_first_mark`."""
 
     def __cinit__(self):
         self._unsynced = {}
@@ -75,8 +73,6 @@ cdef class FileCore(MessageStore):
         if block.size == block.written:
             return 0
         try:
-            if self.index_file_present:
-                self.forget_index_file()
             if self._is_unmarked:
                 self.write_first_mark(block)
             block.write_tail()
@@ -113,6 +109,7 @@ cdef class FileCore(MessageStore):
         cdef BlockFile file
         if block is None or self._committing is not None or self._names_changed \
                 or self.failure is not None or self.unsettled or self.unsafe_files \
+                or self.index_file_present \
                 or self.last_seq > self.reserved_seq or self.is_waiting():
             return None
         file = block.file

@@ -9,8 +9,9 @@ Order rules, which every crash test checks
 - a tombstone is durable before the block with the deleted record goes, because blocks go one commit
   later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
   them: no message comes back because a file did;
-- `index.db` exists only while the store is closed. It is removed, durably, before the first change,
-  or as soon as damage that it may know more about is settled (`settle`).
+- `index.db` is of use only while the store is closed. The first commit removes it, durably, or the
+  first one behind the settling of damage that it may know more about (`settle`). Until then it does
+  not fit: whatever changes a store appends to its last block or begins another (`checkpoint.fits`).
 
 The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
 nothing else.
@@ -46,6 +47,8 @@ INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
+# Block files that are removed after one commit.
+FILES_REMOVED_MAX = 4
 Position = tuple[int, int]  # block number and offset
 
 
@@ -145,7 +148,6 @@ class FileStore(FileCore):
             self._begins = False
             return Block(self.name, number, self.files.file(path))
         with self._changing(resumable=True):
-            self.forget_index_file()
             file = self.files.create(path)
         self._names_changed = True
         return Block(self.name, number, file)
@@ -199,23 +201,27 @@ class FileStore(FileCore):
     def write_first_mark(self, block: Block) -> None:
         """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
 
-        What is left of the mark itself is too small to be taken for anything but a cut off write.
+        What is left of the mark itself is too small to be taken for anything but a cut off write. A
+        summary of the other server might fit it, if its last block is empty: that goes before.
         """
+        if (stale_index := self._stale_index) is not None:
+            self.disk.remove(stale_index)
+            self.disk.sync_directory(self.folder)
+            self.index_file_present = False
         block.flush(RECORD_BYTES_MIN)
         self._is_unmarked = False
         with self._changing():
             block.file.sync_all()
 
-    def forget_index_file(self) -> None:
-        """A change makes index.db wrong: it must be gone first.
+    @property
+    def _stale_index(self) -> str | None:
+        """The index.db that a commit has to remove, because the store has changed; or None.
 
-        Unless it may know of deletions that damaged bytes do not tell any more. A start that finds
-        it with later changes takes nothing else from it.
+        Not while it may know of deletions that damaged bytes do not tell any more. A start that
+        finds it with later changes takes nothing else from it.
         """
-        if self.index_file_present and not self.unsettled:
-            self.disk.remove(f"{self.folder}/{INDEX_FILE}")
-            self.disk.sync_directory(self.folder)
-            self.index_file_present = False
+        is_stale = self.index_file_present and not self.unsettled
+        return f"{self.folder}/{INDEX_FILE}" if is_stale else None
 
     # -------------------------------------------------------------- durability
 
@@ -261,6 +267,7 @@ class FileStore(FileCore):
         commit.marked = self._marked_position
         commit.floor = self.said_floor
         commit.evidence = evidence
+        commit.stale_index = self._stale_index
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         self._pinned = [file for file in self._unsynced.values() if file.needs_sync]
         for file in self._pinned:
@@ -299,6 +306,8 @@ class FileStore(FileCore):
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
+        if commit.stale_index is not None:
+            self.index_file_present = False
         if commit.witness is not None:
             self._note_testimony(commit.witness)
         with self._changing():
@@ -324,23 +333,27 @@ class FileStore(FileCore):
         """Remove blocks that nobody needs, oldest first.
 
         One at a time, for names may reach the disk in any order, and a block may hold tombstones
-        for another. Below a floor that is on disk no tombstone is needed: all of them go at once.
+        for another. Below a floor that is on disk no tombstone is needed: then several go at once,
+        though not more than take a moment.
         """
         if self._settlement.has_work:
             return  # damaged bytes are evidence, wherever they are
-        is_first = True
-        while self._trash and commit.marked >= self._trash[0][0]:
-            blocks = self._trash[0][1]
+        is_first, left = True, FILES_REMOVED_MAX
+        while self._trash and left and commit.marked >= self._trash[0][0]:
+            position, blocks = self._trash[0]
             if not is_first and any(block.last_seq >= commit.floor for block in blocks):
                 return
             is_first = False
-            del self._trash[0]
-            self._remove_blocks(blocks)
+            if blocks[left:]:
+                self._trash[0] = position, blocks[left:]
+            else:
+                del self._trash[0]
+            self._remove_blocks(blocks[:left])
+            left -= len(blocks[:left])
 
     def _remove_blocks(self, blocks: list[Block]) -> None:
         with self._changing():
             for block in blocks:
-                self.forget_index_file()
                 block.close()
                 with suppress(MissingFile):
                     self.disk.remove(block.path)
@@ -349,7 +362,6 @@ class FileStore(FileCore):
 
     def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
         """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
-        self.forget_index_file()
         self.disk.rename(copy_path, block.path)
         self._settlement.file_replaced(block)
         self._names_changed = True

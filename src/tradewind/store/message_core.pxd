@@ -47,7 +47,7 @@ cdef class MessageCore:
     # Damage was found and not all of it is settled: totals of subjects may count lost messages, and
     # what the damaged bytes said of deletions has to be said again.
     cdef public bint unsettled
-    cdef uint64_t limit_floor               # all below were removed by a limit, from the front
+    cdef readonly uint64_t limit_floor      # all below were removed by a limit, from the front
     cdef readonly uint64_t said_floor       # ... and a mark in a block that stays says so
     cdef bint blocks_went                   # since the floor was said
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays

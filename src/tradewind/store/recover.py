@@ -442,7 +442,9 @@ class Recovery:
                 continue
             if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
                 continue  # it went because it was too old
-            live = (seq for seq in known_live(entry) if seq not in deleted)
+            # A floor that was said since then speaks for all below it.
+            known = (seq for seq in known_live(entry) if seq >= store.limit_floor)
+            live = (seq for seq in known if seq not in deleted)
             room = LOST_LISTED_MAX - len(gone)
             gone += islice((seq for seq in live if not store.is_live(seq)), room)
             if len(gone) == LOST_LISTED_MAX:

@@ -1,4 +1,4 @@
-"""index.db: left by a clean end, trusted if it fits the blocks, and gone before any change."""
+"""index.db: left by a clean end, trusted if it fits the blocks, and gone with the first commit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from store_kit import content, put, sequences
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.filestore import FileStore, ReadOnlyError
+from tradewind.store.filestore import FILES_REMOVED_MAX, FileStore, ReadOnlyError
 from tradewind.store.index_file import decode_index
+from tradewind.store.layout import block_numbers
 from tradewind.store.recover import RecoveryReport, open_store
 from tradewind.testing.disk import SimulatedDisk
 
@@ -132,7 +133,7 @@ def test_emptied_store_keeps_its_last_sequence(disk: SimulatedDisk) -> None:
 
 
 @pytest.mark.parametrize("change", ["store", "remove", "skip", "purge", "compact"])
-def test_summary_is_gone_for_good_before_the_first_change(disk: SimulatedDisk, change: str) -> None:
+def test_summary_is_gone_for_good_with_the_first_promise(disk: SimulatedDisk, change: str) -> None:
     closed(disk)
     store, _ = opened(disk)
     assert disk.exists(INDEX)
@@ -151,6 +152,75 @@ def test_summary_is_gone_for_good_before_the_first_change(disk: SimulatedDisk, c
     again, report = opened(after)
     assert not was_trusted(after, report)
     assert content(again) == expected
+
+
+CHANGES = ("store", "remove", "skip", "purge", "purge all", "limit")
+
+
+def changed(store: FileStore, change: str) -> None:
+    match change:
+        case "store":
+            store.store(b"a", b"", b"", 200)
+        case "remove":
+            store.remove(20)
+        case "skip":
+            store.skip(200, 200)
+        case "purge":
+            store.purge(b"s.3")
+        case "purge all":
+            store.purge()
+        case _:
+            store.set_limits(StoreLimits(msgs_max=20))
+            store.apply_limits(0)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_first_change_leaves_the_summary_to_the_thread_of_its_commit(
+    disk: SimulatedDisk, change: str
+) -> None:
+    closed(disk)
+    store, _ = opened(disk)
+    disk.calls.clear()
+    changed(store, change)
+    store.flush()
+    commit = store.begin_commit()
+    assert commit is not None
+    assert (disk.calls["remove"], disk.calls["sync_directory"]) == (0, 0)
+    assert disk.exists(INDEX)
+    commit.run()
+    assert not disk.crash_losing_unsynced().exists(INDEX)
+    store.finish_commit(commit)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_summary_beside_a_change_that_was_not_promised_is_not_trusted(
+    disk: SimulatedDisk, change: str
+) -> None:
+    closed(disk)
+    store, _ = opened(disk)
+    changed(store, change)
+    expected = content(store)
+    store.say_floor()
+    store.flush()
+    killed = disk.crash_keeping_unsynced()
+    assert killed.exists(INDEX)
+    again, report = opened(killed)
+    assert not was_trusted(killed, report)
+    assert (content(again), report.lost) == (expected, [])
+
+
+def test_blocks_that_go_together_are_removed_a_few_with_each_commit(disk: SimulatedDisk) -> None:
+    store = filled(disk)
+    store.commit()
+    store.purge()
+    before = len(block_numbers(disk.list_directory("/disk/S/msgs")))
+    assert before > 2 * FILES_REMOVED_MAX
+    while (commit := store.begin_commit()) is not None:
+        commit.run()
+        disk.calls.clear()
+        store.finish_commit(commit)
+        assert disk.calls["remove"] <= FILES_REMOVED_MAX
+    assert len(block_numbers(disk.list_directory("/disk/S/msgs"))) == 1
 
 
 def test_store_that_was_only_read_leaves_the_summary(disk: SimulatedDisk) -> None:
