@@ -29,7 +29,7 @@ async def fill(server: Official) -> None:
 
 
 def logs(folder: Path) -> list[Path]:
-    return list(folder.glob("jetstream/$G/streams/S/obs/c/acks.*"))
+    return list(folder.glob("jetstream/$G/streams/S/tradewind.acks.*"))
 
 
 def wait_until_folded(folder: Path) -> None:

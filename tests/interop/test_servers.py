@@ -44,7 +44,7 @@ async def _fill(kind: str, folder: Path, *, kill: bool) -> dict[str, Document]:
 
 def _wait_for_states(folder: Path) -> None:
     """Answers are kept in a log of ours first, which the official server passes over."""
-    while list(folder.glob("jetstream/*/streams/*/obs/*/acks.*")):
+    while list(folder.glob("jetstream/*/streams/*/tradewind.acks.*")):
         time.sleep(0.02)
 
 

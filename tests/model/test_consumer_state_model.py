@@ -1,4 +1,4 @@
-"""The state of a consumer on disk against a naive model: whatever happens to the consumer, and
+"""The states of consumers on disk against a naive model: whatever happens to the consumer, and
 wherever the power fails, the state that is found is one that the model has had, and none from
 before a promise.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from consumer_model import AckModel, Entry
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
@@ -20,6 +20,7 @@ from tradewind.errors import StoreError
 from tradewind.store import consumer_states
 from tradewind.store.commit import Commit
 from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.consumer_states import ConsumerStates
 from tradewind.store.meta import ConsumerMeta, StreamMeta
 from tradewind.store.stream_folder import StreamFolder
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
@@ -27,8 +28,8 @@ from tradewind.testing.disk import PowerLoss, SimulatedDisk
 SECOND = 1_000_000_000
 OFFSET_NS = 1_700_000_000_123_456_789
 ROOT = "/disk"
-CONSUMER = ConsumerMeta("C", {"durable_name": "C", "ack_policy": "explicit"}, OFFSET_NS)
 seconds = st.integers(0, 40)
+whom = st.integers(0, 1)
 
 
 def folder_on(disk: SimulatedDisk) -> StreamFolder:
@@ -63,39 +64,19 @@ def comparable(state: ConsumerState) -> ConsumerState:
     return ConsumerState(state.delivered, state.ack_floor, pending, redelivered)
 
 
-class StateMachine(RuleBasedStateMachine):
-    limits = (consumer_states.SMALL_ENTRIES_MAX, consumer_states.LOG_BYTES_MIN)
+class Tracked:
+    """A consumer, its model, and what was promised of it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        # So that few messages are enough for both ways to write them.
-        consumer_states.SMALL_ENTRIES_MAX, consumer_states.LOG_BYTES_MIN = 2, 150
-
-    def teardown(self) -> None:
-        consumer_states.SMALL_ENTRIES_MAX, consumer_states.LOG_BYTES_MIN = self.limits
-
-    @initialize(
-        policy=st.sampled_from(["none", "all", "explicit", "explicit", "explicit"]),
-        ack_wait=st.sampled_from([0, 10, 30]),
-        max_deliver=st.integers(0, 4),
-    )
-    def start(self, policy: str, ack_wait: int, max_deliver: int) -> None:
-        self.config: tuple[str, int, list[int], int] = (policy, ack_wait * SECOND, [], max_deliver)
-        self.now_ns = SECOND
+    def __init__(self, name: str, config: tuple[str, int, list[int], int]) -> None:
+        self.name = name
+        self.config = config
         self.last_seq = 0
-        self.acks = AckState(*self.config)
-        self.model = AckModel(*self.config)
-        self.disk = SimulatedDisk()
-        folder_on(self.disk).create(StreamMeta({"name": "S", "subjects": ["a"]}, OFFSET_NS))
-        folder_on(self.disk).create_consumer(CONSUMER, ConsumerState(), OFFSET_NS)
+        self.acks = AckState(*config)
+        self.model = AckModel(*config)
         self.begin_life()
 
     def begin_life(self) -> None:
-        folder = folder_on(self.disk)
-        folder.read_consumer("C")
-        self.states = folder.states
         self.source = Source(self.acks)
-        self.commit: Commit | None = None
         self.history = [self.expected()]
         self.promised = self.written = 0
         self.marks: list[tuple[int, int]] = []  # (ticket, place in the history)
@@ -103,116 +84,204 @@ class StateMachine(RuleBasedStateMachine):
     def expected(self) -> ConsumerState:
         """What the model says is to be on disk."""
         model = self.model
-        return comparable(
-            ConsumerState(
-                SequencePair(*model.delivered),
-                SequencePair(*model.floor),
-                {
-                    seq: Pending(entry.consumer_seq, (entry.time_ns + OFFSET_NS) // SECOND * SECOND)
-                    for seq, entry in model.pending.items()
-                },
-                dict(model.redelivered),
-            )
-        )
+        pending = {
+            seq: Pending(entry.consumer_seq, (entry.time_ns + OFFSET_NS) // SECOND * SECOND)
+            for seq, entry in model.pending.items()
+        }
+        delivered, floor = SequencePair(*model.delivered), SequencePair(*model.floor)
+        return comparable(ConsumerState(delivered, floor, pending, dict(model.redelivered)))
 
     def both(self, act: Callable[[Any], object]) -> None:
         """Something happens to the consumer and to the model."""
         act(self.acks)
         act(self.model)
+        self.note()
+
+    def note(self) -> None:
         self.history.append(self.expected())
 
-    # ---------------------------------------------------------------- the consumer
+    def deliver(self, seq: int, now_ns: int) -> None:
+        self.acks.delivered_now(seq, now_ns)
+        self.model.deliver(seq, now_ns)
+        self.note()
 
-    @rule(gaps=st.lists(st.integers(1, 3), min_size=1, max_size=8), passed=seconds)
-    def deliver_new(self, gaps: list[int], passed: int) -> None:
+    def found_on(self, disk: SimulatedDisk) -> ConsumerState:
+        return comparable(folder_on(disk).read_consumer(self.name).state)
+
+    def note_promises(self, states: ConsumerStates) -> None:
+        kept, written = states.kept_ticket(self.name), states.written_ticket(self.name)
+        self.written = max([self.written, *(at for ticket, at in self.marks if ticket <= written)])
+        while self.marks and self.marks[0][0] <= kept:
+            self.promised = max(self.promised, self.marks.pop(0)[1])
+
+    def start_again(self, disk: SimulatedDisk) -> None:
+        """Go on with what is found, which the model must have been."""
+        found = self.found_on(disk)
+        assert found in self.history[self.promised :]
+        self.acks = AckState(*self.config)
+        self.acks.restore(folder_on(disk).read_consumer(self.name).state, OFFSET_NS)
+        self.model = AckModel(
+            *self.config,
+            delivered=tuple(found.delivered),
+            floor=tuple(found.ack_floor),
+            pending={
+                seq: Entry(entry.consumer_seq, entry.time_ns - OFFSET_NS)
+                for seq, entry in found.pending.items()
+            },
+            redelivered=dict(self.acks.redelivered),
+        )
+        self.last_seq = max(self.last_seq, found.delivered.stream_seq)
+        self.begin_life()
+
+
+class StateMachine(RuleBasedStateMachine):
+    """Two consumers of one stream, which share its log."""
+
+    limits = (
+        consumer_states.SMALL_ENTRIES_MAX,
+        consumer_states.LOG_BYTES_MIN,
+        consumer_states.LOG_FILE_BYTES_MIN,
+        consumer_states.COMMIT_FILES_MAX,
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        # So that few messages are enough for all ways to write them.
+        self.set_limits(2, 150, 300, 1)
+
+    def set_limits(self, small: int, records: int, log: int, files: int) -> None:
+        consumer_states.SMALL_ENTRIES_MAX = small
+        consumer_states.LOG_BYTES_MIN = records
+        consumer_states.LOG_FILE_BYTES_MIN = log
+        consumer_states.COMMIT_FILES_MAX = files
+
+    def teardown(self) -> None:
+        self.set_limits(*self.limits)
+
+    @initialize(
+        policies=st.lists(
+            st.sampled_from(["none", "all", "explicit", "explicit"]), min_size=2, max_size=2
+        ),
+        ack_wait=st.sampled_from([0, 10, 30]),
+        max_deliver=st.integers(0, 4),
+    )
+    def start(self, policies: list[str], ack_wait: int, max_deliver: int) -> None:
+        self.now_ns = SECOND
+        self.disk = SimulatedDisk()
+        folder_on(self.disk).create(StreamMeta({"name": "S", "subjects": ["a"]}, OFFSET_NS))
+        self.all = []
+        for name, policy in zip("CD", policies, strict=True):
+            meta = ConsumerMeta(name, {"durable_name": name, "ack_policy": policy}, OFFSET_NS)
+            folder_on(self.disk).create_consumer(meta, ConsumerState(), OFFSET_NS)
+            self.all.append(Tracked(name, (policy, ack_wait * SECOND, [], max_deliver)))
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        folder = folder_on(self.disk)
+        found, skipped = folder.consumers()
+        assert len(found) == 2
+        assert not skipped
+        self.states = folder.states
+        self.commit: Commit | None = None
+
+    # ---------------------------------------------------------------- the consumers
+
+    @rule(who=whom, gaps=st.lists(st.integers(1, 3), min_size=1, max_size=8), passed=seconds)
+    def deliver_new(self, who: int, gaps: list[int], passed: int) -> None:
+        one = self.all[who]
         for gap in gaps:
-            self.last_seq += gap
-            self.acks.delivered_now(self.last_seq, self.now_ns)
-            self.both(self._delivered_by_model)
+            one.last_seq += gap
+            one.deliver(one.last_seq, self.now_ns)
         self.now_ns += passed * SECOND
 
-    def _delivered_by_model(self, one: AckState | AckModel) -> None:
-        if isinstance(one, AckModel):
-            one.deliver(self.last_seq, self.now_ns)
-
-    @rule(passed=seconds, count=st.integers(1, 5))
-    def redeliver(self, passed: int, count: int) -> None:
+    @rule(who=whom, passed=seconds, count=st.integers(1, 5))
+    def redeliver(self, who: int, passed: int, count: int) -> None:
         self.now_ns += passed * SECOND
-        self.both(lambda one: one.expire(self.now_ns))
+        one = self.all[who]
+        one.both(lambda each: each.expire(self.now_ns))
         for _ in range(count):
-            seq = self.acks.redelivery()
-            assert seq == self.model.next_redelivery()
+            seq = one.acks.redelivery()
+            assert seq == one.model.next_redelivery()
+            one.note()
             if seq:
-                self.acks.delivered_now(seq, self.now_ns)
-                self.model.deliver(seq, self.now_ns)
-            self.history.append(self.expected())
+                one.deliver(seq, self.now_ns)
 
-    @precondition(lambda self: self.last_seq)
-    @rule(data=st.data(), consumer_seq=st.integers(0, 40))
-    def ack(self, data: st.DataObject, consumer_seq: int) -> None:
-        seq = data.draw(st.integers(1, self.last_seq))
-        self.acks.acked(seq, consumer_seq)
-        self.model.ack(seq, consumer_seq)
-        self.history.append(self.expected())
+    @rule(who=whom, data=st.data(), consumer_seq=st.integers(0, 40))
+    def ack(self, who: int, data: st.DataObject, consumer_seq: int) -> None:
+        one = self.all[who]
+        seq = data.draw(st.integers(0, one.last_seq))
+        one.acks.acked(seq, consumer_seq)
+        one.model.ack(seq, consumer_seq)
+        one.note()
 
-    @precondition(lambda self: self.last_seq)
-    @rule(data=st.data(), consumer_seq=st.integers(0, 40), delay=st.sampled_from([-1, 0, 15]))
-    def nak(self, data: st.DataObject, consumer_seq: int, delay: int) -> None:
-        seq = data.draw(st.integers(1, self.last_seq))
+    @rule(
+        who=whom,
+        data=st.data(),
+        consumer_seq=st.integers(0, 40),
+        delay=st.sampled_from([-1, 0, 15]),
+    )
+    def nak(self, who: int, data: st.DataObject, consumer_seq: int, delay: int) -> None:
+        one = self.all[who]
+        seq = data.draw(st.integers(0, one.last_seq))
         delay_ns = delay * SECOND if delay >= 0 else -1
-        self.both(lambda one: one.nak(seq, consumer_seq, delay_ns, self.now_ns))
+        one.both(lambda each: each.nak(seq, consumer_seq, delay_ns, self.now_ns))
 
-    @precondition(lambda self: self.last_seq)
-    @rule(data=st.data())
-    def message_is_in_progress_or_gone(self, data: st.DataObject) -> None:
-        seq = data.draw(st.integers(1, self.last_seq))
+    @rule(who=whom, data=st.data())
+    def message_is_in_progress_or_gone(self, who: int, data: st.DataObject) -> None:
+        one = self.all[who]
+        seq = data.draw(st.integers(0, one.last_seq))
         if data.draw(st.booleans()):
-            self.both(lambda one: one.progress(seq, self.now_ns))
+            one.both(lambda each: each.progress(seq, self.now_ns))
         else:
-            self.both(lambda one: one.forget(seq))
+            one.both(lambda each: each.forget(seq))
 
-    @rule(part=st.integers(0, 10))
-    def purge(self, part: int) -> None:
-        first_seq = self.last_seq * part // 10 + 1
-        self.both(lambda one: one.purge(first_seq, self.last_seq + 1))
+    @rule(who=whom, part=st.integers(0, 10))
+    def purge(self, who: int, part: int) -> None:
+        one = self.all[who]
+        first_seq = one.last_seq * part // 10 + 1
+        one.both(lambda each: each.purge(first_seq, one.last_seq + 1))
 
-    @precondition(lambda self: self.last_seq)
-    @rule(data=st.data())
-    def reset(self, data: st.DataObject) -> None:
-        self.last_seq = data.draw(st.integers(0, self.last_seq))
-        self.acks.reset(self.last_seq + 1)
-        at = (0, self.last_seq)
-        self.model = AckModel(*self.config, delivered=at, floor=at)
-        self.history.append(self.expected())
+    @rule(who=whom, data=st.data())
+    def reset(self, who: int, data: st.DataObject) -> None:
+        one = self.all[who]
+        one.last_seq = data.draw(st.integers(0, one.last_seq))
+        one.acks.reset(one.last_seq + 1)
+        at = (0, one.last_seq)
+        one.model = AckModel(*one.config, delivered=at, floor=at)
+        one.note()
 
-    # ---------------------------------------------------------------- its state
+    # ---------------------------------------------------------------- their states
 
-    @rule(is_urgent=st.booleans())
-    def save(self, is_urgent: bool) -> None:
-        ticket = self.states.mark("C", self.source, is_urgent=is_urgent)
-        self.marks.append((ticket, len(self.history) - 1))
+    def mark(self, one: Tracked, *, is_urgent: bool) -> None:
+        ticket = self.states.mark(one.name, one.source, is_urgent=is_urgent)
+        one.marks.append((ticket, len(one.history) - 1))
 
-    @rule()
-    def write_for_the_system(self) -> None:
-        ticket = self.states.mark("C", self.source, is_urgent=True)
-        place = len(self.history) - 1
-        self.marks.append((ticket, place))
-        if self.states.write("C"):
-            assert self.states.written_ticket >= ticket
+    @rule(who=whom, is_urgent=st.booleans())
+    def save(self, who: int, is_urgent: bool) -> None:
+        self.mark(self.all[who], is_urgent=is_urgent)
+
+    @rule(who=whom)
+    def write_for_the_system(self, who: int) -> None:
+        one = self.all[who]
+        self.mark(one, is_urgent=True)
+        if self.states.write(one.name, self.now_ns + OFFSET_NS):
+            assert self.states.written_ticket(one.name) >= one.marks[-1][0]
         self.note_promises()
         self.kill()
 
     def kill(self) -> None:
         """What a killed process has handed to the system is found."""
-        assert self.found_on(self.disk.crash_keeping_unsynced()) in self.history[self.written :]
+        disk = self.disk.crash_keeping_unsynced()
+        for one in self.all:
+            assert one.found_on(disk) in one.history[one.written :]
 
-    @rule(to_the_end=st.booleans(), is_failing=st.booleans(), data=st.data())
-    def save_with_a_commit(self, to_the_end: bool, is_failing: bool, data: st.DataObject) -> None:
+    @rule(steps=st.integers(1, 5), is_failing=st.booleans(), data=st.data())
+    def save_with_commits(self, steps: int, is_failing: bool, data: st.DataObject) -> None:
         if is_failing:
             operation = data.draw(st.sampled_from(["create", "write", "sync", "rename", "open"]))
-            self.disk.fail(operation, "*/C/*", nth=data.draw(st.integers(1, 3)))
+            self.disk.fail(operation, "*", nth=data.draw(st.integers(1, 3)))
         with suppress(StoreError):
-            for _ in range(3 if to_the_end else 1):
+            for _ in range(steps):
                 self.step()
         self.disk.clear_faults()
         self.note_promises()
@@ -227,21 +296,21 @@ class StateMachine(RuleBasedStateMachine):
             self.states.finish_commit(commit)
 
     def note_promises(self) -> None:
-        kept, written = self.states.synced_ticket, self.states.written_ticket
-        self.written = max([self.written, *(at for ticket, at in self.marks if ticket <= written)])
-        while self.marks and self.marks[0][0] <= kept:
-            self.promised = max(self.promised, self.marks.pop(0)[1])
+        for one in self.all:
+            one.note_promises(self.states)
 
-    @rule(steps=st.integers(0, 8), outcome=st.integers(0, 1000))
+    @rule(steps=st.integers(0, 12), outcome=st.integers(0, 1000))
     def power_fails(self, steps: int, outcome: int) -> None:
         """In the middle of a commit, at any of its calls."""
         self.note_promises()
         self.disk.stop_at = self.disk.steps + steps + 1
         with suppress(PowerLoss):
-            for _ in range(4):
+            for _ in range(6):
                 self.step()
                 self.note_promises()
-        assert self.found_on(self.disk.crash_losing_unsynced()) in self.history[self.promised :]
+        for one in self.all:
+            found = one.found_on(self.disk.crash_losing_unsynced())
+            assert found in one.history[one.promised :]
         self.kill()
         self.start_again(self.disk.crash(outcome))
 
@@ -249,38 +318,22 @@ class StateMachine(RuleBasedStateMachine):
     def clean_stop(self) -> None:
         if self.commit is not None:
             self.step()
-        self.states.mark("C", self.source)
+        for one in self.all:
+            self.mark(one, is_urgent=False)
         self.states.close(self.now_ns + OFFSET_NS)
         folder = folder_on(self.disk)
         assert self.disk.open_files == 0
-        names = self.disk.list_directory(f"{folder.path}/obs/C")
-        assert not [name for name in names if name.startswith("acks.")]
-        assert self.found_on(self.disk.crash_losing_unsynced()) == self.history[-1]
-        self.promised = len(self.history) - 1
-        self.start_again(self.disk.crash_losing_unsynced())
-
-    def found_on(self, disk: SimulatedDisk) -> ConsumerState:
-        return comparable(folder_on(disk).read_consumer("C").state)
+        assert not [name for name in self.disk.list_directory(folder.path) if "acks" in name]
+        disk = self.disk.crash_losing_unsynced()
+        for one in self.all:
+            assert one.found_on(disk) == one.history[-1]
+            one.promised = len(one.history) - 1
+        self.start_again(disk)
 
     def start_again(self, disk: SimulatedDisk) -> None:
-        """Go on with what is found, which the model must have been."""
-        found = self.found_on(disk)
-        assert found in self.history[self.promised :]
         self.disk = disk
-        self.acks = AckState(*self.config)
-        self.acks.restore(folder_on(disk).read_consumer("C").state, OFFSET_NS)
-        self.model = AckModel(
-            *self.config,
-            delivered=tuple(found.delivered),
-            floor=tuple(found.ack_floor),
-            pending={
-                seq: Entry(entry.consumer_seq, entry.time_ns - OFFSET_NS)
-                for seq, entry in found.pending.items()
-                if seq > found.ack_floor.stream_seq
-            },
-            redelivered=dict(self.acks.redelivered),
-        )
-        self.last_seq = max(self.last_seq, found.delivered.stream_seq)
+        for one in self.all:
+            one.start_again(disk)
         self.begin_life()
 
 

@@ -1,9 +1,9 @@
 """Who waits until the state of a consumer is kept: acks with a reply, and requests.
 
-Owns the order in which they are told. What "kept" means is what the stream promises a publisher:
-on disk, or with the operating system if it is synced by an interval, or nothing at all with
-`persist_mode: async`. Many acks share one commit, which is the one of all consumers of the stream;
-the loop never waits.
+Owns the order in which they are told, by consumer: none waits for the state of another. What "kept"
+means is what the stream promises a publisher: on disk, or with the operating system if it is synced
+by an interval, or nothing at all with `persist_mode: async`. Many acks share one commit, which is
+the one of all consumers of the stream; the loop never waits.
 
 An ack in a stream that keeps messages for its consumers removes a message, and is answered when the
 removal is kept as well. Where the disk fails nobody is answered: they ask again. A state that is
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
 
 Told = Callable[[StoreError | None], None]
+Waiting = dict[str, deque[tuple[int, Told]]]
 
 
 class _Answers:
@@ -54,9 +55,9 @@ class Promises:
 
     def __init__(self, hosted: HostedStream) -> None:
         self._hosted = hosted
-        # By rising tickets: for those who wait for the disk, and for the operating system.
-        self._until_synced: deque[tuple[int, Told]] = deque()
-        self._until_written: deque[tuple[int, Told]] = deque()
+        # By consumer, with rising tickets: for those who wait for the disk, and for the system.
+        self._until_synced: Waiting = {}
+        self._until_written: Waiting = {}
 
     def keep_acks(self, consumer: Consumer) -> None:
         """Have the answers to the acks of this turn leave when they are true."""
@@ -75,40 +76,44 @@ class Promises:
         if files is None or consumer.config.mem_storage:
             told(None)
             return
-        entry = hosted.files_entry
+        entry, name = hosted.files_entry, consumer.name
         assert entry is not None
-        ticket = files.states.mark(consumer.name, consumer, is_urgent=True)
+        ticket = files.states.mark(name, consumer, is_urgent=True)
         if entry.has_failed:
-            told(StoreError(f"the state of consumer {consumer.name!r} cannot be written"))
-        elif is_synced:
-            self._until_synced.append((ticket, told))
-            hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
-        elif files.states.write(consumer.name):
+            told(StoreError(f"the state of consumer {name!r} cannot be written"))
+            return
+        if not is_synced and files.states.write(name, hosted.engine.turn.now_ns):
             told(None)
-        else:
-            self._until_written.append((ticket, told))
-            hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
+            return
+        waiting = self._until_synced if is_synced else self._until_written
+        waiting.setdefault(name, deque()).append((ticket, told))
+        hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
 
     def progressed(self) -> None:
         """More may be kept than before."""
         assert self._hosted.files is not None
         states = self._hosted.files.states
-        if self._until_synced:
-            self._tell(self._until_synced, None, states.synced_ticket)
-        if self._until_written:
-            self._tell(self._until_written, None, states.written_ticket)
+        for consumer in list(self._until_synced):
+            self._tell(self._until_synced, consumer, None, states.kept_ticket(consumer))
+        for consumer in list(self._until_written):
+            self._tell(self._until_written, consumer, None, states.written_ticket(consumer))
 
     def failed(self, error: StoreError) -> None:
         """Nobody who waits is going to be told anything else."""
-        self._tell(self._until_synced, error)
-        self._tell(self._until_written, error)
+        for waiting in (self._until_synced, self._until_written):
+            for consumer in list(waiting):
+                self._tell(waiting, consumer, error)
 
     def _tell(
-        self, waiting: deque[tuple[int, Told]], error: StoreError | None, kept: int | None = None
+        self, waiting: Waiting, consumer: str, error: StoreError | None, kept: int | None = None
     ) -> None:
-        while waiting and (kept is None or waiting[0][0] <= kept):
-            _, told = waiting.popleft()
+        """Those who wait for this consumer, with `kept` up to this ticket."""
+        queue = waiting[consumer]
+        while queue and (kept is None or queue[0][0] <= kept):
+            _, told = queue.popleft()
             try:
                 told(error)
             except Exception as fault:
                 self._hosted.engine.faults.contain("request", fault, self._hosted.place)
+        if not queue:
+            del waiting[consumer]

@@ -1,29 +1,32 @@
-"""acks.<N>: what has happened to a consumer since its o.dat was written.
+"""tradewind.acks.<N>: what has happened to consumers of a stream since their o.dat was written.
 
-Owns the format of this log and the end of an o.dat that names it, and knows how to apply the one to
-the other. Never touches the disk. nats-server knows neither: it reads an o.dat up to the end of its
-state, and leaves files alone that are not its own.
+Owns the format of this log and the end of an o.dat that its records follow, and knows how to apply
+the one to the other. Never touches the disk. nats-server knows neither: it reads an o.dat up to the
+end of its state, and leaves files alone that are not its own.
 
     o.dat:   the state (`consumer_file`), then
-             8 bytes "twacks-1", 8 LE number N, 8 LE hash of all before
-    acks.N:  8 bytes "twacks-1", 8 LE number N, then records:
+             8 bytes "twacks-1", 8 LE number of this o.dat, 8 LE hash of all before
+    the log: 8 bytes "twacks-1", 8 LE number N, then records:
              4 LE size of the body, 8 LE hash of N, the record's offset and the body, body
 
-    body:    uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
+    body:    uvarint size of the name, name of the consumer, uvarint number of the o.dat it follows
+             uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
              uvarint number of messages that have changed, for each, rising
                  uvarint stream seq - that of the one before
                  uvarint 1 if it is pending, plus 2 if it was redelivered
                  if pending: uvarint consumer seq, varint time in seconds
                  if redelivered: uvarint redeliveries
 
-A log belongs to the o.dat that names it, and to no other: one that nats-server has written since
-names none. A number is used once. Records are only appended, and a commit syncs all before it; so
-the first one that does not verify is where a write was cut off, and nobody was promised it.
+A record belongs to the o.dat with its number, and to no other: one that nats-server has written
+since has none. A number is used once in a stream, and all records that follow one o.dat are in one
+log. They are only appended, and a commit syncs all before it; so the first one that does not verify
+is where a write was cut off, and nobody was promised it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from tradewind.errors import CorruptRecord
 from tradewind.store.consumer_file import (
@@ -35,9 +38,9 @@ from tradewind.store.consumer_file import (
     read_consumer_state,
 )
 from tradewind.store.hash import key_for
-from tradewind.store.varint import U64_MASK, ByteReader
+from tradewind.store.varint import U64_MASK, ByteReader, append_uvarint
 
-LOG_PREFIX: Final = "acks."
+LOG_PREFIX: Final = "tradewind.acks."
 # Numbers are times, until the year 2116; what is above was not written by us.
 NUMBER_MAX: Final = 1 << 62
 MAGIC: Final = b"twacks-1"
@@ -56,7 +59,7 @@ def log_name(number: int) -> str:
 
 
 def log_numbers(names: list[str]) -> list[int]:
-    """The logs among the files of a consumer."""
+    """The logs among the files of a stream."""
     found = [name.removeprefix(LOG_PREFIX) for name in names if name.startswith(LOG_PREFIX)]
     numbers = [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
     return [number for number in numbers if number < NUMBER_MAX and log_name(number) in names]
@@ -68,13 +71,13 @@ def next_number(last: int, now_ns: int) -> int:
 
 
 def with_trailer(state: bytes, number: int) -> bytes:
-    """An o.dat that a log of this number may follow."""
+    """An o.dat of this number, which records may follow."""
     content = state + MAGIC + number.to_bytes(8, "little")
     return content + _KEY.hash(content)
 
 
 def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState, int]:
-    """The state in an o.dat, and the number of the log that may follow; 0: none can."""
+    """The state in an o.dat, and its number; 0: it has none, so no record can follow."""
     state, end = read_consumer_state(data, path)
     if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
         return state, 0
@@ -82,7 +85,7 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
         raise CorruptRecord(path, len(data) - 8, "the checksum does not fit the state")
     number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
     if number >= NUMBER_MAX:
-        raise CorruptRecord(path, end, f"the log has the number {number}, it must be below 2^62")
+        raise CorruptRecord(path, end, f"its number is {number}, it must be below 2^62")
     return state, number
 
 
@@ -91,29 +94,54 @@ def log_header(number: int) -> bytes:
     return MAGIC + number.to_bytes(8, "little")
 
 
-def log_record(number: int, offset: int, body: bytes) -> bytes:
-    """The bytes of a record that begins at `offset`."""
-    return len(body).to_bytes(4, "little") + _record_hash(number, offset, body) + body
+def log_record(number: int, offset: int, consumer: str, follows: int, changes: bytes) -> bytes:
+    """A record that begins at `offset` of the log `number`, for the o.dat with number `follows`."""
+    name = consumer.encode()
+    body = bytearray()
+    append_uvarint(body, len(name))
+    body += name
+    append_uvarint(body, follows)
+    body += changes
+    return len(body).to_bytes(4, "little") + _record_hash(number, offset, bytes(body)) + body
 
 
 def _record_hash(number: int, offset: int, body: bytes) -> bytes:
     return _KEY.hash_parts([number.to_bytes(8, "little"), offset.to_bytes(8, "little"), body])
 
 
-def apply_log(state: ConsumerState, number: int, data: bytes, path: str) -> int:
-    """Bring `state` up to date, as far as the log was written; gives how many records that took."""
+class LogRecord(NamedTuple):
+    """A record that was written entirely; `changes` begins where it says what has changed."""
+
+    consumer: str
+    follows: int
+    changes: ByteReader
+
+
+def read_log(number: int, data: bytes, path: str) -> list[LogRecord]:
+    """What is in a log, as far as it was written."""
     if data[:HEADER_BYTES] != log_header(number):
-        return 0
-    offset, count = HEADER_BYTES, 0
+        return []
+    offset, records = HEADER_BYTES, []
     while len(data) - offset > _FRAME_BYTES:
         start = offset + _FRAME_BYTES
         end = start + int.from_bytes(data[offset : offset + 4], "little")
-        body = data[start:end]
-        if end > len(data) or _record_hash(number, offset, body) != data[offset + 4 : start]:
+        if (
+            end > len(data)
+            or _record_hash(number, offset, data[start:end]) != data[offset + 4 : start]
+        ):
             break
-        _apply_record(state, ByteReader(data, path, start, end))
-        offset, count = end, count + 1
-    return count
+        reader = ByteReader(data, path, start, end)
+        name = reader.take(reader.uvarint("size of the name"), "name").decode(errors="replace")
+        records.append(LogRecord(name, reader.uvarint("number of the state"), reader))
+        offset = end
+    return records
+
+
+def apply_records(state: ConsumerState, number: int, records: Iterable[LogRecord]) -> None:
+    """Bring the state in an o.dat of this number up to date, by the records of its consumer."""
+    for record in records:
+        if number and record.follows == number:
+            _apply_record(state, record.changes)
 
 
 def _apply_record(state: ConsumerState, reader: ByteReader) -> None:

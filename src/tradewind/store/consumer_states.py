@@ -6,13 +6,17 @@ thousand times costs one write. There are two ways to write one:
 
 - as a whole: o.dat is replaced by renaming, so a crash leaves the old state or a newer one, never a
   part. The rename becomes durable with the commit after.
-- what has changed: a record is appended to the log beside it (`ack_log`), and durable with its
-  commit. So what an acknowledgement costs does not depend on how much is pending.
+- what has changed: a record is appended to a log (`ack_log`) that all consumers of the stream
+  share, and durable with its commit, by one sync for all of them. So what an acknowledgement costs
+  depends neither on how much is pending nor on how many others acknowledge.
 
 A small state is written as a whole: that is cheap, and nats-server finds it after a crash of ours.
-A large one goes to the log, until that has grown as large as the state. Somebody who waits for an
-acknowledgement to be kept (`is_urgent`) always gets the log, because it takes one commit less. A
-log goes when an o.dat without it is durable; `fold` has all of them go, for a clean end.
+A large one goes to the log, until its records have become as large as the state. Somebody who waits
+for an acknowledgement to be kept (`is_urgent`) always gets the log; few are written as a whole in
+the same commit, because each costs a sync. Records of a consumer are void when an o.dat without
+them is durable, and a log goes when all of its records are. `fold` has that happen, for a clean
+end. All records that follow one o.dat are in one log: where a write was cut off, nothing that
+follows is taken for whole.
 
 A commit has the shape of `FileStore`'s: the loop begins it (writes), a worker runs it (syncs), the
 loop finishes it (renames). A state is kept when `synced_ticket` has reached its ticket.
@@ -20,33 +24,31 @@ loop finishes it (renames). A state is kept when `synced_ticket` has reached its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from tradewind.errors import StoreError
-from tradewind.store.ack_log import (
-    HEADER_BYTES,
-    log_header,
-    log_name,
-    log_record,
-    next_number,
-    with_trailer,
-)
+from tradewind.store.ack_log import log_header, log_name, log_record, next_number, with_trailer
 from tradewind.store.commit import Commit
 from tradewind.store.layout import CONSUMER_FILE, TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
     from tradewind.store.disk import Disk, DiskFile
 
-# Each file of a commit is open until it ends, and each costs a sync.
-COMMIT_FILES_MAX = 256
+# States written as a whole by one commit: each is a file, and a sync that others wait for.
+COMMIT_FILES_MAX = 8
+# The same by one that somebody waits for.
+URGENT_FILES_MAX = 1
 # A state with at most so many messages is small.
 SMALL_ENTRIES_MAX = 1000
-# A log may have so many bytes, or as many as the state that it follows.
+# The records of a consumer may have so many bytes, or as many as its state.
 LOG_BYTES_MIN = 65_536
+# And a log so many, or as many as the states of those with records in it.
+LOG_FILE_BYTES_MIN = 4_194_304
+_NO_TICKET = 1 << 62
 
 
 class StateSource(Protocol):
@@ -64,36 +66,44 @@ class StateSource(Protocol):
 
 
 @dataclass(slots=True)
-class _Written:
-    """What there is on disk of a consumer. `number` is that of the log which may follow its o.dat:
-    0 until we have written that, and while another one is on its way.
+class _Log:
+    """A log. `users` are the consumers with records in it that may count, each with the number of
+    the o.dat which the last of them follows.
     """
 
-    number: int = 0
-    log_bytes: int = 0  # 0: there is no log
-    is_named: bool = False  # the name of the log is durable
-    whole_bytes: int = 0
-    last_number: int = 0
-    outdated: list[int] = field(default_factory=list)  # logs to be removed
+    number: int
+    size: int = 0
+    is_named: bool = False  # its name is durable
+    users: dict[str, int] = field(default_factory=dict)
 
-    def leave_log(self) -> None:
-        """Nothing is appended any more; it counts until another o.dat is durable."""
-        if self.log_bytes:
-            self.outdated.append(self.number)
+
+@dataclass(slots=True)
+class _Written:
+    """What there is on disk of a consumer. `number` is that of its o.dat: 0 until we have written
+    that, and while another one is on its way.
+    """
+
+    source: StateSource
+    number: int = 0
+    whole_bytes: int = 0
+    log: _Log | None = None  # where the records are that follow
+    log_bytes: int = 0
+
+    def start_over(self) -> None:
+        """No record can follow what there is; another o.dat is needed."""
         self.number = self.log_bytes = 0
-        self.is_named = False
+        self.log = None
 
 
 @dataclass(slots=True)
 class _Change:
     """A state on its way; `ticket` is that of the oldest mark in it that is not durable.
 
-    `is_lazy`: somebody wants it saved, not only those who wait for an answer. `number` is that of
-    the o.dat being written, 0 for a record of the log.
+    `number` is that of the o.dat being written, 0 for a record of the log. `is_lazy`: it is not
+    only for those who wait for an answer.
     """
 
     consumer: str
-    source: StateSource
     ticket: int
     is_lazy: bool = False
     number: int = 0
@@ -105,22 +115,27 @@ class _Change:
 class ConsumerStates:
     """What of the consumers below `folder` (a stream's `obs`) is to reach the disk.
 
-    A change goes from `_waiting` to `_writing`. As a record of the log it is durable when that is
-    synced; `_logged` are those that nobody has begun to sync. As a whole it goes on to `_renamed`
-    (in place, its name not durable), to `_naming` (the name is being synced), and is gone when it
-    is durable.
+    A change goes from `_urgent` or `_waiting` to `_writing`. As a record of the log it is durable
+    when that is synced; `_logged` are those that nobody has begun to sync. As a whole it goes on to
+    `_renamed` (in place, its name not durable), to `_naming` (the name is being synced), and is
+    gone when it is durable.
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
+        self._written: dict[str, _Written] = {}
+        self._urgent: dict[str, _Change] = {}
         self._waiting: dict[str, _Change] = {}
         self._logged: dict[str, _Change] = {}
         self._writing: list[_Change] = []
+        self._in_flight: dict[str, list[_Change]] = {}  # the same by consumer, during a commit
         self._renamed: dict[str, _Change] = {}
         self._naming: dict[str, _Change] = {}
-        self._written: dict[str, _Written] = {}
-        self._sources: dict[str, StateSource] = {}  # of those with a log
+        self._logs: dict[int, _Log] = {}
+        self._log: _Log | None = None  # the one that is written
+        self._log_file: DiskFile | None = None  # ... while it is open
+        self._last_number = 0
         self._committing: Commit | None = None
         self._is_folding = False
         self._ticket = 0
@@ -130,68 +145,94 @@ class ConsumerStates:
     def mark(self, consumer: str, source: StateSource, *, is_urgent: bool = False) -> int:
         """This state has changed; gives the ticket by which to know that it is on disk."""
         self._ticket += 1
-        self._wait(_Change(consumer, source, self._ticket, is_lazy=not is_urgent))
+        written = self._written.get(consumer)
+        if written is None:
+            self._written[consumer] = _Written(source)
+        else:
+            written.source = source
+        self._wait(_Change(consumer, self._ticket, is_lazy=not is_urgent), is_urgent=is_urgent)
         return self._ticket
 
-    def found(self, consumer: str, numbers: Iterable[int], number: int) -> None:
-        """There are logs of these numbers, and an o.dat with this one: none is used again."""
-        if consumer not in self._written:
-            numbers = list(numbers)
-            last = max([number, *numbers])
-            self._written[consumer] = _Written(last_number=last, outdated=numbers)
+    def _wait(self, change: _Change, *, is_urgent: bool) -> None:
+        """The newest state of a consumer waits under the oldest ticket."""
+        for table in (self._urgent, self._waiting):
+            if (earlier := table.pop(change.consumer, None)) is not None:
+                change.ticket = min(change.ticket, earlier.ticket)
+                change.is_lazy = change.is_lazy or earlier.is_lazy
+                is_urgent = is_urgent or table is self._urgent
+        (self._urgent if is_urgent else self._waiting)[change.consumer] = change
+
+    def found(self, logs: Mapping[int, Iterable[str]], number: int) -> None:
+        """These logs are there, with records of these consumers, and an o.dat with this number. No
+        number is used again; a log goes when its consumers have a new o.dat.
+        """
+        self._last_number = max([self._last_number, number, *logs])
+        for log, users in logs.items():
+            if log not in self._logs:
+                self._logs[log] = _Log(log, users=dict.fromkeys(users, 0))
 
     def forget(self, consumer: str) -> None:
         """The consumer is deleted: nothing of it is written any more."""
-        for table in (self._waiting, self._logged, self._renamed, self._naming):
+        for table in (self._urgent, self._waiting, self._logged, self._renamed, self._naming):
             table.pop(consumer, None)
         for change in self._writing:
             change.is_deleted = change.is_deleted or change.consumer == consumer
+        self._in_flight.pop(consumer, None)
         self._written.pop(consumer, None)
-        self._sources.pop(consumer, None)
+        for log in self._logs.values():
+            log.users.pop(consumer, None)
 
     def fold(self) -> None:
-        """From now on everything is written as a whole, and so is what has a log: for the end."""
+        """From now on everything is written as a whole, and so is what has records in a log: for
+        the end.
+        """
         self._is_folding = True
-        for consumer, source in list(self._sources.items()):
-            self.mark(consumer, source)
+        for log in self._logs.values():
+            self._fold_users(log)
+
+    def _fold_users(self, log: _Log) -> None:
+        for consumer in log.users:
+            if consumer in self._written:
+                self._wait_for_fold(consumer)
+
+    def _wait_for_fold(self, consumer: str) -> None:
+        """Its state is in the log already: nobody waits for it to be written as a whole."""
+        self._wait(_Change(consumer, _NO_TICKET, is_lazy=True), is_urgent=False)
 
     @property
     def is_dirty(self) -> bool:
         """Whether a commit has anything to do."""
-        return bool(self._waiting or self._logged or self._renamed)
+        return bool(self._urgent or self._waiting or self._logged or self._renamed)
 
     @property
     def synced_ticket(self) -> int:
         """Every state marked with this ticket or a lower one is durable."""
         return self._below(self._changes())
 
-    @property
-    def written_ticket(self) -> int:
-        """Every state marked with this ticket or a lower one outlives this process."""
-        whole = (change for change in self._writing if change.number and not change.is_deleted)
-        return self._below(chain(whole, self._waiting.values()))
+    def kept_ticket(self, consumer: str) -> int:
+        """The same for one of them, whatever becomes of the others."""
+        tables = (self._naming, self._renamed, self._logged)
+        logged = [change for change in self._in_flight.get(consumer, ()) if not change.number]
+        found = [table[consumer] for table in tables if consumer in table]
+        return min(self._below(chain(found, logged)), self.written_ticket(consumer))
+
+    def written_ticket(self, consumer: str) -> int:
+        """Every state of a consumer marked with this ticket or a lower one survives a kill."""
+        tables = (self._urgent, self._waiting)
+        whole = [change for change in self._in_flight.get(consumer, ()) if change.number]
+        return self._below(chain(whole, (t[consumer] for t in tables if consumer in t)))
 
     def _below(self, changes: Iterable[_Change]) -> int:
-        return min((change.ticket for change in changes), default=self._ticket + 1) - 1
+        return min(chain((change.ticket for change in changes), [self._ticket + 1])) - 1
 
     def _changes(self) -> Iterator[_Change]:
-        """All that is not durable; of one consumer the newest comes last."""
+        """All that is not durable."""
         yield from self._naming.values()
         yield from self._renamed.values()
         yield from (change for change in self._writing if not change.is_deleted)
         yield from self._logged.values()
+        yield from self._urgent.values()
         yield from self._waiting.values()
-
-    def _wait(self, change: _Change) -> None:
-        """The newest state of a consumer waits under the oldest ticket."""
-        self._join(self._waiting, change)
-
-    def _join(self, table: dict[str, _Change], change: _Change) -> None:
-        earlier = table.setdefault(change.consumer, change)
-        if earlier is not change:
-            earlier.source = change.source
-            earlier.ticket = min(earlier.ticket, change.ticket)
-            earlier.is_lazy = earlier.is_lazy or change.is_lazy
 
     # ---------------------------------------------------------------- commits
 
@@ -203,85 +244,168 @@ class ConsumerStates:
         if self._committing is not None or not self.is_dirty:
             return None
         self._naming, self._renamed = self._renamed, {}
-        folders = dict.fromkeys(self._naming)
+        folders = [f"{self._folder}/{consumer}" for consumer in self._naming]
         try:
-            for change in list(islice(self._waiting.values(), COMMIT_FILES_MAX)):
-                self._begin(change, self._waiting)
-                if not self._append(change, folders):
-                    self._write_aside(change, now_ns)
-            for change in list(islice(self._logged.values(), COMMIT_FILES_MAX)):
-                self._begin(change, self._logged)
-                self._open_log(change, folders)
+            self._end_large_log()
+            self._write_urgent(now_ns)
+            room = URGENT_FILES_MAX if self._writing else COMMIT_FILES_MAX
+            room -= sum(change.number > 0 for change in self._writing)
+            for change in list(islice(self._waiting.values(), max(room, 0))):
+                del self._waiting[change.consumer]
+                self._write(change, now_ns)
+            files = [change.file for change in self._writing if change.file is not None]
+            if self._logged or any(not change.number for change in self._writing):
+                files.append(self._open_log(now_ns))
+                folders += [] if self._log is None or self._log.is_named else [self._log_folder]
         except StoreError:
             self._write_all_again()
             raise
-        files = [change.file for change in self._writing if change.file is not None]
-        paths = [f"{self._folder}/{consumer}" for consumer in folders]
-        self._committing = Commit(self._disk, 0, (0, 0), files=files, folders=paths)
+        self._writing.extend(self._logged.values())
+        self._logged = {}
+        for change in self._writing:
+            self._in_flight.setdefault(change.consumer, []).append(change)
+        self._committing = Commit(self._disk, 0, (0, 0), files=files, folders=folders)
         return self._committing
 
-    def _begin(self, change: _Change, table: dict[str, _Change]) -> None:
-        del table[change.consumer]
-        self._writing.append(change)
-        if (logged := self._logged.pop(change.consumer, None)) is not None:
-            # Both are durable when the newer one is.
-            change.ticket = min(change.ticket, logged.ticket)
+    def _write_urgent(self, now_ns: int) -> None:
+        """All that the log can take, and as many others as a commit may have."""
+        room = COMMIT_FILES_MAX
+        for change in list(self._urgent.values()):
+            wants_fold = change.is_lazy and self._is_small(change)
+            if self._append(change, now_ns):
+                del self._urgent[change.consumer]
+                self._writing.append(change)
+                if wants_fold:
+                    self._wait_for_fold(change.consumer)
+            elif room > 0:
+                room -= 1
+                del self._urgent[change.consumer]
+                self._write_aside(change, now_ns)
 
-    def write(self, consumer: str) -> bool:
+    def _write(self, change: _Change, now_ns: int) -> None:
+        """In the way that fits it."""
+        if change.ticket == _NO_TICKET or self._is_small(change):
+            self._write_aside(change, now_ns)
+        elif self._append(change, now_ns):
+            self._writing.append(change)
+        else:
+            self._write_aside(change, now_ns)
+
+    def _is_small(self, change: _Change) -> bool:
+        return self._written[change.consumer].source.entry_count <= SMALL_ENTRIES_MAX
+
+    def write(self, consumer: str, now_ns: int) -> bool:
         """Have a waiting state outlive this process at once; false if that takes a commit."""
-        change = self._waiting.get(consumer)
+        change = self._urgent.get(consumer)
         if change is None:
-            return True
+            return consumer not in self._waiting
+        wants_fold = change.is_lazy and self._is_small(change)
         try:
-            if not self._append(change, {}):
+            if not self._append(change, now_ns):
                 return False
         except StoreError:
-            self._start_over(change)
+            self._written[consumer].start_over()
             return False
         finally:
-            self._close(change)
-        del self._waiting[consumer]
-        self._join(self._logged, change)
+            if self._committing is None:
+                self._close_log()
+        del self._urgent[consumer]
+        if (earlier := self._logged.get(consumer)) is not None:
+            change.ticket = min(change.ticket, earlier.ticket)
+        self._logged[consumer] = change
+        if wants_fold:
+            self._wait_for_fold(consumer)
         return True
 
-    def _append(self, change: _Change, folders: dict[str, None]) -> bool:
+    # ---------------------------------------------------------------- the log
+
+    def _append(self, change: _Change, now_ns: int) -> bool:
         """Write what has changed to the log; false if the state is to be written as a whole."""
-        written = self._written.setdefault(change.consumer, _Written())
+        written = self._written[change.consumer]
         if (
             not written.number
             or self._is_folding
-            or (change.is_lazy and change.source.entry_count <= SMALL_ENTRIES_MAX)
             or written.log_bytes >= max(LOG_BYTES_MIN, written.whole_bytes)
-            or (body := change.source.take_changes()) is None
+            or (written.log is not None and written.log is not self._log)
+            or (changes := written.source.take_changes()) is None
         ):
             return False
-        file = self._open_log(change, folders)
-        record = log_record(written.number, written.log_bytes, body)
-        file.write(record, written.log_bytes)
+        file, log = self._open_log(now_ns), self._log
+        assert log is not None
+        record = log_record(log.number, log.size, change.consumer, written.number, changes)
+        log.users[change.consumer] = written.number
+        written.log = log
+        file.write(record, log.size)
+        log.size += len(record)
         written.log_bytes += len(record)
         return True
 
-    def _open_log(self, change: _Change, folders: dict[str, None]) -> DiskFile:
-        """It is synced together with its name, until that is known to be durable."""
-        consumer = change.consumer
-        written = self._written[consumer]
-        path = f"{self._folder}/{consumer}/{log_name(written.number)}"
-        if written.log_bytes:
-            file = change.file = self._disk.open(path)
-        else:
-            file = change.file = self._disk.create(path, replace=True)
-            file.write(log_header(written.number), 0)
-            written.log_bytes = HEADER_BYTES
-            self._sources[consumer] = change.source
-        if not written.is_named:
-            folders[consumer] = None
-        return file
+    def _open_log(self, now_ns: int) -> DiskFile:
+        """The log that is written, which is made if there is none; open until `_close_log`."""
+        if self._log_file is None:
+            if self._log is not None:
+                self._log_file = self._disk.open(self._log_path(self._log))
+            else:
+                log = _Log(self._next_number(now_ns))
+                self._log_file = self._disk.create(self._log_path(log), replace=True)
+                self._log = self._logs[log.number] = log
+                header = log_header(log.number)
+                self._log_file.write(header, 0)
+                log.size = len(header)
+        return self._log_file
+
+    def _end_large_log(self) -> None:
+        """What follows goes to another one, when those who have records in this one are written as
+        a whole; not before all of it is being synced.
+        """
+        log = self._log
+        if log is None or log.size < LOG_FILE_BYTES_MIN or self._logged:
+            return
+        users = [self._written[consumer] for consumer in log.users if consumer in self._written]
+        if log.size >= sum(written.whole_bytes for written in users):
+            self._leave_log()
+
+    def _leave_log(self) -> None:
+        """Nothing is appended to it any more, and those who have records in it need an o.dat."""
+        self._close_log()
+        log, self._log = self._log, None
+        if log is not None:
+            self._fold_users(log)
+
+    def _close_log(self) -> None:
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None
+
+    def _remove_unused_logs(self) -> None:
+        """No record in them counts any more."""
+        for log in [log for log in self._logs.values() if not log.users]:
+            if log is self._log:
+                self._leave_log()
+            del self._logs[log.number]
+            # One that is left over is found by the next start.
+            with suppress(StoreError):
+                self._disk.remove(self._log_path(log))
+
+    @property
+    def _log_folder(self) -> str:
+        return self._folder.rpartition("/")[0]
+
+    def _log_path(self, log: _Log) -> str:
+        return f"{self._log_folder}/{log_name(log.number)}"
+
+    def _next_number(self, now_ns: int) -> int:
+        self._last_number = next_number(self._last_number, now_ns)
+        return self._last_number
+
+    # ---------------------------------------------------------------- whole states
 
     def _write_aside(self, change: _Change, now_ns: int) -> None:
+        self._writing.append(change)
         written = self._written[change.consumer]
-        written.last_number = change.number = next_number(written.last_number, now_ns)
-        written.leave_log()
-        content = with_trailer(change.source.encode_whole(now_ns), change.number)
+        written.start_over()
+        change.number = self._next_number(now_ns)
+        content = with_trailer(written.source.encode_whole(now_ns), change.number)
         change.whole_bytes = len(content)
         change.file = self._disk.create(self._path(change) + TEMPORARY_SUFFIX, replace=True)
         change.file.write(content, 0)
@@ -293,41 +417,32 @@ class ConsumerStates:
         if commit.error is not None:
             self._write_all_again()
             raise commit.error
-        self._remove_outdated()
+        self._close_log()
+        if self._log is not None and self._log_folder in commit.folders:
+            self._log.is_named = True
+        for consumer, change in self._naming.items():
+            for log in self._logs.values():
+                if log.users.get(consumer, change.number) < change.number:
+                    del log.users[consumer]
+        self._naming, self._in_flight = {}, {}
         while self._writing:
             change = self._writing[-1]
-            if not change.is_deleted:
+            if change.number and not change.is_deleted:
                 try:
                     self._put_in_place(change)
                 except StoreError:
                     self._write_all_again()
                     raise
             self._close(self._writing.pop())
+        self._remove_unused_logs()
 
     def _put_in_place(self, change: _Change) -> None:
-        """What was written is synced."""
-        written = self._written[change.consumer]
-        if not change.number:
-            written.is_named = True
-            return
+        """A whole state is synced."""
         self._disk.rename(self._path(change) + TEMPORARY_SUFFIX, self._path(change))
+        written = self._written[change.consumer]
         written.number = change.number
         written.whole_bytes = change.whole_bytes
         self._renamed[change.consumer] = change
-
-    def _remove_outdated(self) -> None:
-        """The names of these o.dat are durable: nobody needs the logs of those before them."""
-        for consumer, change in self._naming.items():
-            written = self._written[consumer]
-            outdated = [number for number in written.outdated if number < change.number]
-            written.outdated = [number for number in written.outdated if number >= change.number]
-            for number in outdated:
-                # One that is left over is removed after the next start.
-                with suppress(StoreError):
-                    self._disk.remove(f"{self._folder}/{consumer}/{log_name(number)}")
-            if not written.log_bytes:
-                self._sources.pop(consumer, None)
-        self._naming = {}
 
     def drop_commit(self) -> None:
         """The one under way has ended without anybody who waits for it: all is waiting again."""
@@ -344,23 +459,24 @@ class ConsumerStates:
         """All of it now, and as a whole: o.dat says everything, and there are no logs."""
         self.fold()
         self.commit(now_ns)
+        self._remove_unused_logs()
 
     # ---------------------------------------------------------------- failures
 
     def _write_all_again(self) -> None:
-        """After a failure nobody knows what is durable."""
+        """After a failure nobody knows what is durable: all of it is written as a whole, and what
+        is in the log counts as long as it has to.
+        """
+        urgent = set(self._urgent)
         changes = list(self._changes())
         self._close(*self._writing)
-        self._waiting, self._writing, self._renamed, self._naming = {}, [], {}, {}
-        self._logged = {}
+        self._urgent, self._waiting, self._logged = {}, {}, {}
+        self._writing, self._renamed, self._naming, self._in_flight = [], {}, {}, {}
         for change in changes:
-            self._start_over(change)
-            self._wait(_Change(change.consumer, change.source, change.ticket, change.is_lazy))
-
-    def _start_over(self, change: _Change) -> None:
-        """The log cannot go on, so the state is going to be written as a whole."""
-        if (written := self._written.get(change.consumer)) is not None:
-            written.leave_log()
+            self._written[change.consumer].start_over()
+            again = _Change(change.consumer, change.ticket, change.is_lazy)
+            self._wait(again, is_urgent=change.consumer in urgent)
+        self._leave_log()
 
     def _close(self, *changes: _Change) -> None:
         for change in changes:

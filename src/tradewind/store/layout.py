@@ -10,6 +10,7 @@ to the configured store folder, and the callers hand them to `store.disk`.
           <STREAM>/
             meta.inf  meta.sum          configuration and its hash (store.meta)
             sources.db                  where each source stands (store.side_files)
+            tradewind.acks.<N>          ours: what has changed of consumers (store.ack_log)
             msgs/
               <N>.blk                   records, N from 1 and rising, gaps allowed
               index.db                  optional summary of all blocks (store.index_file)
@@ -18,7 +19,6 @@ to the configured store folder, and the callers hand them to `store.disk`.
             obs/<CONSUMER>/
               meta.inf  meta.sum
               o.dat                     what was delivered and acknowledged (store.consumer_file)
-              acks.<N>                  ours: what has changed since then (store.ack_log)
             batches/<HASH>/             atomic batches in flight, each shaped like a stream
             __msgs__/  __new_msgs__/    exist only during a purge
           .<STREAM>/                    a stream whose deletion was interrupted

@@ -15,6 +15,7 @@ being and goes, and the lock that keeps a second server out. The messages are op
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.ack_log import apply_log, decode_with_trailer, log_name, log_numbers
+from tradewind.store.ack_log import (
+    LogRecord,
+    apply_records,
+    decode_with_trailer,
+    log_name,
+    log_numbers,
+    read_log,
+)
 from tradewind.store.consumer_file import ConsumerState, encode_consumer_state
 from tradewind.store.consumer_states import ConsumerStates
 from tradewind.store.contract import StoreLimits
@@ -393,15 +401,33 @@ class StreamFolder:
         folder = self._consumer_folder(meta.name)
         write_meta(self.disk, folder, encode_consumer_meta(meta), key_text)
 
-    def read_consumer(self, consumer: str) -> StoredConsumer:
+    def _read_logs(self) -> dict[str, list[LogRecord]]:
+        """What has changed since the states were written, by consumer."""
+        there = set()
+        if self.disk.exists(self._consumers):
+            there = set(self.disk.list_directory(self._consumers))
+        found: dict[str, list[LogRecord]] = {}
+        users: dict[int, set[str]] = {}
+        for number in sorted(log_numbers(self.disk.list_directory(self.path))):
+            path = f"{self.path}/{log_name(number)}"
+            users[number] = set()
+            for record in read_log(number, self.disk.read_file(path), path):
+                if record.consumer in there:
+                    users[number].add(record.consumer)
+                    found.setdefault(record.consumer, []).append(record)
+        self.states.found(users, 0)
+        return found
+
+    def read_consumer(
+        self, consumer: str, logs: Mapping[str, list[LogRecord]] | None = None
+    ) -> StoredConsumer:
         """Configuration and state; a consumer without a state file has never delivered.
 
         The official server does not compare the sum of a consumer. So a wrong one is a `problem`,
-        not an error, as long as the configuration can be read.
+        not an error, as long as the configuration can be read. `logs` is for those who read many.
         """
         folder = self._consumer_folder(consumer)
-        names = self.disk.list_directory(folder)
-        if is_encrypted(names):
+        if is_encrypted(self.disk.list_directory(folder)):
             raise NotReadable(
                 f"{folder}: the consumer is encrypted; this server cannot read encrypted consumers"
             )
@@ -419,13 +445,11 @@ class StreamFolder:
         except MissingFile:
             data = b""
         state, number = decode_with_trailer(data, path)
-        logs = log_numbers(names)
-        if number in logs:
-            path = f"{folder}/{log_name(number)}"
-            apply_log(state, number, self.disk.read_file(path), path)
-        self.states.found(consumer, logs, number)
+        records = (self._read_logs() if logs is None else logs).get(consumer, [])
+        apply_records(state, number, records)
+        self.states.found({}, number)
         problem = found.problem and f"{folder}/meta.inf: {found.problem}"
-        return StoredConsumer(meta, state, problem, bool(data), has_log=bool(logs))
+        return StoredConsumer(meta, state, problem, bool(data), has_log=bool(records))
 
     def delete_consumer(self, consumer: str) -> None:
         """Delete a consumer, durably."""
@@ -459,12 +483,15 @@ class StreamFolder:
         skipped: list[SkippedFolder] = []
         if not self.disk.exists(self._consumers):
             return found, skipped
+        logs: dict[str, list[LogRecord]] | None = None
+        with suppress(StoreError):  # then it is the reason why each of them cannot be read
+            logs = self._read_logs()
         for name in self.disk.list_directory(self._consumers):
             folder = f"{self._consumers}/{name}"
             if not self.disk.is_directory(folder) or self._is_consumer_unfinished(folder):
                 continue
             try:
-                found.append(self.read_consumer(name))
+                found.append(self.read_consumer(name, logs))
             except StoreError as error:
                 skipped.append(SkippedFolder(folder, str(error)))
         return found, skipped

@@ -34,15 +34,23 @@ class World:
         if messages:
             assert len(self.pull(messages)) == messages
 
-    def sync(self) -> list[Message]:
-        """Until nothing is left to sync; gives what has arrived."""
+    def sync(self) -> None:
+        """Until nothing is left to sync."""
         while self.server.syncer.waiting:
             self.server.syncer.run_all()
             self.server.settle()
-        return self.peer.take()
+
+    def rest(self) -> None:
+        """Let all be written that is written by and by, and forget what was answered."""
+        self.server.advance(2.0)
+        self.server.syncer.tick(self.server.clock.monotonic_ns())
+        self.sync()
+        self.peer.take()
 
     def ask(self, subject: str, body: Any = b"") -> list[Message]:
-        return self.peer.ask(subject, body) + self.sync()
+        found = self.peer.ask(subject, body)
+        self.sync()
+        return found + self.peer.take()
 
     def ask_api(self, name: str, body: Any = b"") -> dict[str, Any]:
         """The answer, at the moment at which it leaves: nothing more is synced than it needs."""
@@ -166,6 +174,7 @@ def test_acks_that_come_while_a_sync_runs_share_the_next_one() -> None:
     for seq in (1, 2):
         world.ack(seq)
         world.sync()
+    assert world.answers() == {1, 2}
     syncer = world.server.syncer
     before = syncer.statistics.syncs
     world.ack(3)
@@ -197,16 +206,14 @@ def test_an_ack_again_is_answered_when_the_first_one_is_kept() -> None:
 @pytest.mark.parametrize("pending", [10, 2000])
 def test_acks_of_few_and_of_many_pending_messages_are_kept(pending: int) -> None:
     world = World(pending)
-    world.server.advance(1.0)
-    world.sync()
+    world.rest()
     for count, seq in enumerate((1, 2, pending // 2, pending), start=1):
         world.ack(seq)
         world.answers_when_kept(seq)
         assert info(world.restarted())["num_ack_pending"] == pending - count
     # What is not urgent is written too, and a start after a start finds it.
     world.peer.connection.send(b"PUB $JS.ACK.S.c.1.3.3.1.0 0\r\n\r\n")
-    world.server.advance(1.0)
-    world.sync()
+    world.rest()
     server = InProcessServer(disk=world.disk.crash_losing_unsynced())
     assert info(Peer(server))["num_ack_pending"] == pending - 5
     assert info(Peer(server))["ack_floor"]["stream_seq"] == 3
@@ -214,8 +221,8 @@ def test_acks_of_few_and_of_many_pending_messages_are_kept(pending: int) -> None
 
 def test_nobody_is_answered_while_the_state_cannot_be_written_and_everybody_later() -> None:
     world = World()
-    world.server.advance(1.0)
-    world.sync()
+    world.rest()
+    world.disk.fail("write", "*/tradewind.acks.*", error=errno.ENOSPC, times=FOR_EVER)
     world.disk.fail("write", "*/obs/c/*", error=errno.ENOSPC, times=FOR_EVER)
     world.ack(1)
     world.sync()
@@ -242,7 +249,8 @@ def test_answers_that_wait_for_a_disk_that_hangs_are_bounded() -> None:
         world.peer.connection.send(f"PUB {subject} {reply % number} 4\r\n+ACK\r\n".encode())
     assert world.peer.connection.is_open
     assert world.answers() == set()
-    answered = [subject for subject, _, _ in world.sync() if ".ack." in subject]
+    world.sync()
+    answered = [subject for subject, _, _ in world.peer.take() if ".ack." in subject]
     assert 2000 < len(answered) < count
     world.ack(3)
     world.answers_when_kept(3)
@@ -251,15 +259,12 @@ def test_answers_that_wait_for_a_disk_that_hangs_are_bounded() -> None:
 
 def test_a_sync_that_fails_is_no_answer() -> None:
     world = World()
-    world.server.advance(1.0)
-    world.sync()
-    world.disk.fail("sync", "*/obs/c/*")
+    world.rest()
+    world.disk.fail("sync", "*/tradewind.acks.*")
     world.ack(1)
     world.sync()
     assert world.answers() == set()
-    world.server.advance(2.0)
-    world.server.syncer.tick(world.server.clock.monotonic_ns())
-    world.sync()
+    world.rest()
     world.ack(1)
     world.answers_when_kept(1)
     assert info(world.restarted())["num_ack_pending"] == 2
@@ -276,8 +281,7 @@ def test_a_stream_that_takes_no_changes_still_keeps_acks() -> None:
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_with_an_interval_an_ack_is_answered_when_the_system_has_it(retention: str) -> None:
     world = World(interval_s=120, retention=retention)
-    world.server.advance(1.0)
-    world.sync()
+    world.rest()
     world.ack(2)
     assert world.answers() == {2}
     assert not world.server.syncer.waiting
@@ -316,7 +320,7 @@ def test_a_consumer_that_is_deleted_leaves_its_acks_unanswered() -> None:
 def reset(world: World) -> None:
     world.ack(1)
     world.ack(2)
-    world.sync()
+    world.rest()
     assert world.ask_api("CONSUMER.RESET.S.c", {"seq": 2})["reset_seq"] == 2
 
 
@@ -391,7 +395,7 @@ def test_what_a_request_has_done_survives_a_power_failure_right_after_its_answer
 
 def test_a_reset_that_cannot_be_written_is_answered_with_the_error() -> None:
     world = World()
-    world.sync()
+    world.rest()
     world.disk.fail("create", "*/obs/c/*", error=errno.ENOSPC, times=FOR_EVER)
     [(_, _, payload)] = world.ask("$JS.API.CONSUMER.RESET.S.c", {"seq": 2})
     assert "No space left" in json.loads(payload)["error"]["description"]

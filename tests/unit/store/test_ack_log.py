@@ -9,15 +9,17 @@ from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord
 from tradewind.store.ack_log import (
     HEADER_BYTES,
+    LOG_PREFIX,
     NUMBER_MAX,
     TRAILER_BYTES,
-    apply_log,
+    apply_records,
     decode_with_trailer,
     log_header,
     log_name,
     log_numbers,
     log_record,
     next_number,
+    read_log,
     with_trailer,
 )
 from tradewind.store.consumer_file import (
@@ -40,11 +42,21 @@ def delivered(count: int) -> AckState:
     return acks
 
 
+FOLLOWS = 5
+
+
 def log_of(number: int, *bodies: bytes) -> bytes:
     log = log_header(number)
     for body in bodies:
-        log += log_record(number, len(log), body)
+        log += log_record(number, len(log), "C", FOLLOWS, body)
     return log
+
+
+def apply_log(state: ConsumerState, number: int, log: bytes) -> int:
+    records = read_log(number, log, log_name(number))
+    assert {(record.consumer, record.follows) for record in records} <= {("C", FOLLOWS)}
+    apply_records(state, FOLLOWS, records)
+    return len(records)
 
 
 def changes_of(acks: AckState) -> bytes:
@@ -77,7 +89,7 @@ def test_times_at_the_end_of_their_range_can_be_read_again(time_ns: int, offset_
     acks.delivered_now(1, time_ns)
     log = log_of(1, take_changes(acks, offset_ns) or b"")
     logged = decode_consumer_state(state)
-    assert apply_log(logged, 1, log, "acks.1") == 1
+    assert apply_log(logged, 1, log) == 1
     whole = decode_consumer_state(encode_whole(acks, offset_ns, 0))
     assert whole == logged
     assert whole.pending.keys() == {1}
@@ -126,10 +138,10 @@ def test_changes_bring_a_state_up_to_date_however_many_are_pending() -> None:
     bodies.append(changes_of(acks))
     assert sum(map(len, bodies)) < 100
     log = log_of(9, *bodies)
-    assert apply_log(state, 9, log, "acks.9") == 2
+    assert apply_log(state, 9, log) == 2
     assert state == acks.export(OFFSET_NS)
     # Applying what is in the state already changes nothing.
-    assert apply_log(state, 9, log, "acks.9") == 2
+    assert apply_log(state, 9, log) == 2
     assert state == acks.export(OFFSET_NS)
 
 
@@ -172,7 +184,7 @@ def test_a_log_that_was_cut_off_anywhere_gives_what_was_complete() -> None:
         wrong = bytes([log[size] ^ 0xFF]) if size < len(log) else b"x"
         for tail in (b"", wrong + bytes(len(log) - size), wrong + log[size + 1 :]):
             state = decode_consumer_state(first)
-            assert apply_log(state, 3, log[:size] + tail, "acks.3") == complete
+            assert apply_log(state, 3, log[:size] + tail) == complete
             assert state == states[complete]
 
 
@@ -182,15 +194,28 @@ def test_a_log_of_another_number_or_place_is_not_applied() -> None:
     acks.acked(2, 2)
     body = changes_of(acks)
     state = ConsumerState()
-    assert apply_log(state, 4, log_of(3, body), "acks.4") == 0
-    moved = log_header(3) + log_record(3, HEADER_BYTES + 1, body)
-    assert apply_log(state, 3, moved, "acks.3") == 0
+    assert apply_log(state, 4, log_of(3, body)) == 0
+    moved = log_header(3) + log_record(3, HEADER_BYTES + 1, "C", FOLLOWS, body)
+    assert apply_log(state, 3, moved) == 0
     assert state == ConsumerState()
 
 
+def test_a_record_that_follows_another_state_is_not_applied() -> None:
+    acks = delivered(3)
+    encode_whole(acks, 0, 0)
+    acks.acked(2, 2)
+    records = read_log(3, log_of(3, changes_of(acks)), log_name(3))
+    state = ConsumerState()
+    for number in (0, FOLLOWS - 1, FOLLOWS + 1):
+        apply_records(state, number, records)
+        assert state == ConsumerState()
+    apply_records(state, FOLLOWS, records)
+    assert state.delivered == SequencePair(3, 3)
+
+
 def test_names_of_logs_are_told_from_others() -> None:
-    names = ["acks.", "acks.12", "acks.x", "acks.\u0663", "acks.08", "o.dat", log_name(7)]
-    names += [f"acks.{1 << 62}", "acks." + "9" * 200]
+    names = [*(LOG_PREFIX + end for end in ("", "12", "x", "\u0663", "08")), "o.dat", log_name(7)]
+    names += [LOG_PREFIX + str(1 << 62), LOG_PREFIX + "9" * 200, "acks.3"]
     assert log_numbers(names) == [12, 7]
 
 

@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from tradewind.consumer.ack_codec import encode_whole, take_changes
+from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store import consumer_states
 from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
@@ -444,6 +446,103 @@ def test_a_failed_commit_leaves_the_state_waiting(operation: str, pattern: str) 
     assert read_state(durable) == state_at(9)
     assert folder_on(durable).read_consumer("D").state == state_at(8)
     assert disk.open_files == 0
+
+
+class Counter:
+    """A state that only counts how much was acknowledged, and notes what has changed."""
+
+    entry_count = 0
+
+    def __init__(self) -> None:
+        self.acks = AckState("explicit")
+
+    def ack_one(self) -> int:
+        seq = self.acks.delivered_stream + 1
+        self.acks.delivered_now(seq, 0)
+        self.acks.acked(seq, seq)
+        return seq
+
+    def encode_whole(self, now_ns: int) -> bytes:
+        return encode_whole(self.acks, 0, now_ns)
+
+    def take_changes(self) -> bytes | None:
+        return take_changes(self.acks, 0)
+
+
+def floor_on(disk: SimulatedDisk, consumer: str = "C") -> int:
+    return folder_on(disk).read_consumer(consumer).state.ack_floor.stream_seq
+
+
+def test_what_changes_while_a_whole_state_is_on_its_way_is_written_after_it() -> None:
+    disk = made_with_consumer()
+    states, source = folder_on(disk).states, Counter()
+    source.ack_one()
+    states.mark("C", source)
+    states.commit(NOW)
+    states.mark("C", source)
+    commit = states.begin_commit(NOW)
+    assert commit is not None
+    last = source.ack_one()
+    ticket = states.mark("C", source, is_urgent=True)
+    assert not states.write("C", NOW)
+    commit.run()
+    states.finish_commit(commit)
+    assert states.written_ticket("C") < ticket
+    assert states.write("C", NOW)
+    assert states.written_ticket("C") >= ticket > states.kept_ticket("C")
+    assert floor_on(disk.crash_keeping_unsynced()) == last
+    states.commit(NOW)
+    assert floor_on(disk.crash_losing_unsynced()) == last
+
+
+def test_urgent_states_of_all_consumers_are_kept_by_one_sync() -> None:
+    disk = made()
+    folder = folder_on(disk)
+    names = [f"C{number}" for number in range(50)]
+    sources = {name: Counter() for name in names}
+    for name in names:
+        folder.create_consumer(ConsumerMeta(name, {}), ConsumerState(), NOW)
+        folder.states.mark(name, sources[name])
+    folder.states.commit(NOW)
+    for round_number in range(1, 4):
+        for name in names:
+            sources[name].ack_one()
+            last = folder.states.mark(name, sources[name], is_urgent=True)
+        commit = folder.states.begin_commit(NOW)
+        assert commit is not None
+        assert len(commit.files) == 1
+        assert len(commit.folders) == (1 if round_number == 1 else 0)
+        commit.run()
+        folder.states.finish_commit(commit)
+        assert folder.states.synced_ticket == last
+        crashed = disk.crash_losing_unsynced()
+        assert {floor_on(crashed, name) for name in names} == {round_number}
+
+
+def test_few_states_are_written_as_a_whole_beside_urgent_ones() -> None:
+    disk = made()
+    folder = folder_on(disk)
+    names = [f"C{number}" for number in range(50)]
+    sources = {name: Counter() for name in names}
+    for name in names:
+        folder.create_consumer(ConsumerMeta(name, {}), ConsumerState(), NOW)
+        folder.states.mark(name, sources[name])
+    folder.states.commit(NOW)
+    for name in names:
+        sources[name].ack_one()
+        folder.states.mark(name, sources[name])
+    last = folder.states.mark("C7", sources["C7"], is_urgent=True)
+    commit = folder.states.begin_commit(NOW)
+    assert commit is not None
+    assert len(commit.files) == 1 + consumer_states.URGENT_FILES_MAX
+    commit.run()
+    folder.states.finish_commit(commit)
+    assert floor_on(disk.crash_losing_unsynced(), "C7") == 1
+    # Others are not kept yet, though they were marked before.
+    assert folder.states.kept_ticket("C7") >= last > folder.states.synced_ticket
+    folder.states.commit(NOW)
+    assert folder.states.synced_ticket == last
+    assert all("acks" not in name for name in disk.list_directory(folder.path))
 
 
 def test_a_consumer_deleted_during_a_commit_does_not_come_back() -> None:
