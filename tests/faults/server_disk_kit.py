@@ -106,7 +106,7 @@ def consumer(wire: Wire, stream: str, name: str) -> None:
     wire.api(f"CONSUMER.CREATE.{stream}.{name}", {"stream_name": stream, "config": config})
 
 
-def take(wire: Wire, stream: str, name: str, count: int) -> list[int]:
+def take(wire: Wire, stream: str, name: str, count: int, *, is_confirmed: bool = True) -> list[int]:
     """Sequences of the next messages, each acknowledged and confirmed, with the right payload."""
     body = json.dumps({"batch": count, "expires": 5_000_000_000}).encode()
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
@@ -120,5 +120,6 @@ def take(wire: Wire, stream: str, name: str, count: int) -> list[int]:
         given.append((seq, reply))
     for seq, reply in given:
         wire.send(f"PUB {reply} {wire.answer_to(seq)} 4\r\n+ACK\r\n")
-        wire.next_message()
+        if is_confirmed:
+            wire.next_message()
     return [seq for seq, _ in given]

@@ -140,7 +140,9 @@ def test_full_disk_stops_what_needs_room_until_there_is_some(tmp_path: Path) -> 
         assert error["err_code"] == STORE_FAILED
         check_only_this_one_failed(server, wire, "BIG", "No space left", {"MEMORY": 0})
         check_content(wire, "BIG", last_seq)
-        assert take(wire, "BIG", "reader", 5) == [1, 2, 3, 4, 5]
+        # Acknowledgements count; nobody is told that they are kept, for they are not.
+        assert take(wire, "BIG", "reader", 5, is_confirmed=False) == [1, 2, 3, 4, 5]
+        assert wire.api("CONSUMER.INFO.BIG.reader")["ack_floor"]["stream_seq"] == 5
         # What needs a new file is refused, in words, and leaves nothing behind.
         (refused,) = wire.api_all([("STREAM.CREATE.MORE", {"name": "MORE", "subjects": ["m"]})])
         assert "No space left" in refused["error"]["description"], refused

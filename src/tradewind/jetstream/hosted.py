@@ -219,13 +219,19 @@ class HostedStream(StreamTurns):
             self.remove_consumer(consumer)
         self.detach()
         # A file is never closed while a sync of it runs.
-        if (files := self.files) is not None:
-            now_ns = self.engine.broker.now_ns()
-            self.engine.syncer.detach(files, lambda: files.states.close(now_ns))
+        if self.files is not None:
+            self.engine.syncer.detach(self.files, self._close_states)
         if isinstance(self.stream.store, FileStore):
             self.engine.syncer.detach(self.stream.store, self._close_stream)
         else:
             self.stream.close()
+
+    def _close_states(self) -> None:
+        assert self.files is not None
+        try:
+            self.files.states.close(self.engine.broker.now_ns())
+        except StoreError as error:
+            self._states_failed(self.files, error)
 
     def _close_stream(self) -> None:
         if (finish := self.stream.begin_close()) is not None:
