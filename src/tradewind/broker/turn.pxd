@@ -20,3 +20,4 @@ cdef class Turn:
     cdef bint is_busy(self) noexcept
     cdef int mark_dirty(self, Participant participant) except -1
     cdef int wake(self, Participant participant) except -1
+    cdef int put_back(self, list dirty, list woken) except -1

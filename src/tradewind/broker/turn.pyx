@@ -64,6 +64,21 @@ cdef class Turn:
             participant.is_woken = False
         return taken
 
+    cdef int put_back(self, list dirty, list woken) except -1:
+        """There was no time for these: they come first in the next turn."""
+        cdef Participant participant
+        cdef list rest = [one for one in dirty if not (<Participant>one).is_dirty]
+        if rest:
+            for participant in rest:
+                participant.is_dirty = True
+            self.dirty = rest + self.dirty
+        rest = [one for one in woken if not (<Participant>one).is_woken]
+        if rest:
+            for participant in rest:
+                participant.is_woken = True
+            self.woken = rest + self.woken
+        return 0
+
     def take_deferred(self, count_max=1000):
         """Up to `count_max` deferred messages, oldest first, as tuples that begin with the handler.
         """

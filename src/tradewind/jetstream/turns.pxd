@@ -39,3 +39,4 @@ cdef class EngineTurns:
     cdef object monotonic_ns
 
     cdef int send(self) except -1
+    cdef bint _is_late(self) except -1

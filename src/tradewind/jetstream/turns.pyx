@@ -20,6 +20,10 @@ from tradewind.errors import StoreError
 
 cdef enum:
     CREDIT_BYTES = 67108864
+    # Streams are written, and consumers send, so long in one turn.
+    TURN_NS_MAX = 10_000_000
+    # So many do before anybody looks at the clock.
+    LOOK_EVERY = 8
 
 
 cdef class StreamTurns:
@@ -142,8 +146,13 @@ cdef class EngineTurns:
         self.turn.monotonic_ns = self.monotonic_ns()
 
     def end_turn(self):
-        """The clients had their turn: write, acknowledge, send."""
+        """The clients had their turn: write, acknowledge, send.
+
+        What takes too long goes on in the next turn, so that others are read in between.
+        """
         cdef Turn turn = self.turn
+        cdef Py_ssize_t done = 0
+        cdef list dirty
         if not self.router.changes.is_empty():
             self.set_time()
             self.router.changes.tell(self._watcher_failed)
@@ -158,7 +167,12 @@ cdef class EngineTurns:
                 except Exception as error:
                     self.router.faults.contain("deferred message", error, repr(subject))
         if turn.dirty:
-            for participant in turn.take_dirty():
+            dirty = turn.take_dirty()
+            for participant in dirty:
+                done += 1
+                if done % LOOK_EVERY == 0 and self._is_late():
+                    turn.put_back(dirty[done - 1:], [])
+                    break
                 hosted = self.hosts.get(participant)
                 if hosted is not None:
                     try:
@@ -171,6 +185,10 @@ cdef class EngineTurns:
         if self.retired:
             self.delete_retired()
 
+    cdef bint _is_late(self) except -1:
+        """Whether what is left should wait for the next turn."""
+        return <int64_t>self.monotonic_ns() - self.turn.monotonic_ns > TURN_NS_MAX
+
     def _watcher_failed(self, error):
         self.router.faults.contain("listener to interest", error)
 
@@ -181,7 +199,13 @@ cdef class EngineTurns:
     cdef int send(self) except -1:
         """Consumers that may have something to send send it, each up to its budget."""
         cdef Ingest ingest
-        for participant in self.turn.take_woken():
+        cdef Py_ssize_t done = 0
+        cdef list woken = self.turn.take_woken()
+        for participant in woken:
+            done += 1
+            if done % LOOK_EVERY == 0 and self._is_late():
+                self.turn.put_back([], woken[done - 1:])
+                break
             hosted = self.consumer_hosts.get(participant)
             if hosted is None:
                 continue
