@@ -14,6 +14,7 @@ cdef enum:
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
+    cdef list leaving                   # closed sessions that still have subscriptions
     cdef list internal                  # (handler, InternalMessage) still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
     cdef uint64_t random_state

@@ -38,6 +38,7 @@ cdef class Router:
         self.random_state = seed | 1
         self.faults = Faults()
         self.touched = []
+        self.leaving = []
         self.internal = []
         self.turn = Turn()
         self.changes = Changes()
@@ -106,7 +107,13 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched) or bool(self.internal) or self.turn.has_work or bool(self.changes)
+        return bool(self.touched or self.internal or self.leaving or self.turn.has_work
+                    or self.changes)
+
+    def drop_leaving(self):
+        """Remove a part of what closed sessions have left in the routing tables."""
+        if self.leaving and self.leaving[0].drop_some():
+            del self.leaving[0]
 
     # -------------------------------------------------------------- publish
 

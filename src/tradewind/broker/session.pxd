@@ -28,6 +28,7 @@ cdef class Session:
     cdef Permissions _permissions
     cdef dict responses                     # reply -> [answers left, deadline], by allow_responses
     cdef uint32_t services_pending
+    cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
     cdef bint stall_spent
     cdef readonly uint32_t blocked

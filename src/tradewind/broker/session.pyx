@@ -48,6 +48,8 @@ cdef enum:
     SERVICES_PENDING_MAX = 128
     RESPONSES_TRACKED_MAX = 8192
     OUTBOX_KEEP_BYTES = 4096
+    # More subscriptions of a connection that has ended are removed in later turns.
+    DROPPED_AT_ONCE_MAX = 10000
 
 cdef enum OfferKind:
     OFFER_NONE = 0
@@ -584,6 +586,25 @@ cdef class Session:
                 subscription_free(subscription)
         table_free(&self.state.sids)
 
+    def drop_some(self):
+        """Remove a part of those that a closed session has left; false if there are more."""
+        cdef uint32_t dropped = 0
+        cdef Subscription* subscription
+        while self.dropped_to < self.state.sids.capacity:
+            if dropped == DROPPED_AT_ONCE_MAX:
+                return False
+            subscription = <Subscription*>self.state.sids.slots[self.dropped_to].value
+            if subscription != NULL:
+                self._account.sublist.remove(subscription)
+                subscription_free(subscription)
+                # Nobody looks for a subscription of a closed session any more.
+                self.state.sids.slots[self.dropped_to].value = NULL
+                self.state.sids.count -= 1
+                dropped += 1
+            self.dropped_to += 1
+        table_free(&self.state.sids)
+        return True
+
     def recheck_subscriptions(self):
         """After the permissions changed: remove what is no longer allowed and give those as
         SubscriptionInfo.
@@ -725,6 +746,8 @@ cdef class Session:
     def close(self, str reason not None, str error=""):
         """Leave routing at once, for good; `error` is queued as the last line. The link closes
         after the output.
+
+        Nothing is delivered to it from now on; very many subscriptions are removed in steps.
         """
         if self.state.closed:
             return
@@ -735,7 +758,8 @@ cdef class Session:
         try:
             self.broker.session_closing(self)
         finally:
-            self.drop_subscriptions()
+            if not self.drop_some():
+                self.router.leaving.append(self)
             self.router.touch(&self.state)
         self.broker.session_closed(self)
 

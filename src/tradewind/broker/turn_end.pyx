@@ -27,6 +27,8 @@ cdef class TurnEnd:
         cdef Session session
         if router.internal:
             router.run_internal(self.service_failed, self.watch)
+        if router.leaving:
+            router.drop_leaving()
         if self.engine is not None:
             try:
                 self.engine.end_turn()

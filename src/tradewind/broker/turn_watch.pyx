@@ -63,8 +63,13 @@ cdef class TurnWatch:
         self.thread_ns = clock.thread_ns
         self.kinds = {}
         self.steps = {}
+        self.start()
+
+    def start(self):
+        """A turn begins now; what was before it is forgotten, as nobody has waited for it."""
         self.turn_ns = self.step_ns = self.read_ns = self.monotonic_ns()
         self.used_ns = self.thread_ns()
+        self.steps.clear()
 
     cpdef int64_t begin(self) except -1:
         """A step begins, at the time that is given; what was before it is input, unless a step."""

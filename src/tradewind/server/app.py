@@ -149,6 +149,7 @@ class Server(ServerTurns):
         self.schedule_timer()
         before_ready()
         self.log.notice("Server is ready")
+        self.broker.watch.start()
         self._write_ports_file()
 
     def _start_jetstream(self) -> None:

@@ -84,7 +84,7 @@ cdef class ServerTurns:
             except Exception as error:
                 broker.router.faults.contain("password check", error)
         if broker.router.touched or broker.router.internal or broker.router.turn.is_busy() \
-                or not broker.router.changes.is_empty():
+                or broker.router.leaving or not broker.router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
         return 0

@@ -207,3 +207,27 @@ def test_account_limits_count_all_members() -> None:
     assert not third.is_open
     assert first.ask(b"PUB a 5\r\n") == b"-ERR 'Maximum Payload Violation'\r\n"
     assert server.connect(login + b"PING\r\n").take() == b"PONG\r\n"
+
+
+def test_who_leaves_with_very_many_subscriptions_gets_nothing_and_leaves_nothing() -> None:
+    server = InProcessServer()
+    account = server.broker.accounts["$G"]
+    leaver = server.connect(b'CONNECT {"verbose":false}\r\n')
+    stayer = server.connect(b'CONNECT {"verbose":false}\r\nSUB load.* q 1\r\n')
+    count = 25_000
+    lines = (b"SUB load.%d q %d\r\n" % (number, number) for number in range(count))
+    leaver.send(b"".join(lines))
+    assert account.subscription_count == count + 1
+    leaver.session.close("Client Closed")
+    left = [account.subscription_count]
+    while left[-1] > 1:
+        # Nobody but the open member of the group is given a message meanwhile.
+        assert account.publish("load.24999", b"x") == 1
+        server.broker.end_turn()
+        left.append(account.subscription_count)
+    assert left == [count + 1 - 10_000, count + 1 - 20_000, 1]
+    server.settle()
+    stayer.flush()
+    assert stayer.take() == b"MSG load.24999 1 1\r\nx\r\n" * 2
+    assert not server.broker.router.has_work
+    assert leaver.session.subscription_count == 0

@@ -89,6 +89,15 @@ def test_time_in_which_the_thread_did_not_run_is_no_turn() -> None:
     assert ground.watch.longest_ns <= 32 * MS
 
 
+def test_the_start_of_a_server_is_no_turn() -> None:
+    ground = Ground()
+    ground.clock.work_ns(300 * MS)
+    ground.watch.start()
+    ground.turn(input_ms=1)
+    assert ground.counts() == {}
+    assert ground.watch.longest_ns <= 2 * MS
+
+
 def test_short_turns_do_not_add_up() -> None:
     ground = Ground()
     for _ in range(1000):
