@@ -61,7 +61,10 @@ class HostedStream(StreamTurns):
         self.promises = Promises(self)
         if stream.folder is not None:
             self.files = ConsumerFiles(
-                stream.folder.states, engine.broker.now_ns, self.promises.progressed
+                stream.folder.states,
+                engine.broker.now_ns,
+                self.promises.progressed,
+                self._write_stream,
             )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
         self.removals = RemovalFanOut()
@@ -285,6 +288,12 @@ class HostedStream(StreamTurns):
         if self.retention is not None:
             self.retention.remove_refused()
         self.set_timer()  # what was left to remove goes now
+
+    def _write_stream(self) -> None:
+        """Hand what was published to the system; one that has failed takes nothing any more."""
+        store = self.stream.store
+        if isinstance(store, FileStore) and store.failure is None:
+            store.flush()
 
     def hindered(self, error: StoreError) -> None:
         """It, or one of its consumers, could not read or write and tries again; said once."""

@@ -82,7 +82,7 @@ class Promises:
         if entry.has_failed:
             told(StoreError(f"the state of consumer {name!r} cannot be written"))
             return
-        if not is_synced and files.states.write(name, hosted.engine.turn.now_ns):
+        if not is_synced and files.write(name):
             told(None)
             return
         waiting = self._until_synced if is_synced else self._until_written

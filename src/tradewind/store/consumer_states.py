@@ -251,8 +251,10 @@ class ConsumerStates:
             room = URGENT_FILES_MAX if self._writing else COMMIT_FILES_MAX
             room -= sum(change.number > 0 for change in self._writing)
             for change in list(islice(self._waiting.values(), max(room, 0))):
-                del self._waiting[change.consumer]
+                # Not before it is written: changes that were taken and not kept are missing in all
+                # records that follow, so the state has to be written as a whole.
                 self._write(change, now_ns)
+                del self._waiting[change.consumer]
             files = [change.file for change in self._writing if change.file is not None]
             if self._logged or any(not change.number for change in self._writing):
                 files.append(self._open_log(now_ns))
@@ -493,6 +495,10 @@ class ConsumerFiles:
 
     A round of the syncer is not enough to know that a state is kept, because names become durable
     with the commit after: `on_progress` is called when `states` may know more.
+
+    A consumer passes over what a limit has removed. If that was for messages which a kill takes
+    back, what was removed is there again, and a state that knows of it would say that it was
+    acknowledged. So `write_stream` hands the stream to the system before any state.
     """
 
     failure: StoreError | None = None  # nothing is lost by a failure, so it can be tried again
@@ -504,10 +510,12 @@ class ConsumerFiles:
         states: ConsumerStates,
         wall_ns: Callable[[], int],
         on_progress: Callable[[], None] = lambda: None,
+        write_stream: Callable[[], None] = lambda: None,
     ) -> None:
         self.states = states
         self._wall_ns = wall_ns
         self._on_progress = on_progress
+        self._write_stream = write_stream
 
     @property
     def is_dirty(self) -> bool:
@@ -519,9 +527,19 @@ class ConsumerFiles:
 
     def begin_commit(self) -> Commit | None:
         """See `ConsumerStates.begin_commit`."""
+        if self.states.is_dirty:
+            self._write_stream()
         commit = self.states.begin_commit(self._wall_ns())
         self._on_progress()
         return commit
+
+    def write(self, consumer: str) -> bool:
+        """See `ConsumerStates.write`; false also if the stream cannot be written."""
+        try:
+            self._write_stream()
+        except StoreError:
+            return False
+        return self.states.write(consumer, self._wall_ns())
 
     def finish_commit(self, commit: Commit) -> None:
         """See `ConsumerStates.finish_commit`."""

@@ -6,7 +6,8 @@ import pytest
 
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
-from tradewind.errors import CorruptRecord
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store import consumer_states
 from tradewind.store.ack_log import (
     HEADER_BYTES,
     LOG_PREFIX,
@@ -29,6 +30,7 @@ from tradewind.store.consumer_file import (
     decode_consumer_state,
     encode_consumer_state,
 )
+from tradewind.testing.disk import SimulatedDisk
 
 SECOND = 1_000_000_000
 OFFSET_NS = 1_700_000_000 * SECOND
@@ -233,3 +235,41 @@ def test_a_number_that_nobody_has_given_is_refused() -> None:
     data = with_trailer(encode_consumer_state(ConsumerState(), 0), NUMBER_MAX)
     with pytest.raises(CorruptRecord, match="must be below"):
         decode_with_trailer(data)
+
+
+class Counting:
+    """A source whose changes are gone when they were taken, as those of a consumer are."""
+
+    def __init__(self) -> None:
+        self.entry_count = consumer_states.SMALL_ENTRIES_MAX + 1
+        self.wholes = 0
+        self.untaken: list[bytes] = []
+
+    def encode_whole(self, now_ns: int) -> bytes:
+        self.wholes += 1
+        self.untaken.clear()
+        return encode_consumer_state(ConsumerState(), now_ns)
+
+    def take_changes(self) -> bytes | None:
+        changes = b"".join(self.untaken)
+        self.untaken.clear()
+        return changes
+
+
+def test_changes_that_were_taken_and_not_written_are_in_a_whole_state() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(f"{disk.root}/obs/C", sync=True)
+    states = consumer_states.ConsumerStates(disk, f"{disk.root}/obs")
+    source = Counting()
+    states.mark("C", source)
+    states.commit(1)
+    assert source.wholes == 1
+    disk.fail("write", "*/tradewind.acks.*")
+    source.untaken.append(b"x")
+    ticket = states.mark("C", source)
+    with pytest.raises(StoreError):
+        states.begin_commit(2)
+    assert source.untaken == []
+    states.commit(3)
+    assert source.wholes == 2  # no record follows one that is missing
+    assert states.synced_ticket == ticket

@@ -315,6 +315,31 @@ def test_consumer_states_are_committed_until_their_names_are_durable(kit: Kit) -
     assert kit.disk.crash_losing_unsynced().exists(f"{kit.disk.root}/obs/C/o.dat")
 
 
+def test_stream_is_with_the_system_before_any_state_of_its_consumers(kit: Kit) -> None:
+    """A state may know of removals that a kill would take back with what caused them."""
+    kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
+    states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
+    store = kit.open("A")
+    state = f"{kit.disk.root}/obs/C/o.dat.tmp"
+    seen: list[bool] = []
+
+    def write_stream() -> None:
+        seen.append(kit.disk.exists(state))
+        store.flush()
+
+    files = ConsumerFiles(states, kit.clock.wall_ns, write_stream=write_stream)
+    assert files.begin_commit() is None
+    assert seen == []
+    states.mark("C", ConsumerState())
+    store.store(b"a", b"", b"x", 1)
+    assert store.unwritten_bytes > 0
+    commit = files.begin_commit()
+    assert commit is not None
+    assert kit.disk.exists(state)
+    assert seen == [False]
+    assert store.unwritten_bytes == 0
+
+
 def test_consumer_states_are_written_again_after_a_failure(kit: Kit) -> None:
     kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
     states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
