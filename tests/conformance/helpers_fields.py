@@ -64,12 +64,14 @@ class Client:
         self.raw.send("SUB chunks 2\r\n")
         self._count = 2
 
-    def ask(self, subject: str, body: bytes = b"") -> tuple[bytes, bytes]:
+    def ask(self, subject: str, body: bytes = b"", header: bytes = b"") -> tuple[bytes, bytes]:
         """(header, payload) of the first message that answers."""
         self._count += 1
         sid = str(self._count)
-        self.raw.send(f"SUB r.{sid} {sid}\r\nPUB {subject} r.{sid} {len(body)}\r\n".encode())
-        self.raw.send(body + b"\r\n")
+        size = f"{len(header)} {len(header) + len(body)}" if header else f"{len(body)}"
+        verb = "HPUB" if header else "PUB"
+        self.raw.send(f"SUB r.{sid} {sid}\r\n{verb} {subject} r.{sid} {size}\r\n".encode())
+        self.raw.send(header + body + b"\r\n")
         while True:
             line, header, payload = self.raw.read_message()
             words = line.split()

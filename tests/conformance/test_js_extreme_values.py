@@ -173,3 +173,46 @@ def test_extremes_are_answered_alike_about_messages_in_files(
     ]
     found = differences(both, wanted, KNOWN)
     assert not found, "\n".join(found)
+
+
+HEADER_FIELDS = (
+    "Nats-Expected-Last-Sequence",
+    "Nats-Expected-Last-Subject-Sequence",
+    "Nats-TTL",
+    "Nats-Required-Api-Level",
+)
+HEADER_VALUES = (
+    *map(str, NUMBERS),
+    "9223372036", "9223372037", "9" * 5000, "0" * 5000 + "1", "+1", "-0", "1.5", "1e3", "0x1",
+    " ", "1 ", "292h", "2562047h47m16.854775807s", "2562047h47m16.854775808s", "-1s", "1ns",
+    "never", "NEVER", "1d",
+)  # fmt: skip
+
+
+# nats-server takes a time to live above 2^64 - 1 for what is left of it in 64 bits.
+WRAPPED = {("Nats-TTL", str(value)) for value in (2**64, 10**30)}
+
+
+def header_answers(server: ServerProcess, field: str) -> list[object]:
+    """What a publish is told, each value into a stream with one message."""
+    client = Client(server)
+    found: list[object] = []
+    for value in HEADER_VALUES:
+        if (field, value) in WRAPPED:
+            continue
+        config = {"name": "H", "subjects": ["h"], "storage": "memory", "allow_msg_ttl": True}
+        client.ask(*api("STREAM.CREATE.H", config))
+        client.ask("h", b"first")
+        header = f"NATS/1.0\r\n{field}: {value}\r\n\r\n".encode()
+        found.append((value[:30], client.ask("h", b"", header)[1]))
+        client.ask("$JS.API.STREAM.DELETE.H")
+    client.raw.close()
+    return found
+
+
+@pytest.mark.parametrize("field", HEADER_FIELDS)
+def test_extremes_in_the_header_of_a_publish_are_answered_alike(
+    both: list[ServerProcess], field: str
+) -> None:
+    official, ours = (header_answers(server, field) for server in both)
+    assert ours == official

@@ -26,6 +26,8 @@ def parse_ttl_ns(value: bytes) -> int:
     """
     if not value:
         return 0
+    if value.isdigit():
+        value = value.lstrip(b"0") or b"0"
     if len(value) > TEXT_LENGTH_MAX:
         raise ValueError(f"a time to live has at most {TEXT_LENGTH_MAX} characters")
     if value.lower() == b"never":

@@ -37,7 +37,7 @@ HEADER_BYTES_MAX: Final = 65535
 ROLLUP_SUBJECT: Final = "sub"
 ROLLUP_ALL: Final = "all"
 _INCREMENT: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
-_DIGITS: Final = re.compile(rb"[0-9]{1,19}", re.ASCII)
+_DIGITS: Final = re.compile(rb"0*([0-9]{1,19})")
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -207,6 +207,9 @@ def _limit(value: int) -> int:
 
 def _time_to_live(value: bytes) -> int:
     """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
+    digits = value.lstrip(b"0")
+    if digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63):
+        return 0  # a stored one would be as long as possible
     try:
         return parse_ttl_ns(value)
     except ValueError:
@@ -215,4 +218,5 @@ def _time_to_live(value: bytes) -> int:
 
 def _is_number(text: bytes, value: int) -> bool:
     """Whether a header says this number; what is no number says nothing."""
-    return bool(_DIGITS.fullmatch(text)) and int(text) == value
+    match = _DIGITS.fullmatch(text)
+    return match is not None and int(match[1]) == value
