@@ -205,3 +205,48 @@ def test_the_server_ends_while_the_longest_requests_wait(
         anna.raw.ping()
         server.signal(number)
         assert server.wait(30) == 0
+
+
+LARGEST = """
+ping_interval: "2562047h"
+ping_max: 2147483647
+write_deadline: "2562047h"
+lame_duck_duration: "2562047h"
+lame_duck_grace_period: "2562046h"
+max_pending: 9223372036854775807
+max_connections: 9223372036854775807
+max_subscriptions: 9223372036854775807
+authorization {{
+    timeout: 9223372036
+    users: [ {{
+        user: anna, password: hush
+        permissions: {{
+            publish: ">", subscribe: ">"
+            allow_responses: {{ max: 9223372036854775807, expires: "2562047h" }}
+        }}
+    }} ]
+}}
+jetstream {{
+    store_dir: "{folder}"
+    sync_interval: "2562047h"
+    max_mem: 9223372036854775807
+    max_file: 9223372036854775807
+    limits {{
+        max_ack_pending: 9223372036854775807
+        max_request_batch: 9223372036854775807
+        duplicate_window: "2562047h"
+    }}
+}}
+"""
+
+
+def test_a_server_with_the_largest_settings_works(start: StartServer, tmp_path: Any) -> None:
+    server = start(LARGEST.format(folder=tmp_path))
+    with api_login(server, "anna") as anna:
+        make(anna, {})
+        anna.done("STREAM.CREATE.F", {"name": "F", "subjects": ["f"]})
+        anna.raw.send("PUB f answers 0\r\n\r\n")
+        assert json.loads(anna.raw.read_message()[2]) == {"stream": "F", "seq": 1}
+        assert publish(anna, b"Nats-Msg-Id: a") == {"stream": "S", "seq": 1}
+        assert pull(anna)[0].startswith("$JS.ACK.S.c.1.1.1.")
+        assert ends(server)

@@ -17,6 +17,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
@@ -113,7 +114,7 @@ cdef class Session:
         self.parser.control_line_max = limits.max_control_line_bytes
         self.parser.payload_max = payload_max
         self.state.pending_max = limits.max_pending_bytes
-        self.subscriptions_max = limits.max_subscriptions
+        self.subscriptions_max = min(limits.max_subscriptions, UINT32_MAX)
         self.subscription_tokens_max = limits.max_subscription_tokens
         self.stall_enabled = not limits.no_fast_producer_stall
 
