@@ -12,7 +12,7 @@ import msgspec
 
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
-from tradewind.api.request_types import StreamConfigRequest, StreamInfoRequest
+from tradewind.api.request_types import StreamConfigRequest
 from tradewind.api.stream_types import ClusterInfo, StreamConfig, StreamInfo
 from tradewind.api.times import format_time
 from tradewind.api.versioning import answered_metadata
@@ -49,13 +49,12 @@ def stream_info(
     domain: bool = True,
     dynamic: bool = True,
     cluster: bool = False,
-    content: StreamInfoRequest | None = None,
 ) -> StreamInfo:
     """The document about a stream. Which members it has differs between the requests."""
     config = hosted.config
     if dynamic:
         config = _answered(config)
-    state = hosted.stream.state(content or StreamInfoRequest(), len(hosted.consumers))
+    state = hosted.stream.state(len(hosted.consumers))
     return StreamInfo(
         config=config,
         created=format_time(hosted.stream.created_ns),

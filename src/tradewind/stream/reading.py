@@ -6,22 +6,25 @@ and sees messages only up to `visible`: what a power cut could take back is not 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tradewind.api import errors
 from tradewind.api.responses import StoredMessage as MessageDocument
 from tradewind.api.stream_types import LostMessages, StreamState
 from tradewind.api.times import ZERO_TIME, format_time, parse_time
 from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.store.deleted_list import DeletedList
+from tradewind.store.subject_page import SubjectPage
 from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
-    from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
+    from tradewind.api.request_types import MsgGetRequest
     from tradewind.store.messages import MessageStore
     from tradewind.store.subject_index import SubjectFilter
 
 SUBJECTS_PAGE: Final = 100_000
-COUNT_MAX: Final = 0xFFFFFFFF
 DELETED_LISTED_MAX: Final = 1_000_000
 
 
@@ -44,16 +47,9 @@ def _time(time_ns: int) -> str:
     return format_time(time_ns) if time_ns else ZERO_TIME
 
 
-def stream_state(
-    store: MessageStore, request: StreamInfoRequest, consumer_count: int
-) -> StreamState:
-    """The state, with the subjects and deleted sequences that the request asks for."""
+def stream_state(store: MessageStore, consumer_count: int) -> StreamState:
+    """The state; subjects and deleted sequences, which may be many, are added by `with_details`."""
     state = store.state
-    subjects: dict[bytes, int] = {}
-    if request.subjects_filter:
-        pattern = to_bytes(request.subjects_filter)
-        if can_match(pattern):
-            subjects = _subjects_page(store, pattern, max(request.offset, 0))
     lost = state.lost
     return StreamState(
         messages=state.msgs,
@@ -63,27 +59,27 @@ def stream_state(
         last_seq=state.last_seq,
         last_ts=_time(state.last_timestamp_ns),
         num_subjects=state.subjects,
-        subjects={to_text(subject): count for subject, count in subjects.items()},
         num_deleted=state.deleted,
-        deleted=store.deleted_sequences(DELETED_LISTED_MAX) if request.deleted_details else [],
         lost=LostMessages(msgs=list(lost.sequences), bytes=lost.bytes) if lost else None,
         consumer_count=consumer_count,
     )
 
 
-def _subjects_page(store: MessageStore, pattern: bytes, offset: int) -> dict[bytes, int]:
-    """Matching subjects with their messages; in order as soon as it takes more than one page."""
-    subjects = store.subjects(pattern, 0, COUNT_MAX)
-    if not offset and len(subjects) <= SUBJECTS_PAGE:
-        return subjects
-    return {name: subjects[name] for name in sorted(subjects)[offset : offset + SUBJECTS_PAGE]}
+def subject_page(store: MessageStore, pattern: str) -> SubjectPage:
+    """Matching subjects with their messages, still to be collected."""
+    subject = to_bytes(pattern)
+    return SubjectPage(store.index, store.filter((subject,)) if can_match(subject) else None)
 
 
-def subject_count(store: MessageStore, pattern: str) -> int:
-    """How many subjects match."""
-    if not can_match(to_bytes(pattern)):
-        return 0
-    return store.index.matching_total(store.filter((to_bytes(pattern),)))[0]
+def deleted_list(store: MessageStore) -> DeletedList:
+    """The sequences without a message, still to be collected."""
+    return DeletedList(store, DELETED_LISTED_MAX)
+
+
+def with_details(state: StreamState, details: dict[str, bytes]) -> StreamState:
+    """A state with members that are JSON already."""
+    members: dict[str, Any] = {name: msgspec.Raw(text) for name, text in details.items()}
+    return msgspec.structs.replace(state, **members)
 
 
 def message_at(store: MessageStore, seq: int, visible: int) -> StoredMessage:

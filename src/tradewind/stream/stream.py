@@ -46,7 +46,7 @@ from tradewind.stream.upkeep import Interest, Upkeep
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
+    from tradewind.api.request_types import MsgGetRequest
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import StreamState
     from tradewind.broker.accounts import Account
@@ -382,13 +382,9 @@ class Stream:
 
     # ---------------------------------------------------------------- questions and changes
 
-    def state(self, request: StreamInfoRequest, consumer_count: int = 0) -> StreamState:
-        """What the stream holds, with the details that the request asks for."""
-        return reading.stream_state(self.store, request, consumer_count)
-
-    def subject_count(self, pattern: str) -> int:
-        """How many subjects match."""
-        return reading.subject_count(self.store, pattern)
+    def state(self, consumer_count: int = 0) -> StreamState:
+        """What the stream holds; `reading` has the details that may be many."""
+        return reading.stream_state(self.store, consumer_count)
 
     def get(self, request: MsgGetRequest) -> StoredMessage:
         """The message that a request names; ApiError."""

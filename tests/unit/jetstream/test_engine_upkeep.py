@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
+from tradewind.api.base import encode
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.stream import upkeep
 from tradewind.testing import InProcessServer
@@ -411,3 +412,78 @@ def test_stream_with_many_consumers_is_deleted_without_a_look_at_its_messages() 
     server.workers.run_all()
     server.settle()
     assert [answer["success"] for answer in answers(peer)] == [True]
+
+
+# ---------------------------------------------------------------- subjects
+
+
+def test_many_subjects_are_collected_in_steps_and_sorted_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_PER_STEP", 10)
+    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_SORTED_MAX", 20)
+    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_PAGE", 30)
+    server, peer = filled(120, 60)
+    names = sorted(f"S.{number}" for number in range(60))
+    server.workers.is_held = True
+    for offset in (0, 30, 55, 60, 2**31):
+        request = {"subjects_filter": "S.*", "offset": offset}
+        assert peer.ask("$JS.API.STREAM.INFO.S", request) == []
+        steps = 0
+        while server.workers.waiting_count:
+            server.workers.run_next()
+            steps += 1
+        server.settle()
+        (answer,) = answers(peer)
+        assert steps == 60 // 10 - 1 + 1
+        assert (answer["total"], answer["offset"], answer["limit"]) == (60, offset, 30)
+        assert answer["state"].get("subjects", {}) == dict.fromkeys(names[offset : offset + 30], 2)
+
+
+def test_stream_that_goes_while_its_subjects_are_sorted_is_not_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_SORTED_MAX", 2)
+    server, peer = filled(10, 5)
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.STREAM.INFO.S", {"subjects_filter": ">"}) == []
+    hosted(server).detach()
+    server.workers.run_all()
+    server.settle()
+    assert [answer["error"]["err_code"] for answer in answers(peer)] == [10059]
+
+
+def test_unusual_subjects_are_written_as_the_api_writes_text() -> None:
+    server, peer = open_server(SimulatedDisk())
+    peer.create("S")
+    names = ['S.a"b', "S.a\\b", "S.<&>", "S.\u00fcber", "S.\u2028", "S.\x7f", "S.plain"]
+    for name in names:
+        raw = name.encode()
+        peer.connection.send(b"PUB %s 1\r\nx\r\n" % raw)
+    peer.connection.send(b"PUB S.\xff 1\r\nx\r\n")
+    ((_, _, payload),) = peer.ask("$JS.API.STREAM.INFO.S", {"subjects_filter": ">"})
+    expected = dict.fromkeys([*names, "S.\ufffd"], 1)
+    assert json.loads(payload)["state"]["subjects"] == expected
+    for name in expected:
+        assert encode(name) + b":1" in payload
+    assert server.log.texts("error") == []
+
+
+def test_many_deleted_sequences_are_listed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tradewind.jetstream.handlers.streams.DELETED_PER_STEP", 7)
+    server, peer = filled(60, 60)
+    store = hosted(server).stream.store
+    gone = [3, 4, 5, *range(20, 50), 59]
+    for seq in gone:
+        store.remove(seq)
+        if seq == 30:
+            store.add_block()
+    server.workers.is_held = True
+    assert peer.ask("$JS.API.STREAM.INFO.S", {"deleted_details": True}) == []
+    steps = 0
+    while server.workers.waiting_count:
+        server.workers.run_next()
+        steps += 1
+    server.settle()
+    assert [answer["state"]["deleted"] for answer in answers(peer)] == [gone]
+    assert steps == len(gone) // 7

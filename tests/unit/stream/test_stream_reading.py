@@ -9,8 +9,10 @@ import pytest
 from msgspec.structs import replace
 from stream_kit import SECOND_NS, StreamKit, frame
 
+from tradewind.api.base import encode
 from tradewind.api.errors import ApiError
-from tradewind.api.request_types import MsgGetRequest, StreamInfoRequest
+from tradewind.api.request_types import MsgGetRequest
+from tradewind.stream import reading
 from tradewind.stream.direct_core import PENDING_MAX
 from tradewind.stream.stream import Stream
 
@@ -87,22 +89,29 @@ def test_contradiction_is_10003(request_: dict[str, Any]) -> None:
     assert found(six_messages()[1], **request_) == -10003
 
 
-def test_state_tells_subjects_and_deleted_sequences_only_if_asked() -> None:
+def test_state_tells_totals_and_details_are_asked_for() -> None:
     _, stream = six_messages()
-    plain = stream.state(StreamInfoRequest(), 3)
+    plain = stream.state(3)
     assert (plain.messages, plain.first_seq, plain.last_seq) == (5, 1, 6)
     assert (plain.num_subjects, plain.num_deleted, plain.consumer_count) == (3, 1, 3)
     assert plain.subjects == {}
     assert plain.deleted == []
-    full = stream.state(StreamInfoRequest(subjects_filter="s.*", deleted_details=True))
-    assert full.subjects == {"s.1": 2, "s.0": 2, "s.2": 1}
-    assert full.deleted == [2]
-    assert stream.subject_count("s.1") == 1
-    assert stream.state(StreamInfoRequest(subjects_filter="a..b")).subjects == {}
+    page = reading.subject_page(stream.store, "s.*")
+    assert not page.collect(10)
+    page.write(0, 10)
+    deleted = reading.deleted_list(stream.store)
+    assert not deleted.collect(10)
+    assert (page.count, deleted.count) == (3, 1)
+    full = reading.with_details(plain, {"subjects": page.text, "deleted": deleted.text})
+    document = json.loads(encode(full))
+    assert document["subjects"] == {"s.1": 2, "s.0": 2, "s.2": 1}
+    assert document["deleted"] == [2]
+    assert document["messages"] == 5
+    assert not reading.subject_page(stream.store, "a..b").collect(10)
 
 
 def test_new_stream_has_no_times() -> None:
-    state = StreamKit().create().state(StreamInfoRequest())
+    state = StreamKit().create().state()
     assert (state.first_seq, state.last_seq) == (0, 0)
     assert state.first_ts == state.last_ts == "0001-01-01T00:00:00Z"
 
@@ -111,7 +120,7 @@ def test_first_sequence_can_be_configured() -> None:
     for storage in ("memory", "file"):
         kit = StreamKit()
         stream = kit.create(first_seq=100, storage=storage)
-        state = stream.state(StreamInfoRequest())
+        state = stream.state()
         assert (state.first_seq, state.last_seq) == (100, 99)
         assert kit.publish("s.1") == b'{"stream":"S","seq":100}'
 

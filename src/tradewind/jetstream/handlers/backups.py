@@ -10,7 +10,6 @@ import msgspec
 from tradewind.api import errors
 from tradewind.api.limits import check_resources
 from tradewind.api.request_types import (
-    StreamInfoRequest,
     StreamRestoreRequest,
     StreamSnapshotRequest,
 )
@@ -27,7 +26,7 @@ def snapshot(request: Request) -> Durable:
     hosted = request.hosted()
     if not is_valid_literal(content.deliver_subject):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
-    state = hosted.stream.state(StreamInfoRequest(), len(hosted.consumers))
+    state = hosted.stream.state(len(hosted.consumers))
     begin = request.engine.snapshots.prepare(hosted, content, state, request.client)
     response = StreamSnapshotResponse(config=hosted.config, state=state)
     # Nothing leaves the server that a power failure could take back.

@@ -6,6 +6,7 @@ change in `catalog`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from tradewind.api import errors
@@ -29,11 +30,16 @@ from tradewind.jetstream import catalog
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.requests import Durable, Request
-from tradewind.stream.reading import SUBJECTS_PAGE
+from tradewind.stream.reading import SUBJECTS_PAGE, deleted_list, subject_page, with_details
 from tradewind.subjects import collide
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
+# Subjects that are looked at in one go for stream info, and so many are sorted in the loop.
+SUBJECTS_PER_STEP: Final = 20_000
+SUBJECTS_SORTED_MAX: Final = 5_000
+# Deleted sequences that are written in one go.
+DELETED_PER_STEP: Final = 100_000
 
 
 def create(request: Request) -> Steps[StreamCreateResponse]:
@@ -100,18 +106,36 @@ def _matching(request: Request, subject: str) -> list[str]:
     )
 
 
-def info(request: Request) -> StreamInfoResponse:
+def info(request: Request) -> Steps[StreamInfoResponse]:
     """STREAM.INFO."""
     content: StreamInfoRequest = request.content
     hosted = request.hosted()
-    total = 0
+    details: dict[str, bytes] = {}
+    total, offset = 0, max(content.offset, 0)
     if content.subjects_filter:
-        total = hosted.stream.subject_count(content.subjects_filter)
-    found = stream_info(request.engine, hosted, cluster=True, content=content)
+        page = subject_page(hosted.stream.store, content.subjects_filter)
+        while page.collect(SUBJECTS_PER_STEP):
+            yield let_others_go_first
+        if page.count > SUBJECTS_SORTED_MAX:
+            yield partial(page.write, offset, SUBJECTS_PAGE)
+        else:
+            page.write(offset, SUBJECTS_PAGE)
+        total = page.count
+        if total > offset:
+            details["subjects"] = page.text
+    if content.deleted_details:
+        deleted = deleted_list(hosted.stream.store)
+        while deleted.collect(DELETED_PER_STEP):
+            yield let_others_go_first
+        if deleted.count:
+            details["deleted"] = deleted.text
+    # It may have gone meanwhile.
+    members = fields_of(stream_info(request.engine, request.hosted(), cluster=True))
+    members["state"] = with_details(members["state"], details)
     return StreamInfoResponse(
-        **fields_of(found),
+        **members,
         total=total,
-        offset=max(content.offset, 0) if total else 0,
+        offset=offset if total else 0,
         limit=SUBJECTS_PAGE if total else 0,
     )
 
