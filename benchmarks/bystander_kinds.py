@@ -255,6 +255,12 @@ def subjects_500k(stage: Stage) -> None:
     stage.store(500_000, 500_000, 16)
 
 
+def mostly_deleted(stage: Stage) -> None:
+    million(stage)
+    for number in range(15):
+        stage.api.request(f"STREAM.PURGE.{STREAM}", {"filter": f"bench.{number}"})
+
+
 def gigabytes(stage: Stage) -> None:
     stage.store(1_600_000, 16, 1024)
 
@@ -548,6 +554,12 @@ KINDS = (
         request(f"CONSUMER.DELETE.{STREAM}.slow"),
     ),
     Kind("info-500k", "stream info with 500 k subjects", subjects_500k, request(INFO, ALL)),
+    Kind(
+        "info-deleted",
+        "stream info with 937 k deleted sequences",
+        mostly_deleted,
+        request(INFO, {"deleted_details": True}),
+    ),
     Kind("first-writes", "to 500 streams after a start", streams_500_restarted, publish_to_each),
     Kind("purge-1.6g", "1.6 GB in 1 KiB messages", gigabytes, request(PURGE)),
     Kind(
