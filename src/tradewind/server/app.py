@@ -564,10 +564,15 @@ def run_server(
     """Run until a signal ends it; gives the exit code of the process."""
     import uvloop
 
+    from tradewind.server.garbage import leave_out_what_is_there, name_collections
+
     async def serve() -> None:
         server = Server(options, log, reload_options)
         asyncio.get_running_loop().set_exception_handler(server.loop_failed)
+        name_collections(server.broker.watch)
         await server.start(lambda: signals.run(asyncio.get_running_loop(), server.trapped))
+        leave_out_what_is_there()
+        server.broker.watch.start()
         await server.stopped.wait()
         signals.end()
 
