@@ -41,7 +41,7 @@ jetstream {{ store_dir: "{store}" }}
 MASKS = (
     (re.compile(r"^(NATS .* stats): .*$", re.MULTILINE), r"\1: <figures>"),
     (re.compile(r"^Latency: .*\n\n(?: +\S+ \u2502.*\n)+", re.MULTILINE), "<histogram>\n"),
-    (re.compile(r"\d+ MiB +\u2502( \d+ )?"), "<memory> \u2502"),
+    (re.compile(r"[\d.]+ [MG]iB +\u2502( \d+ )?"), "<memory> \u2502"),
     (re.compile(r"average \S+ \S+/s"), "average <rate>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<clock>"),
