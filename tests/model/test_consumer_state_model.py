@@ -142,18 +142,20 @@ class StateMachine(RuleBasedStateMachine):
         consumer_states.LOG_BYTES_MIN,
         consumer_states.LOG_FILE_BYTES_MIN,
         consumer_states.COMMIT_FILES_MAX,
+        consumer_states.URGENT_COMMITS_PER_FILE,
     )
 
     def __init__(self) -> None:
         super().__init__()
         # So that few messages are enough for all ways to write them.
-        self.set_limits(2, 150, 300, 1)
+        self.set_limits(2, 150, 300, 1, 2)
 
-    def set_limits(self, small: int, records: int, log: int, files: int) -> None:
+    def set_limits(self, small: int, records: int, log: int, files: int, urgent: int) -> None:
         consumer_states.SMALL_ENTRIES_MAX = small
         consumer_states.LOG_BYTES_MIN = records
         consumer_states.LOG_FILE_BYTES_MIN = log
         consumer_states.COMMIT_FILES_MAX = files
+        consumer_states.URGENT_COMMITS_PER_FILE = urgent
 
     def teardown(self) -> None:
         self.set_limits(*self.limits)

@@ -12,10 +12,10 @@ thousand times costs one write. There are two ways to write one:
 
 A small state is written as a whole: that is cheap, and nats-server finds it after a crash of ours.
 A large one goes to the log, until its records have become as large as the state. Somebody who waits
-for an acknowledgement to be kept (`is_urgent`) always gets the log; few are written as a whole in
-the same commit, because each costs a sync. Records of a consumer are void when an o.dat without
-them is durable, and a log goes when all of its records are. `fold` has that happen, for a clean
-end. All records that follow one o.dat are in one log: where a write was cut off, nothing that
+for an acknowledgement to be kept (`is_urgent`) always gets the log; few of those commits write a
+whole state too, because each costs two more syncs. Records of a consumer are void when an o.dat
+without them is durable, and a log goes when all of its records are. `fold` has that happen, for a
+clean end. All records that follow one o.dat are in one log: where a write was cut off, nothing that
 follows is taken for whole.
 
 A commit has the shape of `FileStore`'s: the loop begins it (writes), a worker runs it (syncs), the
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 # States written as a whole by one commit: each is a file, and a sync that others wait for.
 COMMIT_FILES_MAX = 8
-# The same by one that somebody waits for.
-URGENT_FILES_MAX = 1
+# Of commits that somebody waits for, one in so many writes one.
+URGENT_COMMITS_PER_FILE = 8
 # A state with at most so many messages is small.
 SMALL_ENTRIES_MAX = 1000
 # The records of a consumer may have so many bytes, or as many as its state.
@@ -136,6 +136,7 @@ class ConsumerStates:
         self._log: _Log | None = None  # the one that is written
         self._log_file: DiskFile | None = None  # ... while it is open
         self._last_number = 0
+        self._urgent_commits = 0
         self._committing: Commit | None = None
         self._is_folding = False
         self._ticket = 0
@@ -248,9 +249,7 @@ class ConsumerStates:
         try:
             self._end_large_log()
             self._write_urgent(now_ns)
-            room = URGENT_FILES_MAX if self._writing else COMMIT_FILES_MAX
-            room -= sum(change.number > 0 for change in self._writing)
-            for change in list(islice(self._waiting.values(), max(room, 0))):
+            for change in list(islice(self._waiting.values(), self._room_for_files())):
                 # Not before it is written: changes that were taken and not kept are missing in all
                 # records that follow, so the state has to be written as a whole.
                 self._write(change, now_ns)
@@ -268,6 +267,13 @@ class ConsumerStates:
             self._in_flight.setdefault(change.consumer, []).append(change)
         self._committing = Commit(self._disk, 0, (0, 0), files=files, folders=folders)
         return self._committing
+
+    def _room_for_files(self) -> int:
+        """How many states may be written as a whole for which nobody waits."""
+        if not self._writing:
+            return COMMIT_FILES_MAX
+        self._urgent_commits += 1
+        return 1 if self._urgent_commits % URGENT_COMMITS_PER_FILE == 1 else 0
 
     def _write_urgent(self, now_ns: int) -> None:
         """All that the log can take, and as many others as a commit may have."""

@@ -534,7 +534,7 @@ def test_few_states_are_written_as_a_whole_beside_urgent_ones() -> None:
     last = folder.states.mark("C7", sources["C7"], is_urgent=True)
     commit = folder.states.begin_commit(NOW)
     assert commit is not None
-    assert len(commit.files) == 1 + consumer_states.URGENT_FILES_MAX
+    assert len(commit.files) == 2
     commit.run()
     folder.states.finish_commit(commit)
     assert floor_on(disk.crash_losing_unsynced(), "C7") == 1
