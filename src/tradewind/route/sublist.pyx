@@ -614,13 +614,9 @@ cdef class Sublist:
         cdef bytes key = subject + b" " + queue if queue else subject
         cdef Watch watch = self._watches.get(key)
         if watch is None:
-            watch = Watch(self.changes, key)
-            key = watch.key
+            watch = Watch(self.changes, self, key)
+            watch.enter(&self.watched)
             self._watches[key] = watch
-            if table_insert(&self.watched, table_hash(&self.watched, key, len(key)), key,
-                            <uint32_t>len(key), &watch.link) != 0:
-                del self._watches[key]
-                raise MemoryError
         watch.watchers[watcher] = None
 
     def unwatch(self, bytes subject not None, bytes queue not None, watcher not None):
@@ -631,9 +627,7 @@ cdef class Sublist:
             return
         watch.watchers.pop(watcher, None)
         if not watch.watchers:
-            table_remove(&self.watched, table_hash(&self.watched, key, len(key)), key,
-                         <uint32_t>len(key))
-            del self._watches[key]
+            del self._watches[key]      # it leaves the table as it goes, with this call
 
     def node_count(self):
         """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it."""

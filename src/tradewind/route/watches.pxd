@@ -1,5 +1,6 @@
 """State of watches; the code and the explanation are in watches.pyx."""
 
+from tradewind.route.table cimport Table
 
 ctypedef struct Link:
     Link* before
@@ -16,6 +17,10 @@ cdef class Changes:
 
 cdef class Watch:
     cdef Link link
+    cdef object sublist             # it has the table, so it must live as long
+    cdef Table* table               # where the link is found by its key
     cdef Changes changes
     cdef readonly bytes key
     cdef readonly dict watchers     # whom to call -> None
+
+    cdef int enter(self, Table* table) except -1

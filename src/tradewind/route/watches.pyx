@@ -8,6 +8,8 @@ noted for nothing.
 """
 
 cimport cython
+from libc.stdint cimport uint32_t
+from tradewind.route.table cimport table_hash, table_insert, table_remove
 
 
 cdef class Changes:
@@ -55,15 +57,35 @@ cdef void unlink(Link* link) noexcept nogil:
         link.before = link.after = NULL
 
 
-@cython.no_gc_clear     # its neighbours in the ring are reached from here to the very end
+@cython.no_gc_clear     # ring and table are reached from here to the very end
 cdef class Watch:
-    """One key that is watched; owned by the sublist, which drops it with its last watcher."""
+    """One key that is watched; owned by the sublist, which drops it with its last watcher.
 
-    def __cinit__(self, Changes changes not None, bytes key not None):
+    The garbage collector may take it before the sublist, whose subscriptions then go one by one: so
+    it leaves the table by itself.
+    """
+
+    def __cinit__(self, Changes changes not None, sublist not None, bytes key not None):
         self.changes = changes
+        self.sublist = sublist
         self.key = key
         self.watchers = {}
         self.link.watch = <void*>self
 
+    cdef int enter(self, Table* table) except -1:
+        """Be found by its key."""
+        cdef const char* key = self.key
+        cdef uint32_t size = <uint32_t>len(self.key)
+        if table_insert(table, table_hash(table, key, size), key, size, &self.link) != 0:
+            raise MemoryError
+        self.table = table
+        return 0
+
     def __dealloc__(self):
+        cdef const char* key
+        cdef uint32_t size
         unlink(&self.link)
+        if self.table != NULL:
+            key = self.key
+            size = <uint32_t>len(self.key)
+            table_remove(self.table, table_hash(self.table, key, size), key, size)

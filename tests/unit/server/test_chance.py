@@ -28,6 +28,7 @@ TABLES = {
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed
     "broker/session.pyx": "sessions",
     "store/subject_index.pyx": "subjects",
+    "store/pattern_tree.pyx": "subjects",  # filters, with the seed of the subjects
     "store/timing_wheel.pyx": "timers",
     "stream/message_ids.pyx": "ids",
 }
