@@ -1,18 +1,17 @@
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
 from tradewind.route.sublist import Sublist
 
-@dataclass(frozen=True, slots=True)
-class AccountLimits:
+class AccountLimits(msgspec.Struct, frozen=True):
     connections_max: int = -1
     subscriptions_max: int = -1
     payload_bytes_max: int = -1
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionInfo:
+class SubscriptionInfo(msgspec.Struct, frozen=True):
     subject: str
     queue: str
     sid: str
@@ -21,8 +20,7 @@ class SubscriptionInfo:
     cid: int
     account: str
 
-@dataclass(frozen=True, slots=True)
-class InternalMessage:
+class InternalMessage(msgspec.Struct, frozen=True):
     account: Account
     subject: str
     reply: str

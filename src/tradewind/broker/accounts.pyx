@@ -5,17 +5,16 @@ account: imports and exports, when they come, will be explicit bridges made by t
 lookups in here.
 """
 
-from dataclasses import dataclass
-
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.state cimport Hook
 from tradewind.route.sublist cimport (
     Match, QueueGroup, Subscription, subject_valid, subscription_free, subscription_new)
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class AccountLimits:
+
+class AccountLimits(msgspec.Struct, frozen=True):
     """-1 means no limit."""
 
     connections_max: int = -1
@@ -23,9 +22,10 @@ class AccountLimits:
     payload_bytes_max: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionInfo:
-    """One subscription as monitoring shows it."""
+class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
+    """One subscription as monitoring shows it; hidden from the garbage collector, because there may
+    be a million.
+    """
 
     subject: str
     queue: str
@@ -36,8 +36,7 @@ class SubscriptionInfo:
     account: str
 
 
-@dataclass(frozen=True, slots=True)
-class InternalMessage:
+class InternalMessage(msgspec.Struct, frozen=True):
     """A message handed to one of the server's own services; `session` is the publisher, if a
     client.
     """

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
-class Document(msgspec.Struct, kw_only=True):
-    """Base of all pages; fields are given by name."""
+class Document(msgspec.Struct, kw_only=True, gc=False):
+    """Base of all pages; fields are given by name. They are trees, nothing for the collector."""
 
 
 class PerKind(Document):
