@@ -565,6 +565,7 @@ def run_server(
     import uvloop
 
     from tradewind.server.garbage import leave_out_what_is_there, name_collections
+    from tradewind.server.heap import join_freed_memory_at_once
 
     async def serve() -> None:
         server = Server(options, log, reload_options)
@@ -577,6 +578,7 @@ def run_server(
         signals.end()
 
     raise_file_limit()
+    join_freed_memory_at_once()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve())
     return 0

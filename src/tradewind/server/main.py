@@ -10,6 +10,7 @@ from __future__ import annotations
 # Not `signal`, which takes milliseconds to import: until it is there, Ctrl-C is to end the process
 # as it ends any other, and not with Python's traceback.
 import _signal  # type: ignore[import-not-found]
+import gc
 import sys
 
 _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
@@ -17,6 +18,8 @@ _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 def main() -> int:
     """Run the program; returns its exit code."""
+    # A start makes objects and drops few; `garbage` goes on from there.
+    gc.disable()
     from tradewind.server.process_signals import ProcessSignals
 
     signals = ProcessSignals()

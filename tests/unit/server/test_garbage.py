@@ -50,5 +50,6 @@ def test_what_is_there_after_the_start_is_left_out() -> None:
     leave_out_what_is_there()
     try:
         assert gc.get_freeze_count() >= len(kept)
+        assert gc.isenabled()
     finally:
         gc.unfreeze()
