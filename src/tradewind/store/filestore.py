@@ -47,7 +47,7 @@ INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
-# Block files that are removed after one commit.
+# Block files that are removed after one commit, besides as many as came.
 FILES_REMOVED_MAX = 4
 Position = tuple[int, int]  # block number and offset
 
@@ -93,6 +93,7 @@ class FileStore(FileCore):
         self.files = files or open_files(disk)
         self.folder = folder
         self._begins = False
+        self._newest_then = 0  # the number of the last block when trash was emptied last
         self._may_resume = False
         self._insecure: StoreError | None = None
         self._lost: LostMessages | None = None
@@ -334,11 +335,13 @@ class FileStore(FileCore):
 
         One at a time, for names may reach the disk in any order, and a block may hold tombstones
         for another. Below a floor that is on disk no tombstone is needed: then several go at once,
-        though not more than take a moment.
+        though not more than take a moment; but blocks go as fast as they come.
         """
         if self._settlement.has_work:
             return  # damaged bytes are evidence, wherever they are
-        is_first, left = True, FILES_REMOVED_MAX
+        newest = 0 if self.last is None else self.last.number
+        is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
+        self._newest_then = newest
         while self._trash and left and commit.marked >= self._trash[0][0]:
             position, blocks = self._trash[0]
             if not is_first and any(block.last_seq >= commit.floor for block in blocks):

@@ -158,7 +158,7 @@ class Recovery:
             f" {said.reserved_seq} may have been given out, the next one is {said.reserved_seq + 1}"
         )
         self.report.notes.append(note)
-        if not is_gone and any(not entry.torn for entry in self.report.damage):
+        if not is_gone and self._is_end_told(store):
             return
         found = RecoveryReport(self._name, notes=[note])
         offset = 0 if is_gone else store.last.size
@@ -169,6 +169,15 @@ class Recovery:
         self._evidence.save(found)
         self.report.damage += found.damage
         self.report.add_lost(found.lost)
+
+    def _is_end_told(self, store: FileStore) -> bool:
+        """Whether damage says why the end is missing: what was found now, or by a start that was
+        cut off when it had repaired the end. That is what it had lost, then.
+        """
+        if any(not entry.torn for entry in self.report.damage):
+            return True
+        earlier = (entry for report in self._evidence.earlier() for entry in report.damage)
+        return any(entry.last_lost == store.last_seq and not entry.torn for entry in earlier)
 
     def _settle(self, store: FileStore) -> None:
         """Damage behind a good summary shows as far as blocks were read."""
