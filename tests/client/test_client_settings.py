@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 from dataclasses import fields
 from pathlib import Path
 
@@ -78,6 +79,13 @@ def test_pool_takes_note_of_discovered_servers_and_forgets_them() -> None:
     assert [address.port for address in pool.servers] == [2, 3, 1]
     pool.discovered([], configured[0])
     assert [address.port for address in pool.servers] == [2, 1]
+
+
+def test_numbers_of_the_program_stay_its_own() -> None:
+    """It may have seeded `random`; a client that takes from it would change what follows."""
+    before = random.getstate()
+    ServerPool(parse_servers(["nats://a", "nats://b", "nats://c"]), randomize=True)
+    assert random.getstate() == before
 
 
 def test_pool_in_random_order_has_everyone() -> None:

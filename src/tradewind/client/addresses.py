@@ -17,6 +17,9 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 _PORTS = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 SERVERS_MAX = 1024
+# Spreads load and hides nothing. Not the generator of `random` itself: that is the program's, which
+# may have seeded it to get the same numbers each time.
+CHANCE = random.Random()  # noqa: S311
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class ServerPool:
         self._servers = list(configured)
         self._randomize = randomize
         if randomize:
-            random.shuffle(self._servers)
+            CHANCE.shuffle(self._servers)
 
     @property
     def servers(self) -> list[Address]:
@@ -145,6 +148,6 @@ class ServerPool:
             if not any(address.same_place(known) for known in self._servers)
         ]
         if self._randomize:
-            random.shuffle(new)
+            CHANCE.shuffle(new)
         self._servers.extend(new)
         return new

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import random
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from tradewind.client.addresses import Address, ServerPool, parse_servers
+from tradewind.client.addresses import CHANCE, Address, ServerPool, parse_servers
 from tradewind.client.errors import (
     AuthorizationError,
     ConnectionClosedError,
@@ -549,7 +548,7 @@ class Lifecycle(ClientCore):
         doubled = options.reconnect_wait * 2.0 ** min(self._rounds, 32)
         wait = min(doubled, options.reconnect_wait_max)
         self._rounds += 1
-        return wait * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, hides nothing
+        return wait * CHANCE.uniform(0.5, 1.0)
 
     def _finish(self, error: Exception | None) -> None:
         """Close for good: everyone who waits is told."""
