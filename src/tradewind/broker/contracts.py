@@ -126,6 +126,10 @@ class ClosedSession(msgspec.Struct, frozen=True):
         """Its subscriptions at the end; only the first few are kept."""
         return list(self.subscription_list)
 
+    def subscription_subjects(self) -> list[str]:
+        """Their subjects."""
+        return [subscription.subject for subscription in self.subscription_list]
+
 
 # Kept per ended connection for /connz?state=closed&subs=1.
 CLOSED_SUBSCRIPTIONS_MAX = 16

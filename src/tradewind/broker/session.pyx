@@ -836,6 +836,18 @@ cdef class Session:
         """Number of open subscriptions."""
         return self.state.sids.count
 
+    def subscription_subjects(self):
+        """The subjects alone: of a million subscriptions that is what a page can show soon."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        result = []
+        for index in range(self.state.sids.capacity):
+            subscription = <Subscription*>self.state.sids.slots[index].value
+            if subscription != NULL:
+                result.append(subscription.subject[:subscription.subject_size].decode(
+                    "utf-8", "surrogateescape"))
+        return result
+
     def subscriptions(self, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
         """A part of the subscriptions, or all, as SubscriptionInfo."""
         cdef uint32_t index, found = 0

@@ -129,13 +129,14 @@ def _add_subscriptions(
     document: Connection, connection: ConnectionView, options: ConnzOptions
 ) -> int:
     """Gives how many were listed."""
-    subscriptions = connection.subscriptions()
     if options.subscriptions_detail:
+        subscriptions = connection.subscriptions()
         details = [subscription_detail(s, with_account=False) for s in subscriptions]
         document.subscriptions_list_detail = present(details)
-    else:
-        document.subscriptions_list = present([s.subject for s in subscriptions])
-    return len(subscriptions)
+        return len(details)
+    subjects = list(connection.subscription_subjects())
+    document.subscriptions_list = present(subjects)
+    return len(subjects)
 
 
 def _validate(options: ConnzOptions) -> None:
@@ -170,7 +171,7 @@ def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> list[AnyCon
         chosen = [c for c in chosen if c.user == options.user]
     if options.filter_subject:
         wanted = options.filter_subject
-        chosen = [c for c in chosen if any(collide(wanted, s.subject) for s in c.subscriptions())]
+        chosen = [c for c in chosen if any(collide(wanted, s) for s in c.subscription_subjects())]
     return chosen
 
 

@@ -159,6 +159,9 @@ class ConnectionView(Protocol):
     def subscriptions(self) -> Sequence[SubscriptionView]:
         """All subscriptions of this connection."""
 
+    def subscription_subjects(self) -> Sequence[str]:
+        """Their subjects."""
+
 
 class SessionView(ConnectionView, Protocol):
     """An open connection."""

@@ -139,6 +139,9 @@ class FakeSession:
         self.described += 1
         return list(self.subscription_list)
 
+    def subscription_subjects(self) -> list[str]:
+        return [one.subject for one in self.subscriptions()]
+
 
 @dataclass
 class FakeClosedSession(FakeSession):
