@@ -130,7 +130,8 @@ cdef class SubjectPage:
         with nogil:
             for row in range(self.row_count):
                 self.rows[row].name = self.names.data + self.names.begin + self.rows[row].offset
-            qsort(self.rows, self.row_count, sizeof(Row), compare_rows)
+            if self.row_count:
+                qsort(self.rows, self.row_count, sizeof(Row), compare_rows)
         row = min(offset, self.row_count)
         last = self.row_count if self.row_count - row <= limit else row + limit
         with nogil:
