@@ -92,7 +92,11 @@ def test_page_of_no_connections(server: ServerProcess) -> None:
 def test_fields_of_an_open_connection(server: ServerProcess) -> None:
     with login(server, name="crow", lang="python", version="1.2.3") as client:
         replies(client, "SUB fields.> 1\r\nSUB other 2\r\n" + publish("fields.a", "12345"))
-        until(lambda: connection_of(server, client)["in_msgs"] == 1, "the message to be counted")
+        settled = {"in_msgs": 1, "pending_bytes": 0}
+        until(
+            lambda: settled.items() <= connection_of(server, client).items(),
+            "the message to be counted, and the answer to be written",
+        )
         assert connection_of(server, client) == {
             "cid": client.info["client_id"],
             "kind": "Client",
