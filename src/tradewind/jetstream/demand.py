@@ -71,6 +71,11 @@ class Demand:
         self._waiting: dict[Consumer, None] = {}
         self._seen_seq = 0
 
+    def __del__(self) -> None:
+        # A stream goes with its consumers, and nobody else frees what `Sublist.add` has made.
+        for handle in self._by_handle:
+            self._filters.discard(handle)
+
     def __len__(self) -> int:
         """How many consumers there are."""
         return len(self._lanes)
