@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 import tradewind.sync
-from harness import ServerProcess
+from jetstream_servers import jetstream_on_both
 from tradewind.spark import sink
 from tradewind.spark.errors import UnknownOutcomeError
 from tradewind.spark.outgoing_columns import plan_columns
@@ -24,18 +24,7 @@ from tradewind.spark.sink_options import parse_sink_options
 ROWS = [str(number) for number in range(400)]
 
 
-@pytest.fixture(scope="module", params=["official", "tradewind"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp(request.param) / "store"
-    process = ServerProcess(
-        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
-    ).wait_ready()
-    try:
-        yield process.url
-    finally:
-        process.stop()
+server = jetstream_on_both()
 
 
 class FakeTask:

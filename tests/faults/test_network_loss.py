@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tradewind.sync
-from harness import ServerProcess
+from jetstream_servers import jetstream_on_both
 from tradewind.spark import proof
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter, filter_of
@@ -23,18 +23,7 @@ from tradewind.spark.options import SourceOptions, parse_options
 COUNT = 1000
 
 
-@pytest.fixture(scope="module", params=["official", "tradewind"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp(request.param) / "store"
-    process = ServerProcess(
-        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
-    ).wait_ready()
-    try:
-        yield process.url
-    finally:
-        process.stop()
+server = jetstream_on_both()
 
 
 class Place:

@@ -16,24 +16,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import tradewind.sync
 from harness import ServerProcess
+from jetstream_servers import jetstream_on_both
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options import parse_options
 from tradewind.spark.reading import BatchReader
 from tradewind.spark.streaming import StreamReader
 
-
-@pytest.fixture(scope="module", params=["official", "tradewind"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp(request.param) / "store"
-    process = ServerProcess(
-        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
-    ).wait_ready()
-    try:
-        yield process.url
-    finally:
-        process.stop()
+server = jetstream_on_both()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from spark_kit import run_query
 
 import tradewind.sync
-from harness import ServerProcess
+from jetstream_servers import jetstream_on_both
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,18 +19,7 @@ if TYPE_CHECKING:
 COUNT = 3000
 
 
-@pytest.fixture(scope="module", params=["official", "tradewind"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp(request.param) / "store"
-    process = ServerProcess(
-        request.param, ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
-    ).wait_ready()
-    try:
-        yield process.url
-    finally:
-        process.stop()
+server = jetstream_on_both()
 
 
 @pytest.fixture
