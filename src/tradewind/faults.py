@@ -17,6 +17,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
+# What whoever waits for an answer is told.
+INTERNAL_ERROR: Final = "internal error, see the server's log"
 # What cannot be told apart any more is counted, and not said.
 KINDS_MAX: Final = 256
 FRAMES_MAX: Final = 8

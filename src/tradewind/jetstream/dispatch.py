@@ -25,6 +25,7 @@ from tradewind.api.versioning import is_level_known
 from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.clients import client_info
 from tradewind.jetstream.handlers import (
     HANDLERS,
@@ -34,7 +35,6 @@ from tradewind.jetstream.handlers import (
     NOT_COUNTED,
     STREAM_FIRST,
 )
-from tradewind.jetstream.hosted import INTERNAL_ERROR
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
@@ -20,6 +20,7 @@ from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.lanes import Steps, let_others_go_first
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
     from tradewind.store.syncer_core import SyncEntry
-
-
-INTERNAL_ERROR: Final = "internal error, see the server's log"
 
 
 class HostedStream(StreamTurns):

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.store.creation import TOGETHER_MAX, Creation, make_together
 
 
@@ -216,7 +217,7 @@ class Lane:
         self._unfinished -= 1
         if fault is not None:
             self._report_fault(fault)
-            self._fault = StoreError("internal error, see the server's log")
+            self._fault = StoreError(INTERNAL_ERROR)
             self._making = iter(())
         if self._unfinished == 0:
             self._make_more()

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api.configs import stream_config_from_dict
 from tradewind.api.versioning import unsupported_reason
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
-from tradewind.jetstream.hosted import INTERNAL_ERROR, HostedStream
+from tradewind.jetstream.hosted import HostedStream
 from tradewind.store.filestore import FileStore
 from tradewind.stream.stream import Stream
 

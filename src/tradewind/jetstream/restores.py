@@ -33,10 +33,11 @@ from tradewind.api.stream_rules import check_overlap
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.catalog import reserved, stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
-from tradewind.jetstream.hosted import INTERNAL_ERROR, HostedStream
+from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import fields_of, stream_info
 from tradewind.store.layout import name_problem
 from tradewind.store.meta import ConsumerMeta, StreamMeta

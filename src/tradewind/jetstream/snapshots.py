@@ -29,7 +29,7 @@ from tradewind.api.base import encode
 from tradewind.api.events import EventClient
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
-from tradewind.jetstream.hosted import INTERNAL_ERROR
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
 from tradewind.store.archive_documents import consumer_state_document
 from tradewind.store.archive_messages import pack_messages

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tradewind._version import __version__
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor import prometheus
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, indented_json
@@ -179,7 +180,7 @@ def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
             return _text(str(error), error.status)
         except Exception as error:
             view.broker.faults.contain("page", error, request.url.path)
-            return _text("internal error, see the server's log", 500)
+            return _text(INTERNAL_ERROR, 500)
         finally:
             watch.lap(f"page {counted_as or 'other'}", request.url.path)
             watch.end_turn()

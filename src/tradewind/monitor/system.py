@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tradewind.errors import TradewindError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.events import SystemEvents
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json
@@ -181,7 +182,7 @@ class SystemServices:
             handler(message)
         except Exception:  # whoever asks must not wait for an answer that never comes
             if message.reply:
-                error = RequestError(FAILED, "internal error, see the server's log")
+                error = RequestError(FAILED, INTERNAL_ERROR)
                 reply = Reply(server=self.events.server_info(), error=error)
                 account.publish(message.reply, compact_json(reply))
             raise

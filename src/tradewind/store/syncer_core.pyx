@@ -17,7 +17,7 @@ from tradewind.store.file_core cimport FileCore
 from bisect import bisect_left
 
 from tradewind.errors import StoreError
-from tradewind.faults import Faults
+from tradewind.faults import INTERNAL_ERROR, Faults
 
 cdef enum:
     # Where more wait than this a commit is shared by enough of them.
@@ -134,7 +134,7 @@ cdef class SyncerCore:
         """
         self.faults.contain("syncer", error, str(getattr(entry.target, "name", "")))
         try:
-            self.fail(entry, StoreError("internal error, see the server's log"), now_ns)
+            self.fail(entry, StoreError(INTERNAL_ERROR), now_ns)
         except Exception as another:
             self.faults.contain("syncer", another)
         return 0

@@ -31,6 +31,7 @@ from tradewind.api.stream_types import (
 )
 from tradewind.api.times import format_time
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.filestore import FileStore
 from tradewind.store.messages import MessageStore
@@ -469,7 +470,7 @@ class Stream:
 
     def publish_failed(self, reply: bytes) -> None:
         """By a fault of ours a message may be stored or not: its publisher is told."""
-        error = errors.STREAM_STORE_FAILED(err="internal error, see the server's log")
+        error = errors.STREAM_STORE_FAILED(err=INTERNAL_ERROR)
         self.ingest.answer(reply, self.error_body(error))
 
     def failed(self, error: StoreError) -> None:

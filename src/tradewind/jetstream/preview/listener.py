@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.api import errors
 from tradewind.api.errors import ApiError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.preview import requests
 from tradewind.jetstream.preview.dialects import OK, SETS, STREAMS, Refusal
 from tradewind.jetstream.preview.requests import OldRequest, WhenDurable
@@ -136,7 +137,7 @@ class PreviewListener:
             answer = dialect.error(dialect.text_of(error))
         except Exception as error:  # a fault of ours must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
-            answer = dialect.error("internal error, see the server's log")
+            answer = dialect.error(INTERNAL_ERROR)
         if isinstance(answer, WhenDurable):
             answer.hosted.when_durable(partial(self._durable, dialect, message))
         else:
