@@ -19,6 +19,7 @@ from tradewind.wire.websocket import (
 from websocket_frames import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, deflate, frame
 
 MIB = 1024 * 1024
+CALL_DEPTH = 10
 
 
 def server_decoder(limit: int = MIB, *, compression: bool = True) -> FrameDecoder:
@@ -330,7 +331,8 @@ def test_input_fed_while_output_is_pending_keeps_its_order() -> None:
 def test_absurd_frame_length_neither_crashes_nor_allocates(length: int, reserved: int) -> None:
     """Advisories 2026-03 and 2026-11: lengths that overflow or reserve memory before login."""
     header = bytes([0x82 | reserved << 4, 0xFF]) + length.to_bytes(8, "big") + b"mask"
-    assert peak_bytes(server_decoder(), header + b"abc") < 100_000
+    # Other threads of the process can only add to a peak, so the least of several is the decoder's.
+    assert min(peak_bytes(server_decoder(), header + b"abc") for _ in range(3)) < 100_000
     if length >= 1 << 63:
         assert fail(server_decoder(), header).close_code == 1002
 
@@ -348,13 +350,15 @@ def test_idle_decoder_is_small() -> None:
     """Advisory 2026-11: ten thousand idle connections."""
     decoders = [server_decoder() for _ in range(1000)]
     gc.collect()
-    tracemalloc.start()
+    tracemalloc.start(CALL_DEPTH)
     for decoder in decoders:
         decoder.feed(frame(BINARY, deflate(b"PING\r\n" * 100), reserved=4))
         decoder.feed(frame(PING, b"x" * 125)[:60])
-    held = tracemalloc.get_traced_memory()[0]
+    snapshot = tracemalloc.take_snapshot()
     tracemalloc.stop()
-    assert held < 1000 * 64
+    # Only what was allocated by these lines: other threads of the process allocate meanwhile.
+    own = snapshot.filter_traces([tracemalloc.Filter(True, __file__, all_frames=True)])
+    assert sum(trace.size for trace in own.traces) < 1000 * 64
     assert decoders[0].__sizeof__() < 512
 
 
