@@ -21,6 +21,7 @@ def test_watch_that_is_collected_before_its_sublist_is_not_found_any_more() -> N
 
 
 def test_watched_sublist_goes_with_the_collector() -> None:
+    gc.collect()  # those that other tests have left
     before = sum(isinstance(one, Sublist) for one in gc.get_objects())
     for _ in range(3):
         sublist = Sublist(1)

@@ -59,9 +59,14 @@ def test_thread_server_serves_blocking_code() -> None:
 
 
 def test_thread_is_gone_after_the_block() -> None:
+    before = set(threading.enumerate())
     with tradewind.serve():
-        assert any(thread.name == "tradewind-server" for thread in threading.enumerate())
-    assert not any(thread.name == "tradewind-server" for thread in threading.enumerate())
+        (thread,) = [
+            thread
+            for thread in set(threading.enumerate()) - before
+            if thread.name == "tradewind-server"
+        ]
+    assert not thread.is_alive()
 
 
 def test_settings_are_those_of_the_options() -> None:

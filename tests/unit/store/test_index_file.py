@@ -251,7 +251,7 @@ def test_a_million_subjects_are_read_in_well_under_a_second() -> None:
         [IndexBlock(90, 99, 1, 5, count, 9)],
     )  # fmt: skip
     data = encode_index(index, "S")
-    begin = time.process_time()
+    begin = time.thread_time()
     decoded = decode_index(data, "S")
-    assert time.process_time() - begin < 1
+    assert time.thread_time() - begin < 1
     assert decoded == index

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from descriptors import descriptors
 from tradewind.errors import StoreError
 from tradewind.store.disk import OsDisk, disk_error
 from tradewind.store.filestore import FileStore
@@ -27,15 +26,6 @@ def opened(disk: SimulatedDisk | OsDisk, name: str, block_bytes_max: int = 8 << 
     store, report = open_store(disk, folder, name, now_ns=1, block_bytes_max=block_bytes_max)
     assert report.is_clean
     return store
-
-
-def descriptors(folder: Path) -> int:
-    """Of files below a folder: other tests may have left some, which go at any time."""
-    found = []
-    for number in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):
-            found.append(os.readlink(f"/proc/self/fd/{number}"))
-    return sum(path.startswith(str(folder)) for path in found)
 
 
 def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) -> None:
