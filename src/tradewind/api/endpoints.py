@@ -1,4 +1,4 @@
-"""The endpoints of the API: subjects, types, what a body may be, and a line of help.
+"""The endpoints of the API: subjects, types, what a body may be, who runs them, a line of help.
 
 Owns the table, and the way from a subject to its row and the names in it. Never runs a request.
 Server dispatch, client methods and documentation derive from it.
@@ -40,6 +40,15 @@ class Body(Enum):
     OWN = auto()
 
 
+class Audit(Enum):
+    """When an answer counts as a request of the API, and is published for auditors."""
+
+    ALWAYS = auto()
+    IF_REFUSED = auto()
+    # The consumer itself answers in nats-server.
+    NEVER = auto()
+
+
 class Endpoint(msgspec.Struct, frozen=True):
     """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names."""
 
@@ -50,6 +59,19 @@ class Endpoint(msgspec.Struct, frozen=True):
     request: type[ApiStruct] | None = None
     # None: it answers with messages instead of JSON.
     response: type[ApiStruct] | None = None
+    # The function of `tradewind.jetstream.handlers` that runs it. None has what only a cluster can
+    # do, and what each stream or consumer hears for itself.
+    handler: str = ""
+    audit: Audit = Audit.ALWAYS
+    # Requests that follow each other and make things of one kind may run side by side.
+    makes: str = ""
+    # It looks for its stream before it finds fault with the body.
+    finds_stream_first: bool = False
+
+    @property
+    def needs_cluster(self) -> bool:
+        """A single server refuses it before anything else."""
+        return self.response is not None and not self.handler
 
     def decode(self, body: bytes, *, strict: bool = True) -> ApiStruct | None:
         """The request in a body; ApiError if the endpoint does not take it.
@@ -91,6 +113,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "What the account uses and may use.",
         Body.IGNORED,
         response=answer.AccountInfoResponse,
+        handler="account.info",
     ),
     Endpoint(
         "stream_create",
@@ -99,6 +122,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.StreamConfigRequest,
         answer.StreamCreateResponse,
+        handler="streams.create",
+        makes="stream",
     ),
     Endpoint(
         "stream_update",
@@ -107,6 +132,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.StreamConfigRequest,
         answer.StreamUpdateResponse,
+        handler="streams.update",
     ),
     Endpoint(
         "stream_names",
@@ -115,6 +141,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamNamesRequest,
         answer.StreamNamesResponse,
+        handler="streams.names",
     ),
     Endpoint(
         "stream_list",
@@ -123,6 +150,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamListRequest,
         answer.StreamListResponse,
+        handler="streams.list_",
     ),
     Endpoint(
         "stream_info",
@@ -131,12 +159,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamInfoRequest,
         answer.StreamInfoResponse,
+        handler="streams.info",
     ),
     Endpoint(
         "stream_delete",
         "STREAM.DELETE.$s",
         "Remove a stream with its messages and consumers.",
         response=answer.StreamDeleteResponse,
+        handler="streams.delete",
     ),
     Endpoint(
         "stream_purge",
@@ -145,6 +175,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamPurgeRequest,
         answer.StreamPurgeResponse,
+        handler="streams.purge",
     ),
     Endpoint(
         "stream_msg_get",
@@ -153,6 +184,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.REQUIRED,
         ask.MsgGetRequest,
         answer.MsgGetResponse,
+        handler="messages.get",
+        audit=Audit.IF_REFUSED,
     ),
     Endpoint(
         "stream_msg_delete",
@@ -161,6 +194,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.REQUIRED,
         ask.MsgDeleteRequest,
         answer.MsgDeleteResponse,
+        handler="messages.delete",
     ),
     Endpoint(
         "stream_snapshot",
@@ -169,6 +203,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.REQUIRED,
         ask.StreamSnapshotRequest,
         answer.StreamSnapshotResponse,
+        handler="backups.snapshot",
+        finds_stream_first=True,
     ),
     Endpoint(
         "stream_restore",
@@ -177,6 +213,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.REQUIRED,
         ask.StreamRestoreRequest,
         answer.StreamRestoreResponse,
+        handler="backups.restore",
     ),
     Endpoint(
         "stream_peer_remove",
@@ -216,6 +253,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
+        handler="consumers.create",
+        makes="consumer",
     ),
     Endpoint(
         "consumer_create",
@@ -224,6 +263,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
+        handler="consumers.create",
+        makes="consumer",
     ),
     Endpoint(
         "consumer_create_filtered",
@@ -232,6 +273,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
+        handler="consumers.create",
+        makes="consumer",
     ),
     Endpoint(
         "consumer_create_durable",
@@ -240,6 +283,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
+        handler="consumers.create",
+        makes="consumer",
     ),
     Endpoint(
         "consumer_names",
@@ -248,6 +293,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerNamesResponse,
+        handler="consumers.names",
     ),
     Endpoint(
         "consumer_list",
@@ -256,18 +302,21 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerListResponse,
+        handler="consumers.list_",
     ),
     Endpoint(
         "consumer_info",
         "CONSUMER.INFO.$s.$c",
         "Configuration and state of a consumer.",
         response=answer.ConsumerInfoResponse,
+        handler="consumers.info",
     ),
     Endpoint(
         "consumer_delete",
         "CONSUMER.DELETE.$s.$c",
         "Remove a consumer.",
         response=answer.ConsumerDeleteResponse,
+        handler="consumers.delete",
     ),
     Endpoint(
         "consumer_pause",
@@ -276,6 +325,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumerPauseRequest,
         answer.ConsumerPauseResponse,
+        handler="consumers.pause",
     ),
     Endpoint(
         "consumer_unpin",
@@ -284,6 +334,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.LENIENT,
         ask.ConsumerUnpinRequest,
         answer.ConsumerUnpinResponse,
+        handler="consumers.unpin",
     ),
     Endpoint(
         "consumer_reset",
@@ -292,6 +343,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         Body.OWN,
         ask.ConsumerResetRequest,
         answer.ConsumerResetResponse,
+        handler="consumers.reset",
+        audit=Audit.NEVER,
     ),
     Endpoint(
         "consumer_leader_stepdown",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import PREFIX, Call, parse_subject
+from tradewind.api.endpoints import ENDPOINTS, PREFIX, Audit, Call, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
@@ -27,14 +27,7 @@ from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.clients import client_info
-from tradewind.jetstream.handlers import (
-    HANDLERS,
-    KINDS,
-    NEED_CLUSTER,
-    NOT_AUDITED,
-    NOT_COUNTED,
-    STREAM_FIRST,
-)
+from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
@@ -49,23 +42,21 @@ REQUESTS_WAITING_MAX: Final = 10_000
 # The body of a request that is decoded in the event loop.
 INLINE_BYTES_MAX: Final = 8192
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-# What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT.
+# What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT. What
+# is asked of clusters below ACCOUNT, META and SERVER is heard and not answered.
 _STARTS: Final = (
     "INFO",
     "STREAM.>",
     "ACCOUNT.>",
     "META.>",
     "SERVER.>",
-    "CONSUMER.CREATE.>",
-    "CONSUMER.DURABLE.>",
-    "CONSUMER.NAMES.>",
-    "CONSUMER.LIST.>",
-    "CONSUMER.INFO.>",
-    "CONSUMER.DELETE.>",
-    "CONSUMER.PAUSE.>",
-    "CONSUMER.UNPIN.>",
-    "CONSUMER.RESET.>",
-    "CONSUMER.LEADER.>",
+    *sorted(
+        {
+            f"CONSUMER.{endpoint.subject.split('.')[1]}.>"
+            for endpoint in ENDPOINTS
+            if endpoint.subject.startswith("CONSUMER.") and endpoint.response is not None
+        }
+    ),
 )
 
 
@@ -174,9 +165,8 @@ class Dispatcher:
         lane = home.lane if home is not None else self._lane
         if not lane.is_idle:
             self.limit_waiting()
-        name = call.endpoint.name
-        label = f"request {name}"
-        lane.add(self._serve(message, call, lane), KINDS.get(name, ""), label, subject)
+        label = f"request {call.endpoint.name}"
+        lane.add(self._serve(message, call, lane), call.endpoint.makes, label, subject)
 
     def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
@@ -225,8 +215,8 @@ class Dispatcher:
             self._engine.faults.contain("request", fault, message.subject)
             error = errors.STREAM_GENERAL(err=INTERNAL_ERROR)
             body = encode_error(call.endpoint.response, error)
-        name = call.endpoint.name
-        if name in NOT_COUNTED or (error is None and name in NOT_AUDITED):
+        audit = call.endpoint.audit
+        if audit is Audit.NEVER or (error is None and audit is Audit.IF_REFUSED):
             self._send(message, body)
             return
         self._count(message.account.name, is_error=error is not None)
@@ -266,7 +256,7 @@ class Dispatcher:
         """All checks in their order, then the handler. A large body is decoded by a worker."""
         if message.header and not is_level_known(message.header):
             raise errors.REQUIRED_API_LEVEL()
-        if call.endpoint.name in NEED_CLUSTER:
+        if call.endpoint.needs_cluster:
             raise errors.CLUSTER_REQUIRED()
         home = self._engine.accounts.get(message.account.name)
         if home is None:
@@ -278,7 +268,7 @@ class Dispatcher:
                 is_large=len(message.payload) > INLINE_BYTES_MAX,
             )
         except ApiError as error:
-            if call.endpoint.name in STREAM_FIRST and error.is_kind(errors.INVALID_JSON):
+            if call.endpoint.finds_stream_first and error.is_kind(errors.INVALID_JSON):
                 home.stream(call.stream)
             raise
         request = Request(
