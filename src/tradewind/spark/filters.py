@@ -78,12 +78,13 @@ def filter_of(options: SourceOptions) -> RowFilter:
     return RowFilter(patterns=(subjects,) if subjects else ())
 
 
-def bounds_of(options: SourceOptions, rows: RowFilter) -> RowFilter:
-    """The same with the starts and ends of a batch read."""
-    rows = rows.between(options.starting_seq or 1, options.ending_seq or SEQUENCE_MAX)
-    first_ns = TIME_NS_MIN if options.starting_time_ns is None else options.starting_time_ns
-    last_ns = TIME_NS_MAX if options.ending_time_ns is None else options.ending_time_ns
-    return rows._at_time(first_ns, last_ns)
+def bounds_of(options: SourceOptions, stream: str, rows: RowFilter) -> RowFilter:
+    """The same with the start and the end of one stream in a batch read."""
+    start, end = options.start_of(stream), options.end_of(stream)
+    return rows.between(start.seq or 1, end.seq or SEQUENCE_MAX)._at_time(
+        TIME_NS_MIN if start.time_ns is None else start.time_ns,
+        TIME_NS_MAX if end.time_ns is None else end.time_ns,
+    )
 
 
 def push_filters(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import uvloop
 
+from tradewind.api.responses import MsgGetResponse
 from tradewind.api.times import parse_time
 from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
 from tradewind.client.connection import Connection, connect
@@ -372,11 +373,19 @@ class NetworkProvider:
         return self._planned[name]
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
-        """See `Provider`. A consumer that starts at the time knows it; nothing is read from it."""
+        """See `Provider`. A consumer that starts at the time knows it; nothing is read from it.
+
+        Where a consumer would change what the stream keeps, the message itself is asked for, which
+        servers before 2.11 do not offer.
+        """
+        seconds, nanoseconds = divmod(max(time_ns, 0), 1_000_000_000)
+        moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanoseconds // 1000)
+        info = self._infos[name]
 
         async def ask(connection: Connection) -> int:
-            moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
-            moment = moment.replace(microsecond=time_ns // 1000 % 1_000_000)
+            if info.config.retention != "limits":
+                body = {"start_time": moment.isoformat(), "next_by_subj": ">"}
+                return await _found_seq(connection, name, body) or info.state.last_seq + 1
             consumer = connection.jetstream().consumers.ordered(name, start_time=moment)
             messages = await consumer.consume(1)
             await messages.stop()
@@ -427,13 +436,17 @@ def _state(info: StreamInfo) -> StreamState:
 
 async def _next_message(connection: Connection, stream: str, seq: int) -> int:
     """The sequence of the first message at or behind `seq`; 0 if there is none."""
+    return await _found_seq(connection, stream, {"seq": seq, "next_by_subj": ">"})
+
+
+async def _found_seq(connection: Connection, stream: str, wanted: dict[str, Any]) -> int:
+    """The sequence of the message that a request for one finds; 0 if there is none."""
+    api = connection.jetstream_manager().api
     try:
-        found = await connection.jetstream_manager().streams.get_message(
-            stream, seq=seq, next_by_subject=">"
-        )
+        answer = await api.call(MsgGetResponse, "stream_msg_get", stream, body=wanted)
     except NoMessageFoundError:
         return 0
-    return found.seq
+    return answer.message.seq if answer.message is not None else 0
 
 
 async def _nth_message(

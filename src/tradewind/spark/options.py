@@ -14,13 +14,19 @@ from typing import Final
 
 from tradewind.api.times import parse_time
 from tradewind.spark.errors import OptionError
+from tradewind.spark.positions import (
+    SEQUENCE_MAX,
+    Position,
+    Positions,
+    check_wanted,
+    parse_positions,
+)
 from tradewind.subjects import is_valid_subject
 
 COLUMNS: Final = ("stream", "seq", "subject", "time", "headers", "data")
 KV_COLUMNS: Final = ("bucket", "key", "value", "revision", "time", "operation")
 OBJECT_COLUMNS: Final = ("bucket", "name", "modified", "size", "digest", "content")
 READ_MODES: Final = ("auto", "blocks", "network")
-STARTS: Final = ("earliest", "latest")
 PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
 TIMEOUT_SECONDS: Final = 30
@@ -41,6 +47,7 @@ _NAMES: Final = {
     "columns": "columns",
     "filtersubjects": "filter_subjects",
     "startingoffsets": "starting",
+    "endingoffsets": "ending",
     "startingseq": "starting_seq",
     "startingtime": "starting_time_ns",
     "endingseq": "ending_seq",
@@ -59,6 +66,7 @@ _SPELLINGS: Final = {
     "object_store": "objectStore",
     "filter_subjects": "filterSubjects",
     "starting": "startingOffsets",
+    "ending": "endingOffsets",
     "starting_seq": "startingSeq",
     "starting_time_ns": "startingTime",
     "ending_seq": "endingSeq",
@@ -88,7 +96,8 @@ class SourceOptions:
     read_mode: str = "auto"
     columns: tuple[str, ...] = ()
     filter_subjects: tuple[str, ...] = ()
-    starting: str = "earliest"
+    starting: Positions | None = None
+    ending: Positions | None = None
     starting_seq: int = 0
     starting_time_ns: int | None = None
     ending_seq: int = 0
@@ -99,6 +108,23 @@ class SourceOptions:
     fails_on_data_loss: bool = True
     pushdown: bool = False
     timeout_seconds: int = TIMEOUT_SECONDS
+
+    def is_said(self, name: str) -> bool:
+        """Whether a field is another one than without its option."""
+        default = next(one.default for one in fields(self) if one.name == name)
+        return bool(getattr(self, name) != default)
+
+    def start_of(self, stream: str) -> Position:
+        """Where the read of a stream begins."""
+        if self.starting is not None:
+            return self.starting.of(stream)
+        return Position("earliest", self.starting_seq, self.starting_time_ns)
+
+    def end_of(self, stream: str) -> Position:
+        """Where the read of a stream ends, if it is a batch."""
+        if self.ending is not None:
+            return self.ending.of(stream)
+        return Position("latest", self.ending_seq, self.ending_time_ns)
 
     @property
     def is_table(self) -> bool:
@@ -167,13 +193,15 @@ def _parse(field: str, text: str) -> object:
     if field == "read_mode":
         return parse_one_of(name, text, READ_MODES)
     if field == "starting":
-        return parse_one_of(name, text, STARTS)
+        return parse_positions(name, text, "earliest", parse_moment_ns)
+    if field == "ending":
+        return parse_positions(name, text, "latest", parse_moment_ns)
     if field in ("fails_on_data_loss", "history", "pushdown"):
         return parse_one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)
     if field in ("starting_seq", "ending_seq", "msgs_per_trigger_max", "bytes_per_trigger_max"):
-        return parse_positive(name, text, (1 << 62) - 1)
+        return parse_positive(name, text, SEQUENCE_MAX)
     if field == "timeout_seconds":
         return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
     if field == "partitions_min":
@@ -204,9 +232,12 @@ def parse_positive(name: str, text: str, largest: int) -> int:
 
 
 def parse_moment_ns(name: str, text: str) -> int:
-    """Nanoseconds since 1970 of an RFC 3339 time, or of ISO 8601 without zone, which is UTC."""
+    """Nanoseconds since 1970 of an RFC 3339 time, or of ISO 8601 without zone, which is UTC.
+
+    What 64 bits do not hold, before 1677 and from 2262 on, is as far as they go.
+    """
     try:
-        return parse_time(text)
+        return _held(parse_time(text))
     except ValueError:
         pass
     try:
@@ -217,7 +248,11 @@ def parse_moment_ns(name: str, text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return moment_ns(moment)
+    return _held(moment_ns(moment))
+
+
+def _held(time_ns: int) -> int:
+    return min(max(time_ns, -(1 << 63)), (1 << 63) - 1)
 
 
 def moment_ns(moment: datetime) -> int:
@@ -227,6 +262,7 @@ def moment_ns(moment: datetime) -> int:
 
 
 def _check_together(options: SourceOptions) -> None:
+    _check_bounds(options)
     if options.archive:
         if options.store_dir or options.servers or options.read_mode == "network":
             raise OptionError("archive", "a backup is read by itself: no storeDir, no servers")
@@ -239,6 +275,18 @@ def _check_together(options: SourceOptions) -> None:
         raise OptionError("servers", "readMode network needs an address, such as nats://host:4222")
     if not (options.store_dir or options.servers or options.context):
         raise OptionError("servers", "say where the stream is: servers, context or storeDir")
-    starts = [options.starting_seq > 0, options.starting_time_ns is not None]
-    if all(starts):
-        raise OptionError("startingTime", "give startingSeq or startingTime, not both")
+
+
+def _check_bounds(options: SourceOptions) -> None:
+    """One way at a time to say where a read begins, and where it ends."""
+    for words in (
+        ("starting", "starting_seq", "starting_time_ns"),
+        ("ending", "ending_seq", "ending_time_ns"),
+    ):
+        # A batch that ends at a sequence or at a time ends with whatever is first.
+        given = [word for word in words if options.is_said(word)]
+        if len(given) > 1 and given != ["ending_seq", "ending_time_ns"]:
+            first, second = spelling(given[0]), spelling(given[1])
+            raise OptionError(second, f"give {first} or {second}, not both")
+    check_wanted("startingOffsets", options.starting, options.stream)
+    check_wanted("endingOffsets", options.ending, options.stream)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
+from tradewind.spark.positions import check_named
 from tradewind.spark.providers import open_provider
 from tradewind.spark.tables import table_tasks
 
@@ -56,7 +58,8 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._rows = bounds_of(options, filter_of(options))
+        self._rows = filter_of(options)
+        _check_batch(options)
         if options.pushdown:
             self.pushFilters = PushFilters(self)
 
@@ -70,13 +73,17 @@ class BatchReader(DataSourceReader):
         if self._rows.is_empty:
             return [TaskPartition(NothingToRead())]
         provider = open_provider(self._options)
+        found: list[InputPartition] = []
         try:
-            found: list[InputPartition] = [
-                TaskPartition(task)
-                for state in provider.states()
-                if self._rows.has_stream(state.name)
-                for task in table_tasks(self._options, provider, state, self._rows)
-            ]
+            states = provider.states()
+            names = {state.name for state in states}
+            check_named("startingOffsets", self._options.starting, names)
+            check_named("endingOffsets", self._options.ending, names)
+            for state in states:
+                rows = bounds_of(self._options, state.name, self._rows)
+                if rows.has_stream(state.name) and not rows.is_empty:
+                    tasks = table_tasks(self._options, provider, state, rows)
+                    found += [TaskPartition(task) for task in tasks]
         finally:
             provider.close()
         return found or [TaskPartition(NothingToRead())]
@@ -85,6 +92,13 @@ class BatchReader(DataSourceReader):
         """Do one part, on an executor."""
         assert isinstance(partition, TaskPartition)
         return partition.task.batches(self._columns)
+
+
+def _check_batch(options: SourceOptions) -> None:
+    if options.starting is not None and options.starting.has_word("latest"):
+        raise OptionError("startingOffsets", "a batch that begins at the latest message is empty")
+    if options.ending is not None and options.ending.has_word("earliest"):
+        raise OptionError("endingOffsets", "a batch that ends at the earliest message is empty")
 
 
 class NothingToRead:

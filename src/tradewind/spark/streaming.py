@@ -34,7 +34,9 @@ from pyspark.sql.streaming.datasource import (
 
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
+from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
+from tradewind.spark.positions import check_named
 from tradewind.spark.providers import open_growing
 from tradewind.spark.reading import TaskPartition
 from tradewind.spark.tables import table_tasks
@@ -66,8 +68,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query over one or more streams."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
-        if options.ending_seq or options.ending_time_ns is not None:
-            raise OptionError("endingSeq", "a streaming query has no end; read a batch instead")
+        for name in ("ending", "ending_seq", "ending_time_ns"):
+            if options.is_said(name):
+                why = "a streaming query has no end; read a batch instead"
+                raise OptionError(spelling(name), why)
         if options.object_store:
             raise OptionError("objectStore", "objects are read by spark.read, not readStream")
         # A stream of changes is the history of a bucket that goes on.
@@ -89,16 +93,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where the options say that the query begins."""
-        return {state.name: self._begin(state) for state in self._open().states()}
+        states = self._open().states()
+        check_named("startingOffsets", self._options.starting, {state.name for state in states})
+        return {state.name: self._begin(state) for state in states}
 
     def _begin(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
-        options = self._options
+        """A stream that appears later is read from its begin, or from the time of all streams."""
+        start = self._options.start_of(state.name)
         seq = state.first_seq - 1
-        if options.starting_time_ns is not None:
-            seq = max(seq, self._open().seq_at_time(state.name, options.starting_time_ns) - 1)
-        elif options.starting_seq and not is_new:
-            seq = max(seq, options.starting_seq - 1)
-        elif options.starting == "latest" and not is_new:
+        if start.time_ns is not None:
+            seq = max(seq, self._open().seq_at_time(state.name, start.time_ns) - 1)
+        elif start.seq and not is_new:
+            if start.seq > state.last_seq + 1:
+                raise OptionError(
+                    "startingSeq" if self._options.starting is None else "startingOffsets",
+                    f"{state.name!r} ends at sequence {state.last_seq}: {start.seq} is not the"
+                    f" next one, {state.last_seq + 1} would be",
+                )
+            seq = max(seq, start.seq - 1)
+        elif start.word == "latest" and not is_new:
             seq = state.last_seq
         return {"created_ns": state.created_ns, "seq": seq}
 
