@@ -18,6 +18,7 @@ from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines, plan_lines
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import locked
+from tradewind.pipelines.session import pipeline_session
 from tradewind.pipelines.status import read_status
 
 if TYPE_CHECKING:
@@ -277,6 +278,23 @@ def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -
     notes = check_server(load_pipeline(path), Address(place.url))
     assert len(notes) == 1
     assert notes[0].startswith("line 4: orders is not checked: cannot connect")
+
+
+def test_settings_of_sql_must_exist_and_reach_a_session_that_runs(place: Place) -> None:
+    path = place.folder / "p.yaml"
+    log_file = place.folder / "spark.log"
+
+    def session(conf: str) -> SparkSession:
+        path.write_text(f"{HEAD}spark:\n  conf:\n    {conf}\n{ORDERS}{SHOW % 'orders'}")
+        return pipeline_session(load_pipeline(path), "", log_file)
+
+    with pytest.raises(PipelineFileError, match=r"p.yaml:5: .*did you mean 'spark.sql.shuffle.p"):
+        session("spark.sql.shufle.partitions: 3")
+    with pytest.raises(PipelineError, match=r"spark\.executor\.memory cannot be changed"):
+        session("spark.executor.memory: 3g")
+    name = "spark.sql.files.maxRecordsPerFile"
+    assert session(f"{name}: 12345").conf.get(name) == "12345"
+    place.spark.conf.unset(name)
 
 
 def test_explain_names_columns_and_plans(place: Place) -> None:

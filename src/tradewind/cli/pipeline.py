@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tradewind.cli.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.output import flush, is_terminal, line, note, print_json, styled
-from tradewind.cli.spark_flags import MasterFlag, spark_address
+from tradewind.cli.spark_flags import spark_address
 
 if TYPE_CHECKING:
     from tradewind.pipelines.model import Pipeline, Sink
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 app = CommandApp("Data pipelines on Spark: streams, SQL, and lakes")
 
 PipelineFile = Annotated[Path, Argument(help="The YAML file of the pipeline")]
+PipelineMaster = Annotated[
+    str,
+    Option(
+        "--master",
+        help="Where Spark runs, over what the file says: local[*], spark://HOST:7077",
+    ),
+]
 LINE_SECONDS = 5.0
 SPARK_LOG = "spark.log"
 
@@ -32,7 +39,7 @@ def check_file(
     file: PipelineFile,
     offline: Annotated[bool, Option("--offline", help="Ask no server")] = False,
     no_spark: Annotated[bool, Option("--no-spark", help="Leave SQL and columns out")] = False,
-    master: MasterFlag = "local[*]",
+    master: PipelineMaster = "",
 ) -> None:
     """Check everything that can be known without running it; errors name the line."""
     from tradewind.pipelines.checking import check_libraries_of, check_server, check_tables
@@ -55,7 +62,7 @@ def check_file(
 @app.command("run", aliases=("start",))
 def run_file(
     file: PipelineFile,
-    master: MasterFlag = "local[*]",
+    master: PipelineMaster = "",
     once: Annotated[
         bool, Option("--once", help="End when everything that is there now is done")
     ] = False,
@@ -74,6 +81,8 @@ def run_file(
     if not quiet:
         note(f"pipeline {pipeline.name}: Spark starts (its log: {_log_of(pipeline)})")
     session = _session(pipeline, master)
+    if not quiet and pipeline.head.spark.ui is not False:
+        note(f"pipeline {pipeline.name}: Spark shows itself at {session.sparkContext.uiWebUrl}")
     with _progress(is_shown=not quiet) as (update, show), stop_event() as stop:
         runner = Runner(pipeline, session, address, show, is_once=once)
         with running(runner, pipeline.checkpoint):
@@ -125,7 +134,7 @@ def explain_file(
     file: PipelineFile,
     no_spark: Annotated[bool, Option("--no-spark", help="Without columns")] = False,
     plan: Annotated[bool, Option("--plan", help="With Spark's plan of each sink")] = False,
-    master: MasterFlag = "local[*]",
+    master: PipelineMaster = "",
 ) -> None:
     """Say in words what a pipeline does, with the columns of every table."""
     from tradewind.pipelines.checking import check_tables
@@ -148,9 +157,9 @@ def _log_of(pipeline: Pipeline) -> Path:
 
 
 def _session(pipeline: Pipeline, master: str) -> Any:
-    from tradewind.pipelines.session import open_session
+    from tradewind.pipelines.session import pipeline_session
 
-    return open_session(master, _log_of(pipeline))
+    return pipeline_session(pipeline, master, _log_of(pipeline))
 
 
 def _console() -> Any:

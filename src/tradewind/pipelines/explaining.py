@@ -18,6 +18,7 @@ def explain_lines(pipeline: Pipeline, frames: Frames | None = None) -> Iterator[
     """One line for each fact; with frames also the columns of each table."""
     yield f"Pipeline {pipeline.name}: {pipeline.head.description or pipeline.document.path.name}"
     yield f"  runs {_pace(pipeline)}, remembers how far it came in {pipeline.head.checkpoint}"
+    yield from (f"  Spark: {setting}" for setting in pipeline.head.spark.lines())
     yield ""
     yield "Sources"
     for name, source in pipeline.sources.items():

@@ -28,6 +28,7 @@ from tradewind.pipelines.model import (
     Step,
     texts,
 )
+from tradewind.pipelines.spark_settings import check_settings
 from tradewind.pipelines.templates import parse_template
 
 TABLES_MAX: Final = 1000
@@ -77,6 +78,7 @@ def pipeline_of(document: Document) -> Pipeline:
     if "://" in head.checkpoint:
         text = "a folder of this machine, or one that is mounted: it holds a lock and the status"
         raise document.error(("checkpoint",), f"{head.checkpoint!r}: {text}")
+    check_settings(document, head.spark)
     sources = _section(document, "sources", Source)
     steps = _section(document, "steps", Step)
     sinks = _section(document, "sinks", Sink)

@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from tradewind.pipelines.document import Document
+from tradewind.pipelines.spark_settings import SparkSettings
 
 INFER: Final = "infer"
 Texts = str | list[str]
@@ -163,6 +164,7 @@ class Head(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     credentials: str = ""
     trigger: str = "fast"
     description: str = ""
+    spark: SparkSettings = SparkSettings()
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.spark_errors import quiet_spark_loggers, short_reason
+from tradewind.pipelines.spark_settings import MASTER, apply_settings, check_sql_settings
 from tradewind.spark.errors import SparkSetupError
 from tradewind.spark.session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tradewind.pipelines.model import Pipeline
 
 STDERR: Final = 2
 
@@ -40,6 +43,16 @@ def open_session(
         raise PipelineError(
             f"Spark does not start with master {master!r}: {short_reason(error)}; see {log_file}"
         ) from error
+
+
+def pipeline_session(pipeline: Pipeline, master: str, log_file: Path) -> SparkSession:
+    """The session of a pipeline, as its file and the command line say; `master` may be empty."""
+    section = pipeline.head.spark
+    settings = section.session_settings()
+    session = open_session(master or section.master or MASTER, log_file, settings)
+    check_sql_settings(pipeline.document, section, session)
+    apply_settings(session, settings)
+    return session
 
 
 @contextmanager

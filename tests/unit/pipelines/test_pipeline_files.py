@@ -13,6 +13,7 @@ from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.loading import load_pipeline, names_in, pipeline_of
 from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.spark_settings import SparkSettings
 
 GOOD = """\
 pipeline: revenue
@@ -183,6 +184,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "PIPELINES.md"
     ("heading", "kind"),
     [
         ("The file", model.Head),
+        ("spark", SparkSettings),
         ("source", model.Source),
         ("payload", model.Payload),
         ("watermark", model.Watermark),

@@ -1,0 +1,129 @@
+"""The section `spark` of a pipeline's file: what it may say, and what is never shown of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tradewind.pipelines.document import parse_document
+from tradewind.pipelines.errors import PipelineError, PipelineFileError
+from tradewind.pipelines.explaining import explain_lines
+from tradewind.pipelines.loading import pipeline_of
+from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.spark_settings import HIDDEN, apply_settings
+
+HEAD = "pipeline: p\ncheckpoint: state\n"
+TABLES = "sources: {orders: {stream: O}}\nsinks: {show: {from: orders, console: {}}}\n"
+SECRET = "abracadabra"
+
+
+def load(section: str) -> Pipeline:
+    return pipeline_of(parse_document(Path("p.yaml"), f"{HEAD}spark:\n{section}\n{TABLES}"))
+
+
+def test_settings_are_given_to_the_session_as_texts() -> None:
+    section = """\
+  master: local[3]
+  ui: 4050
+  packages: ['org.apache.hadoop:hadoop-aws:3.5.0', 'a.b:c:1']
+  conf: {spark.executor.memory: 2g, spark.executor.cores: 2, spark.speculation: true}
+"""
+    settings = load(section).head.spark
+    assert settings.master == "local[3]"
+    assert settings.session_settings() == {
+        "spark.executor.memory": "2g",
+        "spark.executor.cores": "2",
+        "spark.speculation": "true",
+        "spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0,a.b:c:1",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "4050",
+    }
+
+
+@pytest.mark.parametrize(
+    ("ui", "expected"),
+    [
+        ("", {"spark.ui.enabled": "false"}),
+        ("ui: true", {"spark.ui.enabled": "true"}),
+        ("ui: 1", {"spark.ui.enabled": "true", "spark.ui.port": "1"}),
+    ],
+)
+def test_the_user_interface_is_off_unless_it_is_asked_for(ui: str, expected: object) -> None:
+    assert load(f"  {ui or 'master: local'}").head.spark.session_settings() == expected
+
+
+@pytest.mark.parametrize(
+    ("section", "line", "message"),
+    [
+        ("  maser: x", 4, "there is no key 'maser'; did you mean 'master'?"),
+        ("  conf:\n    executor.memory: 1g", 5, "names are like spark.executor.memory"),
+        ("  conf:\n    fs.s3a.endpoint: x", 5, "of Hadoop is spark.hadoop.fs.s3a.endpoint"),
+        ("  conf:\n    spark.master: x", 5, "spark.master cannot be set here: say `master`"),
+        ("  conf:\n    spark.ui.enabled: true", 5, "say `ui: true`"),
+        ("  conf:\n    spark.sql.session.timeZone: CET", 5, "times are in UTC"),
+        ("  conf:\n    spark.a: [1]", 4, "conf"),
+        (f"  conf:\n    spark.a: {'x' * 10_001}", 5, "more than 10000 characters"),
+        ("  packages: ['hadoop-aws']", 4, "group:name:version"),
+        ("  packages: ['a:b:1, c:d:2']", 4, "group:name:version"),
+        ("  ui: 0", 4, "0 is no port"),
+        ("  ui: 65536", 4, "65536 is no port"),
+        ("  ui: maybe", 4, "ui"),
+    ],
+)
+def test_a_setting_that_is_none_or_not_for_a_file_is_named(
+    section: str, line: int, message: str
+) -> None:
+    with pytest.raises(PipelineFileError) as caught:
+        load(section)
+    assert message in caught.value.text
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.ssl.keyPassword",
+        "spark.hadoop.fs.azure.account.key.x",
+        "spark.my.TOKEN",
+    ],
+)
+def test_a_secret_is_in_no_text(name: str) -> None:
+    pipeline = load(f"  conf: {{{name}: {SECRET}, spark.executor.memory: 1g}}")
+    text = "\n".join(explain_lines(pipeline))
+    assert SECRET not in text
+    assert f"Spark: {name} = {HIDDEN}" in text
+    assert "Spark: spark.executor.memory = 1g" in text
+    for wrong in (f"{name}: [{SECRET}]", f"'{name} ': {SECRET}", f"x.{name}: {SECRET}"):
+        with pytest.raises(PipelineFileError) as caught:
+            load(f"  conf: {{{wrong}}}")
+        assert SECRET not in str(caught.value)
+
+
+class RunningSession:
+    """A session whose settings for SQL can be changed, and no others."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = values
+        self.conf = self
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.values.get(name, default)
+
+    def isModifiable(self, name: str) -> bool:  # noqa: N802
+        return name.startswith("spark.sql.")
+
+    def set(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+
+def test_a_session_that_runs_takes_what_it_can_and_refuses_the_rest() -> None:
+    session = RunningSession()
+    settings = {"spark.sql.shuffle.partitions": "3", "spark.ui.enabled": "false"}
+    apply_settings(session, settings)  # type: ignore[arg-type]
+    assert session.values == {"spark.sql.shuffle.partitions": "3"}
+    with pytest.raises(PipelineError, match=r"spark\.x\.secret cannot be changed") as caught:
+        apply_settings(session, {"spark.x.secret": SECRET})  # type: ignore[arg-type]
+    assert SECRET not in str(caught.value)
