@@ -100,11 +100,6 @@ cdef class Router:
                                  <size_t>(READ_AREA_BYTES * taken // max(taken, given)))
 
     @property
-    def touched_count(self):
-        """How many sessions have something for their links by now."""
-        return len(self.touched)
-
-    @property
     def has_work(self):
         """Whether a turn has anything to do."""
         return bool(self.touched or self.internal or self.leaving or self.turn.has_work

@@ -114,11 +114,6 @@ cdef class TurnWatch:
         self.turn_ns = self.step_ns = now_ns
         return 0
 
-    @property
-    def excess_count(self):
-        """Turns above the budget."""
-        return sum(kind.count for kind in self.kinds.values())
-
     def _exceeded(self, int64_t used_ns, int64_t end_ns, int64_t now_ns):
         cdef StepSum steps
         cdef KindOfTurn known

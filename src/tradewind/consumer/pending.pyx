@@ -561,10 +561,6 @@ cdef class AckState:
             return False
         return self.rule != ACK_EXPLICIT or seq >= next_seq or self.is_pending(seq)
 
-    def has_pending(self, uint64_t seq):
-        """Whether a message is delivered and not acknowledged."""
-        return self.is_pending(seq)
-
     def delivered_at(self, uint64_t seq):
         """When a pending message was delivered last."""
         return self.entries[self._find(seq)].time_ns if self.is_pending(seq) else 0
@@ -576,11 +572,6 @@ cdef class AckState:
     def acked(self, uint64_t seq, uint64_t consumer_seq):
         """`acknowledge` for Python callers: whether it was pending."""
         return self.acknowledge(seq, consumer_seq) == 1
-
-    def released_seqs(self):
-        """What the last ack of several messages took off, besides the one that it named."""
-        cdef uint32_t index
-        return [self.released[index] for index in range(self.released_count)]
 
     def redelivery(self):
         """`next_redelivery` for Python callers."""

@@ -140,13 +140,6 @@ class Syncer(SyncerCore):
         self._entries[id(target)] = entry
         return entry
 
-    def set_mode(self, target: SyncTarget, mode: SyncMode) -> None:
-        """Promise something else from the next round on."""
-        entry = self._entries[id(target)]
-        entry.mode = mode
-        entry.syncs_always = mode is SyncMode.ALWAYS
-        entry.waits_for_interval = False
-
     def detach(self, target: SyncTarget, when_free: Callable[[], None] = lambda: None) -> None:
         """Forget a store that is deleted or closed; none of its callbacks is called any more.
 

@@ -28,18 +28,8 @@ STREAM_SOURCE: Final = b"Nats-Stream-Source"
 REQUEST_INFO: Final = b"Nats-Request-Info"
 
 
-def find_field(header: bytes, name: bytes) -> bytes:
-    """The value of the first field of that name, without leading blanks; empty if there is none."""
-    start = header.find(b"\r\n" + name + b":")
-    if start < 0:
-        return b""
-    start += len(name) + 3
-    end = header.find(b"\r\n", start)
-    return header[start : end if end >= 0 else len(header)].lstrip(b" ")
-
-
 def special_fields(header: bytes) -> dict[bytes, bytes]:
-    """The fields whose names begin with "Nats-" as `find_field` gives them, in one pass."""
+    """The fields whose names begin with "Nats-": the first of each name, without leading blanks."""
     fields: dict[bytes, bytes] = {}
     for line in header.split(b"\r\n")[1:]:
         if line.startswith(b"Nats-"):
