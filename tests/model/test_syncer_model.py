@@ -17,7 +17,7 @@ from tradewind.errors import StoreError
 from tradewind.store.disk import DiskFull
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
-from tradewind.store.syncer import RETRY_NS, SyncMode, SyncTarget
+from tradewind.store.syncer import RETRY_NS, SyncEntry, SyncMode, SyncTarget
 from tradewind.testing.clock import FakeClock
 from tradewind.testing.disk import Fault, SimulatedDisk
 from tradewind.testing.syncer import SteppedSyncer
@@ -58,6 +58,7 @@ class Work:
         self.syncer = SteppedSyncer(self.clock, interval_ns=INTERVAL_NS)
         self.streams: dict[str, Stream] = {}
         self.retired: list[Stream] = []
+        self.entries: dict[int, SyncEntry] = {}
 
     # --- what the syncer says ------------------------------------------------------------------
 
@@ -101,7 +102,7 @@ class Work:
         def on_synced(_: SyncTarget, number: int) -> None:
             self.on_synced(stream, number)
 
-        self.syncer.attach(
+        self.entries[id(store)] = self.syncer.attach(
             store,
             mode=mode,
             on_synced=on_synced,
@@ -118,7 +119,7 @@ class Work:
             with suppress(StoreError):  # the next block of a full disk
                 stream.store.store(b"s", b"", b"x" * 100, 1)
             # Whoever waits for it: the next commit may be held up for others to join.
-            self.syncer._entries[id(stream.store)].waiters = self.random.randint(0, 3)
+            self.entries[id(stream.store)].waiters = self.random.randint(0, 3)
             number = self.syncer.mark_dirty(stream.store, self.clock.monotonic_ns())
             if stream.store.last_seq > before:
                 stream.rounds[stream.store.last_seq] = number

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
     from tradewind.store.damage import RecoveryReport
     from tradewind.store.meta import StreamMeta
-    from tradewind.store.syncer_core import SyncEntry
+    from tradewind.store.syncer import SyncEntry
 
 
 class HostedStream(StreamTurns):

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
 from tradewind.jetstream.usage cimport Usage
-from tradewind.store.syncer_core cimport SyncEntry, SyncerCore
+from tradewind.store.syncer cimport SyncEntry, Syncer
 from tradewind.stream.ingest cimport Ingest
 
 
@@ -27,7 +27,7 @@ cdef class StreamTurns:
 cdef class EngineTurns:
     cdef readonly Router router
     cdef readonly Turn turn
-    cdef readonly SyncerCore syncer
+    cdef readonly Syncer syncer
     cdef readonly Usage usage               # of all streams
     # Who is meant by what a turn lists.
     cdef readonly dict hosts                # Ingest -> StreamTurns

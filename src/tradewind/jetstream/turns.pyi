@@ -9,8 +9,7 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.usage import Usage
-from tradewind.store.syncer import Syncer, SyncTarget
-from tradewind.store.syncer_core import SyncEntry
+from tradewind.store.syncer import SyncEntry, Syncer, SyncTarget
 from tradewind.stream.stream import Stream
 
 class StreamTurns:

@@ -11,7 +11,7 @@ from tradewind.broker.turn cimport Turn
 from tradewind.jetstream.usage cimport Usage
 from tradewind.store.file_core cimport FileCore
 from tradewind.store.message_core cimport MessageCore
-from tradewind.store.syncer_core cimport SyncerCore
+from tradewind.store.syncer cimport Syncer
 from tradewind.stream.ingest cimport Ingest
 
 from collections import deque
@@ -45,9 +45,8 @@ cdef class StreamTurns:
         """The stream changed in this turn: write, acknowledge, and have it synced."""
         cdef Ingest ingest = self.ingest
         cdef MessageCore store = ingest.store
-        cdef SyncerCore syncer = self.engine.syncer
+        cdef Syncer syncer = self.engine.syncer
         cdef int64_t now_ns = self.engine.turn.monotonic_ns
-        cdef bint is_kept
         if self.sync_entry is None:
             ingest.promise_to(ingest.visible(), None)
             if self.consumers:
@@ -55,20 +54,11 @@ cdef class StreamTurns:
         else:
             if (<FileCore>store).failure is not None:
                 self.stream.failed((<FileCore>store).failure)
-                is_kept = False
             elif ingest.waits:
                 ingest.note_turn()
                 ingest.send_replies(ingest.promised_seq, None)
                 self.sync_entry.waiters = ingest.replies.count
-                is_kept = False
-            else:
-                is_kept = syncer.write_entry(self.sync_entry, now_ns)
-            if is_kept:
-                ingest.promise_to(ingest.visible(), None)
-                if self.consumers:
-                    self.wake_consumers()
-            else:
-                syncer.mark_entry(self.sync_entry, now_ns)
+            syncer.changed(self.sync_entry, now_ns)
         self.use_bytes()
         if ingest.has_deadline or ingest.ids.count or store.age_max_ns > 0 \
                 or store.timers.table.count or store.trims or store.cuts_front:
@@ -127,7 +117,7 @@ cdef class EngineTurns:
     """The subclass has `delete_retired`, `stream_failed`, `consumer_failed`, and all that is rare.
     """
 
-    def __init__(self, Router router not None, SyncerCore syncer not None, timers not None,
+    def __init__(self, Router router not None, Syncer syncer not None, timers not None,
                  wall_ns not None, monotonic_ns not None):
         self.router = router
         self.turn = router.turn
@@ -179,7 +169,7 @@ cdef class EngineTurns:
                         (<StreamTurns?>hosted).settle()
                     except Exception as error:
                         self.stream_failed(hosted, error)
-        self.syncer.finish_turn(turn.monotonic_ns)
+        self.syncer.end_turn(turn.monotonic_ns)
         if turn.woken:
             self.send()
         if self.retired:

@@ -20,8 +20,7 @@ from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
-from tradewind.store.syncer import INTERVAL_NS
-from tradewind.store.syncer_core import HISTOGRAM_NS
+from tradewind.store.syncer import HISTOGRAM_NS, INTERVAL_NS
 
 NOT_FOUND: Final = 404
 # One page is built in one turn of the event loop.

@@ -16,7 +16,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
 from posix.unistd cimport close, fdatasync, read, write
-from tradewind.store.syncer_core cimport SyncerCore, SyncJob
+from tradewind.store.syncer cimport Syncer, SyncJob
 
 import os
 
@@ -343,7 +343,7 @@ cdef class SyncThreads:
             free(work)
         return job
 
-    def collect(self, SyncerCore syncer not None, after_batch not None):
+    def collect(self, Syncer syncer not None, after_batch not None):
         """Hand what is done back to the syncer; then call `after_batch`, once for all of it."""
         cdef Work* work = self._take()
         cdef Work* following
@@ -357,7 +357,7 @@ cdef class SyncThreads:
                 raise
             work = following
         after_batch()
-        syncer.arm()
+        syncer.end_turn(now_ns)
 
     cdef int _put_back(self, Work* work) except -1:
         """The rest of what was taken is for the next `collect`."""

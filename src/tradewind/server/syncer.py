@@ -62,7 +62,7 @@ class ThreadedSyncer(Syncer):
             self.tick(self._now_ns())
         except Exception as error:
             self.faults.contain("syncer", error)
-            self.rearm()
+            self.arm()
         self._batch_done()
 
     def _batch_done(self) -> None:

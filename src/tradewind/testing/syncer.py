@@ -6,8 +6,7 @@ Owns the jobs that wait. A power cut is simply never to run them.
 from __future__ import annotations
 
 from tradewind.clock import Clock
-from tradewind.store.syncer import INTERVAL_NS, Syncer
-from tradewind.store.syncer_core import SyncJob
+from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob
 
 
 class SteppedSyncer(Syncer):
@@ -34,7 +33,7 @@ class SteppedSyncer(Syncer):
 
     def complete_next(self, index: int = 0) -> None:
         """The owner hears of one that is done."""
-        self.completed(self.synced.pop(index), self._clock.monotonic_ns())
+        self.complete(self.synced.pop(index), self._clock.monotonic_ns())
 
     def run_all(self) -> None:
         """Until nothing is left to do."""

@@ -17,8 +17,7 @@ from tradewind.store.commit import Commit
 from tradewind.store.disk import Operation, OsDisk, OsFile
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
-from tradewind.store.syncer import SyncMode
-from tradewind.store.syncer_core import SyncJob
+from tradewind.store.syncer import SyncEntry, SyncJob, SyncMode
 
 CLOCK = SystemClock()
 WAIT_SECONDS = 20
@@ -53,6 +52,7 @@ class Watched:
         self.disk = disk or OsDisk(str(folder))
         self.batches = 0
         self.promised: dict[str, int] = {}
+        self.entries: dict[int, SyncEntry] = {}
         self.failures: list[StoreError] = []
         self.changed = asyncio.Event()
         self.syncer = ThreadedSyncer(
@@ -76,7 +76,7 @@ class Watched:
             assert number == self.promised[name] + 1
             self.promised[name] = number
 
-        self.syncer.attach(
+        self.entries[id(store)] = self.syncer.attach(
             store,
             mode=mode,
             on_synced=on_synced,
@@ -201,7 +201,7 @@ async def test_descriptor_that_cannot_be_synced_comes_back_with_its_error(tmp_pa
     # A pipe cannot be synced: the system says EINVAL.
     file = PipeFile(f"{tmp_path}/pipe", write_end)
     pipe = Commit(watched.disk, 0, (0, 0), [file])
-    entry = watched.syncer._entries[id(store)]
+    entry = watched.entries[id(store)]
     watched.syncer.threads.submit(SyncJob(entry, commit, 1, 0))
     watched.syncer.threads.submit(SyncJob(entry, pipe, 1, 0))
     loop = asyncio.get_running_loop()

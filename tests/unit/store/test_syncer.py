@@ -16,6 +16,7 @@ from tradewind.store.syncer import (
     ASYNC_BYTES_MIN,
     ASYNC_WAIT_NS,
     RETRY_NS,
+    SyncEntry,
     SyncMode,
     SyncTarget,
 )
@@ -34,6 +35,7 @@ class Kit:
         self.clock = FakeClock()
         self.syncer = SteppedSyncer(self.clock, interval_ns=INTERVAL_NS)
         self.names: dict[int, str] = {}
+        self.entries: dict[int, SyncEntry] = {}
         self.said: list[tuple[str, object]] = []
 
     def open(self, name: str, mode: SyncMode = SyncMode.ALWAYS) -> FileStore:
@@ -46,7 +48,7 @@ class Kit:
         return store
 
     def attach(self, target: SyncTarget, mode: SyncMode = SyncMode.ALWAYS) -> None:
-        self.syncer.attach(
+        self.entries[id(target)] = self.syncer.attach(
             target,
             mode=mode,
             on_synced=lambda target, number: self.say(target, number),
@@ -60,6 +62,9 @@ class Kit:
     def put(self, store: FileStore, payload: bytes = b"x") -> int:
         store.store(b"s", b"", payload, 1)
         return self.syncer.mark_dirty(store, self.clock.monotonic_ns())
+
+    def change(self, store: FileStore) -> None:
+        self.syncer.changed(self.entries[id(store)], self.clock.monotonic_ns())
 
     def end_turn(self) -> None:
         self.syncer.end_turn(self.clock.monotonic_ns())
@@ -376,38 +381,42 @@ def test_fault_of_the_program_in_a_worker_is_a_failure_of_its_store(kit: Kit) ->
     assert "fault of the program" in str(kit.said[0][1])
 
 
-def test_store_that_waits_for_the_interval_is_written_without_a_round(kit: Kit) -> None:
+def test_store_that_waits_for_the_interval_is_written_with_every_change(kit: Kit) -> None:
     store = kit.open("A", SyncMode.INTERVAL)
-    assert not kit.syncer.write_through(store, 0)  # nothing of it waits for the interval yet
-    kit.put(store)
-    kit.end_turn()
-    store.store(b"s", b"", b"y", 1)
-    assert kit.syncer.write_through(store, 0)
-    assert store.unwritten_bytes == 0
+    for number in (1, 2):
+        store.store(b"s", b"", b"y", 1)
+        kit.change(store)
+        assert (store.unwritten_bytes, kit.said[-1]) == (0, ("A", number))
+    assert kit.syncer.waiting == []
     assert kit.kept_after_power_cut("A") == 0
     kit.later(INTERVAL_NS)
     kit.syncer.run_all()
     assert kit.kept_after_power_cut("A") == 2
 
 
-def test_store_that_syncs_always_is_not_written_through(kit: Kit) -> None:
+def test_change_of_a_store_that_syncs_always_begins_its_commit(kit: Kit) -> None:
     store = kit.open("A")
-    kit.put(store)
-    kit.end_turn()
-    assert not kit.syncer.write_through(store, 0)
+    store.store(b"s", b"", b"y", 1)
+    kit.change(store)
+    assert len(kit.syncer.waiting) == 1
+    store.store(b"s", b"", b"y", 1)
+    kit.change(store)  # for the next one
+    assert (len(kit.syncer.waiting), kit.said) == (1, [])
+    kit.syncer.run_all()
+    assert kit.said == [("A", 1), ("A", 2)]
 
 
-def test_written_through_failure_is_told_once(kit: Kit) -> None:
+def test_failure_of_a_write_is_told_once(kit: Kit) -> None:
     store = kit.open("A", SyncMode.INTERVAL)
     kit.put(store)
     kit.end_turn()
     kit.said.clear()
     store.store(b"s", b"", b"y", 1)
     kit.disk.fail("write", "*/A/*")
-    assert not kit.syncer.write_through(store, 0)
+    kit.change(store)
     assert [name for name, _ in kit.said] == ["A"]
     assert store.failure is not None
-    assert not kit.syncer.write_through(store, 0)
+    kit.change(store)
     assert len(kit.said) == 1
 
 
@@ -487,7 +496,7 @@ def test_states_of_a_commit_under_way_are_written_when_their_files_are_closed(ki
 
 def publishes(kit: Kit, store: FileStore, waiters: int) -> None:
     """One more message; so many publishers wait now."""
-    entry = kit.syncer._entries[id(store)]
+    entry = kit.entries[id(store)]
     store.store(b"s", b"", b"x", 1)
     entry.waiters = waiters
     kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
@@ -592,7 +601,7 @@ def test_a_worker_that_fails_before_it_syncs_has_promised_nothing(kit: Kit) -> N
     kit.end_turn()
     job = kit.syncer.waiting.pop()
     job.run(no_clock)
-    kit.syncer.completed(job, kit.clock.monotonic_ns())
+    kit.syncer.complete(job, kit.clock.monotonic_ns())
     [(name, error)] = kit.said
     assert name == "A"
     assert "fault of the program" in str(error)

@@ -1,0 +1,576 @@
+"""Group commit for all streams: who is written, who is synced, and when a promise is kept.
+
+Owns the order of things between the stores and whoever runs their commits. It opens no file,
+starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when it is
+done, in the thread that owns the stores. `tradewind.server.syncer` runs jobs in threads, and
+`tradewind.testing.syncer` whenever a test says so.
+
+The owner says that a store has `changed`, or marks it for the end of the turn (`mark_dirty`,
+`end_turn`). Changes have a *round*: a number that rises per store. `on_synced(store, round)` says
+that everything of this round or a lower one is as safe as the mode of the store promises:
+
+- ALWAYS: on disk. All changes while one commit runs share the next one.
+- INTERVAL: with the operating system; it is on disk after `interval_ns` at the latest.
+- ASYNC: in memory; written when enough has come together or a few milliseconds have passed, and
+  on disk as with INTERVAL. The official server too lets `persist_mode: async` win over `always`.
+
+Whether a store is synced now, with others or later is decided in one place, `_decide`.
+
+What holds
+- a store has at most one commit under way, so its rounds are kept in order;
+- no round is forgotten: each is kept, or its store has failed and `on_failure` was called;
+- a failure is that of one store; no other notices;
+- a full disk is tried again every `RETRY_NS`, and `on_resumed` says that there is room again. What
+  was marked before it is kept then: the rounds go on.
+
+Company: publishers that wait for each acknowledgement. A store that commits as soon as it can
+leaves all but the first of them to the next commit: two such publishers would never share one. So
+a commit waits until as many wait for it as the last one has answered or left waiting, though not
+longer than a sync takes: later it would have been better not to wait. Stores for which that was in
+vain of late only try it now and then. Nobody but these publishers waits: the loop goes on.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from tradewind.saturated cimport later
+from tradewind.store.commit cimport Commit
+from tradewind.store.file_core cimport FileCore
+
+from bisect import bisect_left
+from enum import Enum
+from typing import Protocol
+
+from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR, Faults
+
+cdef enum:
+    # Where more wait than this a commit is shared by enough of them.
+    COMPANY_MAX = 32
+    HOLD_NS_MAX = 1000000
+    TRUST_MAX = 8
+    # A store that is not trusted tries once in so many commits.
+    TRY_COMMITS = 16
+
+RETRY_NS = 1_000_000_000
+IDLE_NS = 1_000_000_000
+# As the official server: a write is worth it from this size on, and waits no longer than that.
+ASYNC_BYTES_MIN = 16 * 1024
+ASYNC_WAIT_NS = 8_000_000
+INTERVAL_NS = 120_000_000_000
+# Upper bounds of the histogram of sync times; one more bucket is for all above.
+HISTOGRAM_NS = tuple(100_000 << shift for shift in range(16))
+
+
+class SyncMode(Enum):
+    """What an acknowledgement promises."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    ASYNC = "async"
+
+
+class SyncTarget(Protocol):
+    """What is synced: a `FileStore`, or a `ConsumerFiles`. The stub says what it has."""
+
+
+cdef class SyncStatistics:
+    """What was done since the start; times are sums.
+
+    `histogram`: how many commits took at most HISTOGRAM_NS[i]; the last one is for all above.
+    """
+
+    def __cinit__(self):
+        self.histogram = [0] * (len(HISTOGRAM_NS) + 1)
+
+
+cdef class SyncJob:
+    """A commit on its way through a worker; `run` is the worker's part."""
+
+    def __init__(self, SyncEntry entry not None, Commit commit not None, uint64_t number,
+                 int64_t waiting_since_ns):
+        self.entry = entry
+        self.commit = commit
+        self.round = number
+        self.waiting_since_ns = waiting_since_ns
+
+    def run(self, clock_ns):
+        """Sync. Whatever goes wrong is kept in the commit: a worker never ends by it."""
+        cdef int64_t start_ns
+        try:
+            start_ns = clock_ns()
+            self.commit.run()
+            self.run_ns = clock_ns() - start_ns
+        except BaseException as error:  # even a bug must not leave a store waiting, nor promise
+            self.commit.error = StoreError(f"a sync ended by a fault of the program: {error!r}")
+
+
+cdef class SyncEntry:
+    """A store and how far it is. Made by `Syncer.attach`."""
+
+    def __init__(self, target, mode, on_synced, on_failure, on_resumed):
+        self.target = target
+        self.files = target if isinstance(target, FileCore) else None
+        self.mode = mode
+        self.syncs_always = mode is SyncMode.ALWAYS
+        self.writes_always = mode is SyncMode.INTERVAL
+        self.on_synced = on_synced
+        self.on_failure = on_failure
+        self.on_resumed = on_resumed
+        self.is_attached = True
+        self.trust = 1
+
+
+cdef class Syncer:
+    """See the module. All methods are for the thread that owns the stores."""
+
+    def __init__(self, run, *, int64_t interval_ns=INTERVAL_NS):
+        if interval_ns <= 0:
+            raise ValueError(f"interval_ns is {interval_ns}, it must be above 0")
+        self._run = run
+        self.interval_ns = interval_ns
+        self.faults = Faults()
+        self.statistics = SyncStatistics()
+        self._entries = {}
+        self._marked = {}
+        self._held = {}
+        self._unwritten = {}
+        self._unsynced = {}
+        self._failed = {}
+        self._quiet = {}
+
+    # -------------------------------------------------------------- stores
+
+    def attach(self, target not None, *, on_synced not None, on_failure not None, on_resumed=None,
+               mode=SyncMode.ALWAYS):
+        """Take care of a store from now on; gives what `changed` wants to know of it."""
+        assert id(target) not in self._entries, "a store is attached once"
+        cdef SyncEntry entry = SyncEntry(target, mode, on_synced, on_failure, on_resumed)
+        self._entries[id(target)] = entry
+        return entry
+
+    def detach(self, target not None, when_free=None):
+        """Forget a store that is deleted or closed; none of its callbacks is called any more.
+
+        `when_free` is called as soon as no commit uses its files: at once, or when the one under
+        way has ended. Only then may they be closed.
+        """
+        cdef SyncEntry entry = self._entries.pop(id(target))
+        entry.is_attached = False
+        self._forget(entry)
+        if entry.has_failed:
+            self.statistics.read_only -= 1
+        if entry.job is not None:
+            entry.when_free = when_free
+        elif when_free is not None:
+            when_free()
+
+    cdef int _forget(self, SyncEntry entry) except -1:
+        """Nothing of this store waits for its time."""
+        self._release(entry)
+        for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
+            table.pop(entry, None)
+        return 0
+
+    # -------------------------------------------------------------- changes
+
+    cpdef int changed(self, SyncEntry entry, int64_t now_ns) except -1:
+        """The store has changed, in this turn for the last time: begin what is to be done."""
+        if not entry.is_marked:
+            entry.is_marked = True
+            entry.marked_ns = now_ns
+        return self._begin(entry, now_ns)
+
+    def mark_dirty(self, target not None, int64_t now_ns):
+        """The store has changed and may change again before `end_turn`; gives the round with which
+        the change is kept.
+        """
+        cdef SyncEntry entry = self._entries[id(target)]
+        if not entry.is_marked:
+            entry.is_marked = True
+            entry.marked_ns = now_ns
+            self._marked[entry] = None
+        elif entry.held_until_ns:
+            self._marked[entry] = None
+        return entry.rounds + 1
+
+    cpdef int end_turn(self, int64_t now_ns) except -1:
+        """Begin what was marked, and have the alarm set."""
+        cdef dict marked = self._marked
+        cdef SyncEntry entry
+        if marked:
+            self._marked = {}
+            for entry in marked:
+                if entry.is_marked:
+                    self._begin(entry, now_ns)
+        if self._has_moved:
+            self.arm()
+        return 0
+
+    cdef int _begin(self, SyncEntry entry, int64_t now_ns) except -1:
+        """The next step of a store; whatever comes of it, the others have theirs."""
+        try:
+            self._decide(entry, now_ns)
+        except Exception as error:
+            self._fault(entry, error, now_ns)
+        return 0
+
+    cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1:
+        """A store has changed: sync it now, with what others still send, or later."""
+        if entry.has_failed or not entry.is_attached:
+            return 0    # a callback of another store may have detached this one
+        failure = entry.target.failure if entry.files is None else entry.files.failure
+        if failure is not None:
+            return self._fail(entry, failure, now_ns)
+        entry.touched_ns = now_ns
+        if entry.syncs_always or self._is_draining:
+            # What comes while a commit runs is for the next one.
+            if entry.job is None and not self._is_held(entry, now_ns):
+                self._commit(entry, now_ns, True)
+            return 0
+        self._write(entry, now_ns)
+        self._sync_later(entry, now_ns)
+        if not entry.has_failed:
+            entry.is_marked = False
+            entry.rounds += 1
+            self.statistics.rounds += 1
+            self._keep(entry, entry.rounds, now_ns - entry.marked_ns)
+        return 0
+
+    cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1:
+        """Whether the commit that could begin now had better wait for company."""
+        cdef bint is_complete = entry.waiters >= entry.expected
+        if entry.held_until_ns == 0:
+            if is_complete or entry.waiters == 0 or entry.expected > COMPANY_MAX \
+                    or self._is_draining or self._sync_ns == 0:
+                return False
+            if entry.trust == 0:
+                entry.passed += 1
+                if entry.passed < TRY_COMMITS:
+                    return False
+            entry.passed = 0
+            entry.held_until_ns = now_ns + min(self._sync_ns, <int64_t>HOLD_NS_MAX)
+            self._held[entry] = None
+            self._has_moved = True
+            return True
+        if not is_complete and now_ns < entry.held_until_ns and not self._is_draining:
+            return True
+        if is_complete:
+            entry.trust = min(entry.trust + 1, <int>TRUST_MAX)
+        elif entry.trust:
+            entry.trust -= 1
+        self._release(entry)
+        return False
+
+    cdef int _release(self, SyncEntry entry) except -1:
+        """A store waits for company no longer."""
+        if entry.held_until_ns:
+            entry.held_until_ns = 0
+            self._held.pop(entry, None)
+        return 0
+
+    cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1:
+        """Hand a store to the system, if its mode says so or it is worth a write."""
+        cdef int64_t unwritten_bytes = 0
+        if not entry.writes_always:
+            unwritten_bytes = entry.target.unwritten_bytes
+            if unwritten_bytes < ASYNC_BYTES_MIN:
+                if unwritten_bytes:
+                    self._unwritten[entry] = None
+                    self._write_at_ns = self._once(self._write_at_ns, now_ns + ASYNC_WAIT_NS)
+                return 0
+            self._unwritten.pop(entry, None)
+        try:
+            if entry.files is not None:
+                entry.files.write_last()
+            else:
+                entry.target.flush()
+        except StoreError as error:
+            self._fail(entry, error, now_ns)
+        return 0
+
+    cdef int _sync_later(self, SyncEntry entry, int64_t now_ns) except -1:
+        """What is written is synced by the interval, unless something waits for a commit."""
+        if entry.has_failed:
+            return 0
+        if entry.job is None and wants_commit(entry):
+            self._commit(entry, now_ns, False)
+        elif entry not in self._unsynced and is_dirty(entry):
+            self._unsynced[entry] = None
+            self._sync_at_ns = self._once(self._sync_at_ns, later(now_ns, self.interval_ns))
+        return 0
+
+    cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1:
+        """Hand everything that the store has to a worker; `is_promise`: it is a round too."""
+        cdef Commit commit = None
+        cdef int64_t waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
+        try:
+            if entry.files is not None:
+                commit = entry.files.begin_short()
+            if commit is None:
+                commit = entry.target.begin_commit()
+        except StoreError as error:
+            return self._fail(entry, error, now_ns)
+        if not entry.syncs_always:
+            self._unwritten.pop(entry, None)
+            self._unsynced.pop(entry, None)
+        if is_promise:
+            entry.is_marked = False
+            entry.rounds += 1
+            self.statistics.rounds += 1
+        if commit is None:
+            if is_promise:
+                self._keep(entry, entry.rounds, now_ns - waiting_since_ns)
+            return 0
+        entry.carried = entry.waiters
+        entry.job = SyncJob(entry, commit, entry.rounds, waiting_since_ns)
+        self.statistics.running += 1
+        try:
+            self._run(entry.job)
+        except Exception as error:
+            self.faults.contain("syncer", error)
+            commit.error = StoreError(f"a sync could not begin: {error!r}")
+            self.complete(entry.job, now_ns)
+        return 0
+
+    cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1:
+        """A promise is kept: tell the owner."""
+        if kept > entry.kept:
+            entry.kept = kept
+            self.statistics.waiting_ns += waited_ns
+            entry.on_synced(entry.target, kept)
+        return 0
+
+    # -------------------------------------------------------------- a worker is done
+
+    cpdef int complete(self, SyncJob job, int64_t now_ns) except -1:
+        """A worker is done with a job; the next one of this store begins if there is need."""
+        try:
+            self._completed(job, now_ns)
+        except Exception as error:
+            self._fault(job.entry, error, now_ns)
+        return 0
+
+    cdef int _completed(self, SyncJob job, int64_t now_ns) except -1:
+        cdef SyncEntry entry = job.entry
+        cdef Commit commit = job.commit
+        assert entry.job is job
+        entry.job = None
+        self._count(job)
+        if not entry.is_attached:
+            entry.target.drop_commit(commit)
+            if entry.when_free is not None:
+                entry.when_free()
+            return 0
+        failure = None
+        try:
+            if commit.is_short:
+                entry.files.finish_short(commit)
+            else:
+                entry.target.finish_commit(commit)
+        except StoreError as error:
+            failure = error
+        if commit.error is None:
+            entry.expected = entry.waiters
+            entry.waiters -= min(entry.carried, entry.waiters)
+            entry.carried = 0
+            # Also if the store failed on the way from there, at removing a block.
+            self._keep(entry, job.round, now_ns - job.waiting_since_ns)
+        if entry.has_failed or not entry.is_attached:
+            return 0
+        if failure is not None:
+            return self._fail(entry, failure, now_ns)
+        return self._go_on(entry, now_ns)
+
+    cdef int _count(self, SyncJob job) except -1:
+        cdef SyncStatistics numbers = self.statistics
+        cdef Commit commit = job.commit
+        numbers.running -= 1
+        numbers.commits += 1
+        numbers.syncs += len(commit.files) + len(commit.folders)
+        numbers.sync_ns += job.run_ns
+        numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
+        if commit.is_short:
+            # A single slow one does not tell much.
+            self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
+        return 0
+
+    cdef int _go_on(self, SyncEntry entry, int64_t now_ns) except -1:
+        """A commit has ended: with what has come meanwhile, or with what it has left."""
+        if entry.is_marked:
+            self._marked.pop(entry, None)
+            return self._decide(entry, now_ns)
+        if not is_dirty(entry):
+            self._quiet[entry] = None
+            self._idle_at_ns = self._once(self._idle_at_ns, now_ns + IDLE_NS)
+        elif entry.syncs_always or self._is_draining:
+            self._commit(entry, now_ns, False)      # names, or blocks to remove
+        else:
+            self._sync_later(entry, now_ns)
+        return 0
+
+    # -------------------------------------------------------------- failures
+
+    cdef int _fail(self, SyncEntry entry, error, int64_t now_ns) except -1:
+        """Say it once; what was marked stays marked, in case the disk gets room."""
+        if entry.has_failed or not entry.is_attached:
+            return 0
+        entry.has_failed = True
+        self._forget(entry)
+        self.statistics.failures += 1
+        self.statistics.read_only += 1
+        self._failed[entry] = None
+        self._retry_at_ns = self._once(self._retry_at_ns, now_ns + RETRY_NS)
+        # The store knows the cause if it was read-only before we came.
+        entry.on_failure(entry.target, entry.target.failure or error)
+        return 0
+
+    cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1:
+        """A fault of ours in the work for one store: its promises end, as if its disk had failed.
+        """
+        self.faults.contain("syncer", error, str(getattr(entry.target, "name", "")))
+        try:
+            self._fail(entry, StoreError(INTERNAL_ERROR), now_ns)
+        except Exception as another:
+            self.faults.contain("syncer", another)
+        return 0
+
+    def _retry(self, int64_t now_ns):
+        cdef SyncEntry entry
+        for entry in list(self._failed):
+            # Not before the commit under way has ended: it may have failed for good.
+            try:
+                if entry.is_attached and entry.job is None and entry.target.resume():
+                    del self._failed[entry]
+                    entry.has_failed = False
+                    self.statistics.read_only -= 1
+                    if entry.on_resumed is not None:
+                        entry.on_resumed(entry.target)
+                    self.changed(entry, now_ns)
+            except Exception as error:
+                self._fault(entry, error, now_ns)
+        if self._failed:
+            self._retry_at_ns = now_ns + RETRY_NS
+
+    # -------------------------------------------------------------- time
+
+    def tick(self, int64_t now_ns):
+        """Do what is due."""
+        cdef SyncEntry entry
+        for entry in list(self._held):
+            if now_ns >= entry.held_until_ns:
+                self._begin(entry, now_ns)
+        if 0 < self._write_at_ns <= now_ns:
+            self._write_at_ns, unwritten, self._unwritten = 0, self._unwritten, {}
+            for entry in unwritten:
+                self._try(entry, entry.target.flush, now_ns)
+        if 0 < self._sync_at_ns <= now_ns:
+            self._sync_at_ns, unsynced, self._unsynced = 0, self._unsynced, {}
+            for entry in unsynced:
+                self._try(entry, self._sync_now, now_ns, entry, now_ns)
+        if 0 < self._retry_at_ns <= now_ns:
+            self._retry_at_ns = 0
+            self._retry(now_ns)
+        if 0 < self._idle_at_ns <= now_ns:
+            self._idle_at_ns = 0
+            self._mark_idle(now_ns)
+        self.arm()
+
+    def _try(self, SyncEntry entry not None, step, int64_t now_ns, *arguments):
+        """A step of a store that may have gone or failed by now; the others have theirs."""
+        if not entry.is_attached or entry.has_failed:
+            return
+        try:
+            step(*arguments)
+        except StoreError as error:
+            self._fail(entry, error, now_ns)
+        except Exception as error:
+            self._fault(entry, error, now_ns)
+
+    def _sync_now(self, SyncEntry entry not None, int64_t now_ns):
+        if entry.job is None:
+            self._commit(entry, now_ns, False)
+        else:
+            self._sync_later(entry, now_ns)
+
+    def _mark_idle(self, int64_t now_ns):
+        """Stores without a change for a while write down how far they are."""
+        cdef SyncEntry entry
+        quiet, self._quiet = self._quiet, {}
+        for entry in quiet:
+            if entry.job is not None or entry.is_marked or entry.has_failed:
+                continue
+            if now_ns - entry.touched_ns >= IDLE_NS:
+                self._try(entry, entry.target.mark_idle, now_ns)
+            else:
+                self._quiet[entry] = None
+        if self._quiet:
+            self._idle_at_ns = now_ns + IDLE_NS
+
+    cdef int64_t _once(self, int64_t set_ns, int64_t time_ns) noexcept:
+        """A deadline that is set stays, and one that was not becomes `time_ns`."""
+        if set_ns:
+            return set_ns
+        self._has_moved = True
+        return time_ns
+
+    cdef int64_t _next_ns(self) except -1:
+        """When `tick` has something to do; 0: never."""
+        cdef int64_t first_ns = 0
+        cdef int64_t[4] times = [
+            self._write_at_ns, self._sync_at_ns, self._retry_at_ns, self._idle_at_ns]
+        cdef SyncEntry entry
+        cdef int index
+        for index in range(4):
+            if times[index] and (first_ns == 0 or times[index] < first_ns):
+                first_ns = times[index]
+        for entry in self._held:
+            if first_ns == 0 or entry.held_until_ns < first_ns:
+                first_ns = entry.held_until_ns
+        return first_ns
+
+    cpdef int arm(self) except -1:
+        """Have the alarm set for the next deadline."""
+        cdef int64_t first_ns
+        self._has_moved = False
+        if self.set_alarm is None:
+            return 0
+        first_ns = self._next_ns()
+        if first_ns and (self.alarm_ns == 0 or first_ns < self.alarm_ns):
+            self.alarm_ns = first_ns
+            self.set_alarm(first_ns)
+        return 0
+
+    def next_deadline_ns(self):
+        """When `tick` has something to do; None if never."""
+        return self._next_ns() or None
+
+    # -------------------------------------------------------------- the end
+
+    def begin_drain(self, int64_t now_ns):
+        """From now on every change is synced as soon as possible, whatever the mode; for the end.
+
+        It is over when `is_idle`: everything is on disk but what has failed.
+        """
+        cdef SyncEntry entry
+        self._is_draining = True
+        for entry in list(self._entries.values()):
+            if entry.job is None and (entry.is_marked or is_dirty(entry)):
+                self._begin(entry, now_ns)
+
+    def unsafe_targets(self):
+        """The stores that have changes which are not on disk."""
+        return [entry.target for entry in self._entries.values() if entry.target.is_dirty]
+
+    @property
+    def is_idle(self):
+        """Whether no commit is under way and nothing waits for one that could begin."""
+        return self.statistics.running == 0 and not self._marked and not self._held
+
+
+cdef inline bint is_dirty(SyncEntry entry) except -1:
+    """Whether a commit has anything to do."""
+    return entry.target.is_dirty
+
+
+cdef inline bint wants_commit(SyncEntry entry) except -1:
+    """Whether something waits for a commit that must not wait for the interval."""
+    return entry.files.is_waiting() if entry.files is not None else entry.target.wants_commit
