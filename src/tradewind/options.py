@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tradewind.route.remapping import MappingRule
 from tradewind.route.rules import PermissionRules
 
 SECOND_NS = 1_000_000_000
@@ -88,6 +89,7 @@ class AccountOptions(msgspec.Struct, frozen=True):
     max_subscriptions: int = -1
     max_payload_bytes: int = -1
     nkey: str = ""  # its public key, if it has one
+    mappings: tuple[MappingRule, ...] = ()
     jetstream: bool = False
     # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
     # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).
@@ -207,6 +209,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     # Who may enter
     authorization: AuthorizationOptions = AuthorizationOptions()
     accounts: dict[str, AccountOptions] = msgspec.field(default_factory=dict)
+    mappings: tuple[MappingRule, ...] = ()  # of the account `$G`
     no_auth_user: str = ""
     system_account: str = SYSTEM_ACCOUNT  # empty: none
     tls: TlsOptions | None = None

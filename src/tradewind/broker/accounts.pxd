@@ -10,6 +10,7 @@ cdef class Account:
     cdef readonly Sublist sublist
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
+    cdef public object mappings             # AccountMappings, None: there are none
     cdef readonly dict sessions             # cid -> Session
     cdef dict _internal                     # handle -> InternalSubscription
     cdef public uint64_t total_connections

@@ -4,6 +4,7 @@ import msgspec
 
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
+from tradewind.route.remapping import AccountMappings
 from tradewind.route.sublist import Sublist
 
 class AccountLimits(msgspec.Struct, frozen=True):
@@ -30,6 +31,7 @@ class InternalMessage(msgspec.Struct, frozen=True):
 
 class Account:
     limits: AccountLimits
+    mappings: AccountMappings | None
     total_connections: int
     slow_consumers: int
     in_msgs: int

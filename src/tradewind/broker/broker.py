@@ -37,6 +37,7 @@ from tradewind.broker.turn_end import TurnEnd
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
 from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
+from tradewind.route.remapping import AccountMappings
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
 
@@ -91,8 +92,8 @@ class Broker(TurnEnd):
         self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
 
     def _set_accounts(self, accounts: dict[str, AccountLimits]) -> None:
-        """Make the accounts that are new and update the limits of the others; members keep their
-        account.
+        """Make the accounts that are new and update limits and mappings of the others; members
+        keep their account.
         """
         for name in (GLOBAL_ACCOUNT, *accounts):
             limits = accounts.get(name, AccountLimits())
@@ -101,6 +102,16 @@ class Broker(TurnEnd):
             else:
                 cache = not self.options.disable_sublist_cache
                 self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
+            self.accounts[name].mappings = self._mappings_of(name)
+
+    def _mappings_of(self, name: str) -> AccountMappings | None:
+        account = self.options.accounts.get(name)
+        rules = account.mappings if account is not None else ()
+        if name == GLOBAL_ACCOUNT:
+            rules = self.options.mappings
+        if not rules:
+            return None
+        return AccountMappings(rules, random_below=self.chance.randrange)
 
     # ---------------------------------------------------------------- time
 

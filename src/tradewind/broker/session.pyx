@@ -407,6 +407,7 @@ cdef class Session:
 
     cdef int _publish(self, Operation* operation) except -1:
         cdef Message message
+        cdef bytes mapped           # keeps the subject that it becomes, until it is delivered
         if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
             self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
         self.state.trace_only = 0
@@ -418,6 +419,10 @@ cdef class Session:
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
+        if self._account.mappings is not None:
+            mapped = self._account.mappings.map(operation.subject[:operation.subject_size])
+            operation.subject = mapped
+            operation.subject_size = <uint32_t>len(mapped)
         if (self.state.permissions != NULL
                 or reserved_subject(operation.subject, operation.subject_size)):
             if not self._may_publish(operation):

@@ -12,6 +12,7 @@ from tradewind.monitor.documents import (
     AccountStatz,
     AccountTraffic,
     Accountz,
+    MappedTo,
 )
 from tradewind.monitor.formats import present, timestamp
 from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
@@ -39,9 +40,22 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
         leafnode_connections=0,
         client_connections=account.session_count,
         subscriptions=account.subscription_count,
+        mappings=present(_mappings(account)),
         name_tag=name,
         sublist_stats=merged_stats([account]),
     )
+
+
+def _mappings(account: AccountView) -> dict[str, list[MappedTo]]:
+    if account.mappings is None:
+        return {}
+    return {
+        source: [
+            MappedTo(subject=one.subject, weight=one.weight, cluster=present(one.cluster))
+            for one in destinations
+        ]
+        for source, destinations in account.mappings.shown().items()
+    }
 
 
 def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) -> Accountz:

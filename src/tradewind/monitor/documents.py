@@ -240,6 +240,14 @@ class Subsz(Document):
     subscriptions_list: list[SubscriptionDetail] | UnsetType
 
 
+class MappedTo(Document):
+    """One destination of a mapping; the weights of a source are added up."""
+
+    subject: str
+    weight: int
+    cluster: str | UnsetType
+
+
 class AccountDetail(Document):
     """One account in /accountz."""
 
@@ -252,6 +260,7 @@ class AccountDetail(Document):
     leafnode_connections: int
     client_connections: int
     subscriptions: int
+    mappings: dict[str, list[MappedTo]] | UnsetType
     name_tag: str
     sublist_stats: SublistStats
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from tradewind.faults import Faults
 from tradewind.options import ServerOptions
+from tradewind.route.remapping import AccountMappings
 from tradewind.route.rules import PermissionRules
 
 
@@ -77,6 +78,8 @@ class AccountView(Protocol):
     def out_bytes(self) -> int: ...
     @property
     def slow_consumers(self) -> int: ...
+    @property
+    def mappings(self) -> AccountMappings | None: ...
 
     def sublist_stats(self) -> Mapping[str, Any]:
         """num_subscriptions, num_cache, num_inserts, num_removes, num_matches, cache_hit_rate,

@@ -45,10 +45,24 @@ class MappingError(TradewindError):
 class SubjectMapping:
     """A compiled mapping. Made by `compile_mapping`."""
 
-    __slots__ = ("_is_identity", "_parts", "_rest_from", "_source", "destination", "source")
+    __slots__ = (
+        "_is_identity",
+        "_parts",
+        "_rest_from",
+        "_source",
+        "destination",
+        "is_random",
+        "source",
+    )
 
     def __init__(
-        self, source: str, destination: str, parts: list[_Part], rest_from: int | None
+        self,
+        source: str,
+        destination: str,
+        parts: list[_Part],
+        rest_from: int | None,
+        *,
+        is_random: bool = False,
     ) -> None:
         self.source = source
         self.destination = destination
@@ -57,6 +71,8 @@ class SubjectMapping:
         # The index of the first token of the subject that is appended to the parts.
         self._rest_from = rest_from
         self._is_identity = not destination or source == destination == ">"
+        # The same subject may become another one the next time.
+        self.is_random = is_random
 
     def apply(self, subject: str) -> str | None:
         """What a literal subject becomes, None if the source does not match it.
@@ -114,7 +130,8 @@ def compile_mapping(source: str, destination: str, *, random_below: RandomBelow)
     wildcards = [index for index, token in enumerate(source_tokens) if token == _ONE]
     compiler = _Compiler(wildcards, random_below, is_literal=not wildcards and not has_rest)
     parts = [compiler.part(token) for token in tokens if token != _REST]
-    return SubjectMapping(source, destination, parts, len(source_tokens) - 1 if has_rest else None)
+    rest_from = len(source_tokens) - 1 if has_rest else None
+    return SubjectMapping(source, destination, parts, rest_from, is_random=compiler.has_met_random)
 
 
 def _is_well_formed(tokens: list[str]) -> bool:
@@ -183,6 +200,7 @@ class _Compiler:
         self._wildcards = wildcards
         self._is_literal = is_literal
         self._random_below = random_below
+        self.has_met_random = False
 
     def part(self, token: str) -> _Part:
         if len(token) > 1 and token.startswith("$") and _INTEGER.fullmatch(token[1:]):
@@ -230,6 +248,7 @@ class _Compiler:
         if len(arguments) != 1:
             raise _refuse(_NOT_ENOUGH, token)
         count = _int32(token, arguments[0])
+        self.has_met_random = True
         return lambda _tokens: str(self._random_below(count) if count > 0 else 0).encode()
 
     def _split(self, token: str, arguments: list[str]) -> _Part:

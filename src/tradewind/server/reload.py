@@ -54,6 +54,7 @@ _RELOADABLE: dict[str, tuple[str, _Say]] = {
 _SPECIAL = (
     "authorization",
     "accounts",
+    "mappings",
     "tls",
     "server_tags",
     "server_metadata",
@@ -120,7 +121,7 @@ def _access_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
     changes = {
         "authorization users": (before.users, before.default_permissions)
         != (after.users, after.default_permissions),
-        "accounts": old.accounts != new.accounts,
+        "accounts": (old.accounts, old.mappings) != (new.accounts, new.mappings),
         "authorization username": before.user != after.user,
         "authorization password": before.password != after.password,
         "authorization token": before.token != after.token,

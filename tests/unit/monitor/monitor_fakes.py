@@ -48,6 +48,7 @@ class FakeAccount:
     in_bytes: int = 0
     out_bytes: int = 0
     slow_consumers: int = 0
+    mappings: None = None
     subscription_list: list[FakeSubscription] = field(default_factory=list)
     stats: dict[str, Any] = field(default_factory=dict)
     interest: tuple[str, ...] = (">",)

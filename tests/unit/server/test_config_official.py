@@ -159,7 +159,6 @@ DIFFERS = [
     ("websocket {port: -1}", True, STARTS_NOT),
     ("http_port: 8222, https_port: 8223", True, STARTS_NOT),
     ("tls {}", True, "TLS without a certificate cannot complete a single handshake"),
-    ("mappings { foo: bar }", True, ABSENT),
     ("proxy_protocol: true", True, ABSENT),
     ("ocsp: true", True, ABSENT),
     ("accounts { A { exports: [{stream: a}] } }", True, ABSENT),

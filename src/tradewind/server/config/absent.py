@@ -13,7 +13,6 @@ from tradewind.server.config.tree import Node
 
 _JWT = "operator mode (accounts and users as JWTs) is not supported in this version"
 _SHARING = "sharing subjects between accounts is not supported in this version"
-_MAPPING = "subject mappings are not supported in this version"
 _PROXY = "the PROXY protocol is not supported in this version"
 _OCSP = "OCSP is not supported in this version"
 _AT_REST = "encryption of stored messages is not supported in this version"
@@ -35,8 +34,6 @@ REFUSED_TOP = {
     "trusted": _JWT,
     "trusted_keys": _JWT,
     "default_sentinel": _JWT,
-    "mappings": _MAPPING,
-    "maps": _MAPPING,
     "proxies": _PROXY,
     "proxy_protocol": _PROXY,
     "ocsp": _OCSP,
@@ -49,8 +46,6 @@ REFUSED_AUTHORIZATION = {
 REFUSED_ACCOUNT = {
     "exports": _SHARING,
     "imports": _SHARING,
-    "mappings": _MAPPING,
-    "maps": _MAPPING,
 }
 REFUSED_TLS = {
     "certs": "only one certificate is supported in this version: use cert_file and key_file",

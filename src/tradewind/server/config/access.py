@@ -25,6 +25,7 @@ from tradewind.server.config.absent import (
     noticed,
     refused,
 )
+from tradewind.server.config.mappings import MappingsReader
 from tradewind.server.config.permissions import PermissionsReader
 from tradewind.server.config.reader import (
     Reader,
@@ -58,6 +59,7 @@ class AccessReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._permissions = PermissionsReader(reader)
+        self._mappings = MappingsReader(reader)
         self._names: set[str] = set()
 
     def authorization(self, node: Node, key: str) -> AuthorizationOptions:
@@ -119,6 +121,8 @@ class AccessReader:
                 "limits": ("limits", self._limits),
                 "jetstream": ("jetstream", self._jetstream),
                 "nkey": ("nkey", _account_nkey),
+                "mappings": ("mappings", self._mappings.read),
+                "maps": ("mappings", self._mappings.read),
                 "msg_trace": trace,
                 "trace_dest": trace,
                 **refused(REFUSED_ACCOUNT),

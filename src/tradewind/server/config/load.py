@@ -31,6 +31,7 @@ from tradewind.server.config.access import AccessReader
 from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.jetstream import read_jetstream
 from tradewind.server.config.loaded import LoadedConfig
+from tradewind.server.config.mappings import MappingsReader
 from tradewind.server.config.reader import (
     Reader,
     Table,
@@ -112,6 +113,7 @@ _ZERO_IS_DEFAULT = (
 
 def _table(reader: Reader) -> Table:
     access = AccessReader(reader)
+    mappings = MappingsReader(reader)
 
     def tls(node: Node, key: str) -> TlsOptions:
         return read_tls(reader, node, key)
@@ -122,6 +124,8 @@ def _table(reader: Reader) -> Table:
     blocks: Table = {
         "authorization": ("authorization", access.authorization),
         "accounts": ("accounts", access.accounts),
+        "mappings": ("mappings", mappings.read),
+        "maps": ("mappings", mappings.read),
         "tls": ("tls", tls),
         "websocket": ("websocket", websocket),
         "ws": ("websocket", websocket),
