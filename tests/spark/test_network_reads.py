@@ -120,3 +120,25 @@ def test_messages_that_are_removed_between_planning_and_reading_are_an_error(
             strict.collect()
         assert [row["seq"] for row in lenient.collect()] == list(range(91, 101))
         streams.delete("SHORT")
+
+
+def test_a_work_queue_is_empty_when_a_query_has_committed_all_of_it(
+    spark: SparkSession, server: tuple[str, Path], tmp_path: Path
+) -> None:
+    url, _ = server
+    query = Query(spark, tmp_path, None, servers=url, maxMsgsPerTrigger=40, ackConsumer="lake")
+    with tradewind.sync.connect(url) as connection:
+        streams = connection.jetstream_manager().streams
+        streams.add(name="JOBS", subjects=["jobs.>"], retention="workqueue", allow_direct=True)
+        js = connection.jetstream()
+        for number in range(100):
+            js.publish_async("jobs.x", b"%d" % number)
+        js.publish_async_completed()
+        with pytest.raises(Exception, match="the sink has failed"):
+            query.run("JOBS", fail=lambda number: number == 1)
+        # The first batch is committed, the second one is not.
+        assert streams.info("JOBS").state.first_seq == 41
+        query.run("JOBS")
+        assert query.batches == [list(range(1, 41)), list(range(41, 81)), list(range(81, 101))]
+        assert streams.info("JOBS").state.messages == 0
+        streams.delete("JOBS")

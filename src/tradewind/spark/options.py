@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from tradewind.api.names import is_valid_name
 from tradewind.api.times import parse_time
 from tradewind.spark.errors import OptionError
 from tradewind.spark.positions import (
@@ -58,6 +59,7 @@ _NAMES: Final = {
     "failondataloss": "fails_on_data_loss",
     "pushdown": "pushdown",
     "timeoutseconds": "timeout_seconds",
+    "ackconsumer": "ack_consumer",
 }
 # As users write them, for messages.
 _SPELLINGS: Final = {
@@ -76,6 +78,7 @@ _SPELLINGS: Final = {
     "partitions_min": "minPartitions",
     "fails_on_data_loss": "failOnDataLoss",
     "timeout_seconds": "timeoutSeconds",
+    "ack_consumer": "ackConsumer",
 }
 
 
@@ -108,6 +111,7 @@ class SourceOptions:
     fails_on_data_loss: bool = True
     pushdown: bool = False
     timeout_seconds: int = TIMEOUT_SECONDS
+    ack_consumer: str = ""
 
     def is_said(self, name: str) -> bool:
         """Whether a field is another one than without its option."""
@@ -204,6 +208,10 @@ def _parse(field: str, text: str) -> object:
         return parse_positive(name, text, SEQUENCE_MAX)
     if field == "timeout_seconds":
         return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
+    if field == "ack_consumer":
+        if not is_valid_name(text):
+            raise OptionError(name, f"{text!r} is no name of a consumer")
+        return text
     if field == "partitions_min":
         return parse_positive(name, text, PARTITIONS_MAX)
     return text
@@ -273,6 +281,8 @@ def _check_together(options: SourceOptions) -> None:
         raise OptionError("storeDir", "readMode blocks needs the store folder of the server")
     if options.read_mode == "network" and not (options.servers or options.context):
         raise OptionError("servers", "readMode network needs an address, such as nats://host:4222")
+    if options.ack_consumer and not (options.servers or options.context):
+        raise OptionError("servers", "ackConsumer needs the address of the server")
     if not (options.store_dir or options.servers or options.context):
         raise OptionError("servers", "say where the stream is: servers, context or storeDir")
 

@@ -95,6 +95,8 @@ class BatchReader(DataSourceReader):
 
 
 def _check_batch(options: SourceOptions) -> None:
+    if options.ack_consumer:
+        raise OptionError("ackConsumer", "only a streaming query (readStream) acknowledges")
     if options.starting is not None and options.starting.has_word("latest"):
         raise OptionError("startingOffsets", "a batch that begins at the latest message is empty")
     if options.ending is not None and options.ending.has_word("earliest"):

@@ -10,7 +10,8 @@ nobody removes them. `parts` is how many partitions it has: a batch that comes a
 ones, whatever the machine, so that a sink knows the rows of a partition again. Nothing is kept on
 the server. Sequences that are missing inside are ordinary; data is lost if the stream begins behind
 the point where the query wants to go on, if it ends in front of it, or if it is another stream of
-the same name. A bucket keeps the last changes only, so it begins wherever it likes.
+the same name. What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets
+do not depend on it. A bucket keeps the last changes only, so it begins wherever it likes.
 
 A stream that appears while the query runs is read from its begin, as all that is in it came
 later than the query; `after` is then where that was.
@@ -32,6 +33,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from tradewind.spark.acking import Acknowledger
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
 from tradewind.spark.options import spelling
@@ -80,6 +82,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
         self._seen: Offset | None = None
+        self._acks = Acknowledger(self._options) if options.ack_consumer else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns}
@@ -95,7 +98,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the options say that the query begins."""
         states = self._open().states()
         check_named("startingOffsets", self._options.starting, {state.name for state in states})
-        return {state.name: self._begin(state) for state in states}
+        return {state.name: self._begun(state) for state in states}
+
+    def _begun(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
+        """Where a stream is read from, with its consumer made ready."""
+        begin = self._begin(state, is_new=is_new)
+        if self._acks is not None:
+            self._acks.begin(state.name, begin["created_ns"], begin["seq"])
+        return begin
 
     def _begin(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
         """A stream that appears later is read from its begin, or from the time of all streams."""
@@ -137,7 +147,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Where the next batch ends: the ends of the streams, or what the limits allow."""
+        """Where the next batch ends: the ends of the streams, or what the limits allow.
+
+        Spark asks for it when the batch in front of `start` is committed.
+        """
+        self.commit(start)
         states = {state.name: state for state in self._open().states()}
         self._seen = self._ends(list(states.values()))
         result: Offset = {}
@@ -187,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _continued(self, state: StreamState, start: dict[str, int] | None) -> dict[str, int]:
         """From where a stream is read on. One that is new to the query is read from its begin."""
         if start is None:
-            return self._begin(state, is_new=True)
+            return self._begun(state, is_new=True)
         if start["created_ns"] != state.created_ns:
             self._lost(
                 f"stream {state.name} is not the one that was read before: it was deleted and"
@@ -266,10 +280,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partition.task.batches(self._columns)
 
     def commit(self, end: Offset) -> None:
-        """Nothing is kept on the server, so there is nothing to commit."""
+        """Acknowledge, if a consumer is named; else nothing is kept on the server.
+
+        Spark itself calls this only when the next batch begins, and so never for the last one.
+        """
+        if self._acks is not None:
+            self._acks.move(end)
 
     def stop(self) -> None:
         """The query has ended."""
         if self._provider is not None:
             self._provider.close()
             self._provider = None
+        if self._acks is not None:
+            self._acks.close()

@@ -1,0 +1,247 @@
+"""Acknowledges what a streaming query has committed, in the name of a durable consumer.
+
+Owns the option `ackConsumer`: a consumer in each stream whose ack floor follows the offsets that
+Spark has committed. So every tool shows how far behind the query is, and streams that keep messages
+until somebody has acknowledged them let go of them. Nothing is read through the consumer, and
+nothing depends on it: the checkpoint alone says where the query goes on. It may be behind the
+checkpoint, after a crash, and is never in front of it.
+
+- In a stream with limits the floor is set, by one request (CONSUMER.RESET, from 2.14 on).
+- A work queue or an interest stream frees only messages that were delivered and acknowledged. They
+  are pulled, without their payload, and acknowledged up to the committed sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.api.times import parse_time
+from tradewind.client.api_errors import (
+    ConsumerNotFoundError,
+    JetStreamApiError,
+    StreamNotFoundError,
+)
+from tradewind.spark.errors import OptionError
+from tradewind.spark.kept import KeptConnection
+from tradewind.spark.network import Address
+from tradewind.spark.patience import passes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tradewind.api.consumer_types import ConsumerInfo
+    from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.connection import Connection
+    from tradewind.client.consumers import Consumer
+    from tradewind.client.message import Msg
+    from tradewind.spark.options import SourceOptions
+
+OPTION: Final = "ackConsumer"
+# So many messages are on their way at most.
+FETCH_MAX: Final = 5000
+FETCH_SECONDS: Final = 10.0
+RESET_VERSION: Final = (2, 14)
+LIMITS: Final = "limits"
+WORK_QUEUE: Final = "workqueue"
+EXPLICIT: Final = "explicit"
+ACK_POLICIES: Final = ("all", EXPLICIT)
+
+
+@dataclass(slots=True)
+class _Floor:
+    """How far the consumer of one stream has come, as far as this query knows."""
+
+    created_ns: int
+    seq: int
+    is_limits: bool
+
+
+class Acknowledger:
+    """The consumers of one query, one of the same name in each stream."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._name = options.ack_consumer
+        self._kept = KeptConnection(Address(options))
+        self._floors: dict[str, _Floor] = {}
+
+    def begin(self, stream: str, created_ns: int, after_seq: int) -> None:
+        """A query begins to read a stream behind this sequence: make sure of its consumer.
+
+        Messages in front of it that the consumer has still to acknowledge are an error, because
+        they would be acknowledged without having been read.
+        """
+        if stream in self._floors and self._floors[stream].created_ns == created_ns:
+            return
+
+        async def work(connection: Connection) -> None:
+            await self._find(connection, stream, created_ns, after_seq, is_begin=True)
+
+        self._kept.run(work)
+
+    def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
+        """Acknowledge what Spark has committed; what was acknowledged before costs nothing."""
+        for stream, point in offset.items():
+            floor = self._floors.get(stream)
+            if floor is None or floor.created_ns != point["created_ns"] or floor.seq < point["seq"]:
+                self._move(stream, point["created_ns"], point["seq"])
+
+    def _move(self, stream: str, created_ns: int, seq: int) -> None:
+        async def work(connection: Connection) -> None:
+            floor = await self._find(connection, stream, created_ns, seq, is_begin=False)
+            if floor is None or floor.seq >= seq:
+                return
+            if floor.is_limits and _can_reset(connection):
+                consumers = connection.jetstream_manager().consumers
+                await consumers.reset(stream, self._name, seq=seq + 1)
+            else:
+                consumer = await connection.jetstream().consumers.get(stream, self._name)
+                await acknowledge(connection, consumer, seq)
+            floor.seq = seq
+
+        self._kept.run(work)
+
+    async def _find(
+        self,
+        connection: Connection,
+        stream: str,
+        created_ns: int,
+        after_seq: int,
+        *,
+        is_begin: bool,
+    ) -> _Floor | None:
+        """What the server says of a consumer, which is made if it is not there.
+
+        None if the stream is gone, or another one of the same name: nothing of that was read.
+        """
+        manager = connection.jetstream_manager()
+        try:
+            place = await manager.streams.info(stream)
+            if parse_time(place.created) != created_ns:
+                return None
+            try:
+                info = await manager.consumers.info(stream, self._name)
+            except ConsumerNotFoundError:
+                config = self._config(place, after_seq, is_begin=is_begin)
+                info = await manager.consumers.add(stream, **config)
+        except StreamNotFoundError:
+            return None
+        except JetStreamApiError as error:
+            if passes(error):
+                raise
+            raise OptionError(OPTION, f"{self._name!r} of stream {stream}: {error}") from error
+        self._check(place, info)
+        if is_begin:
+            self._check_begin(place, info.ack_floor.stream_seq, after_seq)
+        is_limits = place.config.retention == LIMITS
+        floor = _Floor(created_ns, info.ack_floor.stream_seq, is_limits)
+        self._floors[stream] = floor
+        return floor
+
+    def _config(self, place: StreamInfo, after_seq: int, *, is_begin: bool) -> dict[str, Any]:
+        """The consumer of a stream that has none yet."""
+        retention = place.config.retention
+        subjects = list(self._options.filter_subjects)
+        config: dict[str, Any] = {
+            "durable_name": self._name,
+            "description": "acknowledges what a query of Spark has committed",
+            "ack_policy": EXPLICIT if retention == WORK_QUEUE else "all",
+            "max_ack_pending": -1,
+            "headers_only": retention != LIMITS,
+        }
+        if len(subjects) == 1:
+            config["filter_subject"] = subjects[0]
+        elif subjects:
+            config["filter_subjects"] = subjects
+        if retention == WORK_QUEUE:
+            # It has to deliver all, so it has to be in order from the begin on.
+            if is_begin:
+                self._check_begin(place, 0, after_seq)
+        elif after_seq >= place.state.first_seq:
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after_seq + 1}
+        return config
+
+    def _check(self, place: StreamInfo, info: ConsumerInfo) -> None:
+        """Whether a consumer can stand for this query."""
+        config, stream = info.config, place.config.name
+        given = {*config.filter_subjects, config.filter_subject} - {""}
+        if given != set(self._options.filter_subjects):
+            raise OptionError(
+                OPTION,
+                f"{self._name!r} of stream {stream} has the subjects {_listed(given)}, but"
+                f" filterSubjects is {_listed(self._options.filter_subjects)}",
+            )
+        if config.deliver_subject:
+            raise OptionError(
+                OPTION,
+                f"{self._name!r} of stream {stream} pushes its messages to"
+                f" {config.deliver_subject!r}; only pull consumers will do",
+            )
+        if config.ack_policy not in ACK_POLICIES:
+            raise OptionError(
+                OPTION,
+                f"{self._name!r} of stream {stream} has the ack policy {config.ack_policy};"
+                f" {' or '.join(ACK_POLICIES)} will do",
+            )
+
+    def _check_begin(self, place: StreamInfo, floor_seq: int, after_seq: int) -> None:
+        """Whether everything in front of the begin is acknowledged, or gone."""
+        first = max(floor_seq + 1, place.state.first_seq)
+        if place.state.messages and first <= after_seq:
+            raise OptionError(
+                OPTION,
+                f"{self._name!r} of stream {place.config.name} has not acknowledged the sequences"
+                f" from {first} on, but the query begins behind {after_seq}: they would be"
+                " acknowledged unread; begin in front of them, or name another consumer",
+            )
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._kept.close()
+
+
+def _listed(subjects: Any) -> str:
+    return ", ".join(sorted(subjects)) or "not given"
+
+
+def _can_reset(connection: Connection) -> bool:
+    parts = connection.info.version.split(".")[:2]
+    return all(part.isdigit() for part in parts) and tuple(map(int, parts)) >= RESET_VERSION
+
+
+async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> None:
+    """Pull what the consumer has up to a sequence, and acknowledge exactly that."""
+    info = await consumer.info()
+    if info.num_ack_pending and _can_reset(connection):
+        # Somebody was killed between the two; what was delivered comes again at once.
+        info = await connection.jetstream_manager().consumers.reset(consumer.stream, consumer.name)
+    reached = info.ack_floor.stream_seq
+    fetch_max = min(
+        FETCH_MAX, info.config.max_ack_pending if info.config.max_ack_pending > 0 else FETCH_MAX
+    )
+    while reached < seq:
+        # No more than there can be, so that none behind the sequence is asked for without need.
+        batch = await consumer.fetch(
+            min(seq - reached, fetch_max), expires=FETCH_SECONDS, no_wait=True
+        )
+        messages = [message async for message in batch]
+        if not messages:
+            return
+        reached = max(message.metadata.stream_sequence for message in messages)
+        await _settle(messages, seq, each=info.config.ack_policy == EXPLICIT)
+
+
+async def _settle(messages: list[Msg], seq: int, *, each: bool) -> None:
+    """Acknowledge messages up to a sequence and give the others back.
+
+    The server has done all of it when it answers the last acknowledgement.
+    """
+    done = [message for message in messages if message.metadata.stream_sequence <= seq]
+    for message in messages:
+        if message.metadata.stream_sequence > seq:
+            message.nak()
+    if done:
+        for message in done[:-1] if each else ():
+            message.ack()
+        await done[-1].ack_sync()

@@ -1,0 +1,252 @@
+"""The option `ackConsumer`: a durable consumer follows what Spark has committed, on both servers.
+
+No Spark is needed for this: the reader is called as Spark calls it. A batch is committed when the
+next one is planned behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from test_streaming_offsets import Follower, publish
+
+import tradewind.sync
+from jetstream_servers import jetstream_on_both
+from tradewind.spark.errors import OptionError
+from tradewind.spark.options import parse_options
+from tradewind.spark.streaming import StreamReader
+
+server = jetstream_on_both()
+RETENTIONS = ("limits", "interest", "workqueue")
+
+
+class Place:
+    """A stream ORDERS and its consumer `lake`."""
+
+    def __init__(self, url: str, connection: Any) -> None:
+        self.url = url
+        self.connection = connection
+        self.manager = connection.jetstream_manager()
+        for name in list(self.manager.streams.names()):
+            self.manager.streams.delete(name)
+
+    def add(self, retention: str = "limits", name: str = "ORDERS") -> None:
+        self.manager.streams.add(
+            name=name, subjects=[f"{name.lower()}.>"], retention=retention, allow_direct=True
+        )
+
+    def publish(self, count: int, subject: str = "orders.x") -> None:
+        publish(self.connection, subject, count)
+
+    def follow(self, **options: str) -> Follower:
+        given = {"servers": self.url, "stream": "ORDERS", "ackConsumer": "lake", **options}
+        return Follower(("seq",), **given)
+
+    def info(self, stream: str = "ORDERS") -> Any:
+        return self.manager.consumers.info(stream, "lake")
+
+    @property
+    def floor(self) -> int:
+        return int(self.info().ack_floor.stream_seq)
+
+    def kept(self) -> int:
+        return int(self.manager.streams.info("ORDERS").state.messages)
+
+
+@pytest.fixture
+def place(server: str) -> Iterator[Place]:
+    with tradewind.sync.connect(server) as connection:
+        yield Place(server, connection)
+
+
+def seqs(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["seq"] for row in rows]
+
+
+def test_the_floor_is_what_was_committed(place: Place) -> None:
+    for retention in RETENTIONS:
+        place.add(retention)
+        with place.follow() as follower:
+            place.publish(100)
+            assert seqs(follower.read(*follower.plan())) == list(range(1, 101))
+            # It was read, but not committed.
+            assert (place.floor, place.kept()) == (0, 100)
+            place.publish(50)
+            start, end = follower.plan()
+            assert (place.floor, place.info().num_pending) == (100, 50)
+            assert place.kept() == (150 if retention == "limits" else 50)
+            assert seqs(follower.read(start, end)) == list(range(101, 151))
+            follower.reader.commit(end)
+            assert (place.floor, place.info().num_pending) == (150, 0)
+            assert place.kept() == (150 if retention == "limits" else 0)
+            assert follower.plan() == (end, end)
+        place.manager.streams.delete("ORDERS")
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_a_batch_that_was_not_committed_can_be_read_again(place: Place, retention: str) -> None:
+    place.add(retention)
+    with place.follow() as follower:
+        place.publish(40)
+        follower.read(*follower.plan())
+        place.publish(40)
+        start, end = follower.plan()
+        follower.read(start, end)
+    # The driver is killed here, and another one does the batch again.
+    with place.follow() as follower:
+        assert seqs(follower.read(start, end)) == list(range(41, 81))
+        assert place.floor == 40
+    # It is killed when Spark had committed, before anything was acknowledged.
+    with place.follow() as follower:
+        follower.offset = end
+        assert follower.plan() == (end, end)
+        assert place.floor == 80
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_what_was_delivered_to_a_query_that_died_is_acknowledged(
+    place: Place, retention: str
+) -> None:
+    place.add(retention)
+    with place.follow() as follower:
+        place.publish(60)
+        _, end = follower.plan()
+    consumer = place.connection.jetstream().consumers.get("ORDERS", "lake")
+    assert len(list(consumer.fetch(20))) == 20
+    with place.follow() as follower:
+        follower.offset = end
+        follower.plan()
+    assert (place.floor, place.kept(), place.info().num_ack_pending) == (60, 0, 0)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_nothing_behind_the_commit_is_acknowledged(place: Place, retention: str) -> None:
+    place.add(retention)
+    with place.follow() as follower:
+        place.publish(50)
+        for seq in (2, 3, 4, 49, 50):
+            place.manager.streams.delete_message("ORDERS", seq)
+        follower.read(*follower.plan())
+        place.publish(30)
+        start, end = follower.plan()
+        info = place.info()
+        assert info.num_pending + info.num_ack_pending == 30
+        assert place.kept() == (75 if retention == "limits" else 30)
+        assert seqs(follower.read(start, end)) == list(range(51, 81))
+        follower.plan()
+        info = place.info()
+        assert (info.num_pending, info.num_ack_pending) == (0, 0)
+        assert place.kept() == (75 if retention == "limits" else 0)
+
+
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_a_consumer_has_the_subjects_of_the_query(place: Place, retention: str) -> None:
+    place.add(retention)
+    with place.follow(filterSubjects="orders.a,orders.c") as follower:
+        if retention == "interest":
+            place.manager.consumers.add(
+                "ORDERS", durable_name="other", ack_policy="explicit", filter_subject="orders.b"
+            )
+        for subject in ("orders.a", "orders.b", "orders.c", "orders.b"):
+            place.publish(10, subject)
+        wanted = [*range(1, 11), *range(21, 31)]
+        assert seqs(follower.read(*follower.plan())) == wanted
+        follower.plan()
+        assert place.info().num_pending == 0
+        assert place.kept() == (40 if retention == "limits" else 20)
+    with pytest.raises(OptionError) as caught:
+        place.follow(filterSubjects="orders.a")
+    assert str(caught.value) == (
+        "option ackConsumer: 'lake' of stream ORDERS has the subjects orders.a, orders.c, but"
+        " filterSubjects is orders.a"
+    )
+
+
+def test_a_consumer_of_another_kind_is_an_error(place: Place) -> None:
+    place.add()
+    consumers = place.manager.consumers
+    consumers.add("ORDERS", durable_name="lake", ack_policy="none")
+    with pytest.raises(OptionError, match="has the ack policy none; all or explicit will do"):
+        place.follow()
+    consumers.delete("ORDERS", "lake")
+    consumers.add("ORDERS", durable_name="lake", ack_policy="all", deliver_subject="to.me")
+    with pytest.raises(OptionError, match=r"pushes its messages to 'to\.me'; only pull consumers"):
+        place.follow()
+
+
+def test_messages_that_the_query_does_not_read_are_not_acknowledged(place: Place) -> None:
+    place.add()
+    place.publish(10)
+    with place.follow(startingOffsets="latest") as follower:
+        assert (place.floor, place.info().num_pending) == (10, 0)
+        follower.plan()
+    place.manager.consumers.delete("ORDERS", "lake")
+    place.manager.consumers.add("ORDERS", durable_name="lake", ack_policy="explicit")
+    with pytest.raises(OptionError, match="has not acknowledged the sequences from 1 on, but the"):
+        place.follow(startingOffsets="latest")
+    assert place.floor == 0
+
+
+def test_a_work_queue_is_read_from_its_begin(place: Place) -> None:
+    place.add("workqueue")
+    place.publish(10)
+    with pytest.raises(OptionError, match="has not acknowledged the sequences from 1 on, but the"):
+        place.follow(startingSeq="5")
+    assert list(place.manager.consumers.names("ORDERS")) == []
+
+
+def test_another_stream_of_the_same_name_is_not_acknowledged(place: Place) -> None:
+    place.add("workqueue")
+    place.publish(10)
+    with place.follow(failOnDataLoss="false") as follower:
+        follower.read(*follower.plan())
+        place.manager.streams.delete("ORDERS")
+        place.add("workqueue")
+        place.publish(20)
+        start, end = follower.plan()
+        assert place.kept() == 20
+        assert seqs(follower.read(start, end)) == list(range(1, 21))
+        follower.plan()
+        assert place.kept() == 0
+
+
+def test_a_consumer_that_was_deleted_is_made_again(place: Place) -> None:
+    place.add("workqueue")
+    with place.follow() as follower:
+        place.publish(10)
+        follower.read(*follower.plan())
+        place.manager.consumers.delete("ORDERS", "lake")
+        follower.plan()
+        assert (place.floor, place.kept()) == (10, 0)
+
+
+def test_streams_that_appear_later_get_a_consumer_too(place: Place) -> None:
+    place.add("workqueue")
+    with place.follow(stream="*") as follower:
+        place.add("workqueue", "OTHERS")
+        place.publish(5, "others.x")
+        follower.read(*follower.plan())
+        assert place.info("OTHERS").ack_floor.stream_seq == 0
+        follower.plan()
+        assert place.info("OTHERS").ack_floor.stream_seq == 5
+
+
+def test_only_streaming_queries_with_an_address_acknowledge(place: Place) -> None:
+    with pytest.raises(OptionError, match="option servers: ackConsumer needs the address"):
+        parse_options({"storeDir": "/tmp", "stream": "ORDERS", "ackConsumer": "lake"})
+    with pytest.raises(OptionError, match=r"option ackConsumer: 'a\.b' is no name of a consumer"):
+        parse_options({"servers": place.url, "stream": "ORDERS", "ackConsumer": "a.b"})
+
+
+def test_offsets_do_not_depend_on_the_consumer(place: Place) -> None:
+    place.add()
+    place.publish(10)
+    plain = StreamReader(parse_options({"servers": place.url, "stream": "ORDERS"}), ("seq",))
+    with place.follow() as follower:
+        begin = plain.initialOffset()
+        assert follower.offset == begin
+        assert follower.plan()[1] == plain.latestOffset(begin, ReadAllAvailable())
+    plain.stop()
