@@ -14,6 +14,7 @@ from typing import Final
 
 from tradewind.api.names import is_valid_name
 from tradewind.api.times import parse_time
+from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.errors import OptionError
 from tradewind.spark.positions import (
     SEQUENCE_MAX,
@@ -32,6 +33,8 @@ PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
 TIMEOUT_SECONDS: Final = 30
 TIMEOUT_SECONDS_MAX: Final = 3600
+# How long a batch waits for its minimum of messages.
+TRIGGER_DELAY_NS: Final = 15 * MINUTE_NS
 _NAMES: Final = {
     "stream": "stream",
     "path": "stream",
@@ -55,11 +58,26 @@ _NAMES: Final = {
     "endingtime": "ending_time_ns",
     "maxmsgspertrigger": "msgs_per_trigger_max",
     "maxbytespertrigger": "bytes_per_trigger_max",
+    "minmsgspertrigger": "msgs_per_trigger_min",
+    "maxtriggerdelay": "trigger_delay_ns",
     "minpartitions": "partitions_min",
     "failondataloss": "fails_on_data_loss",
     "pushdown": "pushdown",
     "timeoutseconds": "timeout_seconds",
     "ackconsumer": "ack_consumer",
+}
+# What the source for Kafka calls the same, for messages: there is one name for a thing here.
+_KAFKA_NAMES: Final = {
+    "assign": "stream",
+    "endingoffsetsbytimestamp": "endingOffsets",
+    "endingtimestamp": "endingTime",
+    "kafka.bootstrap.servers": "servers",
+    "maxoffsetspertrigger": "maxMsgsPerTrigger",
+    "minoffsetspertrigger": "minMsgsPerTrigger",
+    "startingoffsetsbytimestamp": "startingOffsets",
+    "startingtimestamp": "startingTime",
+    "subscribe": "stream",
+    "subscribepattern": "stream",
 }
 # As users write them, for messages.
 _SPELLINGS: Final = {
@@ -75,6 +93,8 @@ _SPELLINGS: Final = {
     "ending_time_ns": "endingTime",
     "msgs_per_trigger_max": "maxMsgsPerTrigger",
     "bytes_per_trigger_max": "maxBytesPerTrigger",
+    "msgs_per_trigger_min": "minMsgsPerTrigger",
+    "trigger_delay_ns": "maxTriggerDelay",
     "partitions_min": "minPartitions",
     "fails_on_data_loss": "failOnDataLoss",
     "timeout_seconds": "timeoutSeconds",
@@ -107,6 +127,8 @@ class SourceOptions:
     ending_time_ns: int | None = None
     msgs_per_trigger_max: int = 0
     bytes_per_trigger_max: int = 0
+    msgs_per_trigger_min: int = 0
+    trigger_delay_ns: int = TRIGGER_DELAY_NS
     partitions_min: int = 0
     fails_on_data_loss: bool = True
     pushdown: bool = False
@@ -149,6 +171,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     for name, text in given.items():
         target = _NAMES.get(name.lower())
         if target is None:
+            if same := _KAFKA_NAMES.get(name.lower()):
+                raise OptionError(name, f"there is no such option; here it is {same}")
             known = ", ".join(spelling(known) for known in _field_names())
             raise OptionError(name, f"there is no such option; known are {known}")
         found[target] = _parse(target, str(text).strip())
@@ -204,8 +228,10 @@ def _parse(field: str, text: str) -> object:
         return parse_one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)
-    if field in ("starting_seq", "ending_seq", "msgs_per_trigger_max", "bytes_per_trigger_max"):
+    if field in ("starting_seq", "ending_seq") or field.startswith(("msgs_per", "bytes_per")):
         return parse_positive(name, text, SEQUENCE_MAX)
+    if field == "trigger_delay_ns":
+        return parse_delay_ns(name, text)
     if field == "timeout_seconds":
         return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
     if field == "ack_consumer":
@@ -237,6 +263,14 @@ def parse_positive(name: str, text: str, largest: int) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
         raise OptionError(name, f"{text!r} is no whole number from 1 to {largest}")
     return int(text)
+
+
+def parse_delay_ns(name: str, text: str) -> int:
+    """Nanoseconds of a duration above 0."""
+    duration_ns = parse_duration_ns(text)
+    if duration_ns is None or duration_ns <= 0:
+        raise OptionError(name, f"{text[:64]!r} is no duration above 0 such as 90s, 15m or 1h30m")
+    return duration_ns
 
 
 def parse_moment_ns(name: str, text: str) -> int:
@@ -271,6 +305,7 @@ def moment_ns(moment: datetime) -> int:
 
 def _check_together(options: SourceOptions) -> None:
     _check_bounds(options)
+    _check_triggers(options)
     if options.archive:
         if options.store_dir or options.servers or options.read_mode == "network":
             raise OptionError("archive", "a backup is read by itself: no storeDir, no servers")
@@ -285,6 +320,15 @@ def _check_together(options: SourceOptions) -> None:
         raise OptionError("servers", "ackConsumer needs the address of the server")
     if not (options.store_dir or options.servers or options.context):
         raise OptionError("servers", "say where the stream is: servers, context or storeDir")
+
+
+def _check_triggers(options: SourceOptions) -> None:
+    least, most = options.msgs_per_trigger_min, options.msgs_per_trigger_max
+    if options.is_said("trigger_delay_ns") and not least:
+        raise OptionError("maxTriggerDelay", "it needs minMsgsPerTrigger, for which it waits")
+    if most and least > most:
+        text = f"{least} is more than maxMsgsPerTrigger allows, {most}"
+        raise OptionError("minMsgsPerTrigger", text)
 
 
 def _check_bounds(options: SourceOptions) -> None:

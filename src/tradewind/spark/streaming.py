@@ -30,12 +30,15 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from tradewind.clock import SystemClock
 from tradewind.spark.acking import Acknowledger
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
+from tradewind.spark.holding import Holding
 from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
 from tradewind.spark.positions import check_named
@@ -46,6 +49,7 @@ from tradewind.spark.tables import table_tasks
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tradewind.clock import Clock
     from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider import GrowingProvider, StreamState, Task
 
@@ -69,7 +73,9 @@ class InTurn:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query over one or more streams."""
 
-    def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
+    def __init__(
+        self, options: SourceOptions, columns: Sequence[str], clock: Clock | None = None
+    ) -> None:
         for name in ("ending", "ending_seq", "ending_time_ns"):
             if options.is_said(name):
                 why = "a streaming query has no end; read a batch instead"
@@ -82,6 +88,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
         self._seen: Offset | None = None
+        self._holding = Holding(
+            options.msgs_per_trigger_min, options.trigger_delay_ns, clock or SystemClock()
+        )
+        self._has_lost = False  # in this look at the streams
         self._acks = Acknowledger(self._options) if options.ack_consumer else None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -126,11 +136,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"created_ns": state.created_ns, "seq": seq}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit in the options; both count if both are given, see `latestOffset`."""
+        """The limit in the options; all count that are given, see `latestOffset`."""
         if self._options.msgs_per_trigger_max:
             return ReadMaxRows(self._options.msgs_per_trigger_max)
         if self._options.bytes_per_trigger_max:
             return ReadMaxBytes(self._options.bytes_per_trigger_max)
+        if self._options.msgs_per_trigger_min:
+            return ReadMinRows(self._options.msgs_per_trigger_min)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -152,6 +164,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark asks for it when the batch in front of `start` is committed.
         """
         self.commit(start)
+        self._has_lost = False
         states = {state.name: state for state in self._open().states()}
         self._seen = self._ends(list(states.values()))
         result: Offset = {}
@@ -170,12 +183,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 result[name] = begin  # as it was, or Spark would take it for something new
         for name in start.keys() - states.keys():
             self._lost(f"stream {name} was deleted; it had been read up to {start[name]['seq']}")
+        if self._is_held(behind, limit):
+            return start
         self._go_on(result, behind, limit)
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
             result[name]["parts"] = max(len(parts), 1)
         return result
+
+    def _is_held(self, behind: Sequence[tuple[str, int, int]], limit: ReadLimit) -> bool:
+        """Whether the batch waits for more; not if it is to be the last, or has a loss to tell."""
+        if isinstance(limit, ReadAllAvailable) or self._until is not None or self._has_lost:
+            return False
+        return self._holding.holds(sum(end - seq for _, seq, end in behind))
 
     def _go_on(self, result: Offset, behind: list[tuple[str, int, int]], limit: ReadLimit) -> None:
         """Move the offsets of streams that have more, each by its share of the limits."""
@@ -228,6 +249,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, what: str) -> None:
         if self._options.fails_on_data_loss:
             raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+        self._has_lost = True
         logger.warning("%s", what)
 
     # ---------------------------------------------------------------- reading
