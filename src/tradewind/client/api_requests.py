@@ -201,6 +201,7 @@ class Pages(Generic[Item]):
         self._offset = 0
         self._ready: list[Item] = []
         self._ended = False
+        self.total = 0  # how many the server had at the last page
 
     async def next_page(self) -> list[Item]:
         """The items that the server sends next; an empty list at the end."""
@@ -209,9 +210,9 @@ class Pages(Generic[Item]):
             return ready
         if self._ended:
             return []
-        items, total = await self._load(self._offset)
+        items, self.total = await self._load(self._offset)
         self._offset += len(items)
-        self._ended = not items or self._offset >= total
+        self._ended = not items or self._offset >= self.total
         page: list[Item] = items
         return page
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -168,6 +168,9 @@ class BlocksProvider:
             )
             for part in divide(chosen, count)
         ]
+
+    def expect(self, names: Iterable[str]) -> None:
+        """See `GrowingProvider`. A folder is listed as a whole, so nothing is missed."""
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`."""

@@ -13,7 +13,7 @@ import os
 import ssl
 import time
 from array import array
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,11 @@ import uvloop
 
 from tradewind.api.responses import MsgGetResponse
 from tradewind.api.times import parse_time
-from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
+from tradewind.client.api_errors import (
+    JetStreamApiError,
+    NoMessageFoundError,
+    StreamNotFoundError,
+)
 from tradewind.client.connection import Connection, connect
 from tradewind.client.errors import (
     ClientError,
@@ -68,6 +72,12 @@ SEQUENCE_HEADER: Final = "Nats-Sequence"
 _STREAM_HEADER: Final = b"\r\nNats-Stream: "
 # Spark asks a hundred times a second whether there is anything new.
 ASK_SECONDS: Final = 0.05
+# While nothing changes, at most one part in so many of the time is spent on asking.
+ASK_SHARE: Final = 10
+ASK_SECONDS_MAX: Final = 1.0
+# More streams by name than this are found in a list, which has up to 256 of them on a page.
+NAMES_PER_PAGE: Final = 4
+LISTS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,35 +297,78 @@ class NetworkProvider:
         self._address = Address(options)
         self._kept = KeptConnection(self._address)
         self._asked_at = 0.0
+        self._pace_seconds = ASK_SECONDS
+        self._pages = 1  # of a list of all streams
+        self._expected: set[str] = set()
         self._infos: dict[str, StreamInfo] = {}
+        self._states: list[StreamState] = []
         self._planned: dict[str, Planned] = {}
+
+    def expect(self, names: Iterable[str]) -> None:
+        """See `GrowingProvider`."""
+        self._expected.update(names)
 
     def states(self) -> list[StreamState]:
         """See `Provider`. Spark asks all the time; the server is not asked quite as often."""
-        time.sleep(max(self._asked_at + ASK_SECONDS - time.monotonic(), 0))
+        time.sleep(max(self._asked_at + self._pace_seconds - time.monotonic(), 0))
+        before, began = self._states, time.monotonic()
         self._infos = self._kept.run(self._find)
+        self._states = [_state(info) for info in self._infos.values()]
+        self._expected |= self._infos.keys()
         self._asked_at = time.monotonic()
-        return [_state(info) for info in self._infos.values()]
+        took = self._asked_at - began if before == self._states else 0.0
+        self._pace_seconds = min(max(ASK_SECONDS, took * ASK_SHARE), ASK_SECONDS_MAX)
+        return self._states
 
     async def _find(self, connection: Connection) -> dict[str, StreamInfo]:
+        """All streams of the query, by as few requests as it takes."""
+        names = {wanted for wanted in self._options.stream if not is_pattern(wanted)}
+        patterns = [wanted for wanted in self._options.stream if is_pattern(wanted)]
         found: dict[str, StreamInfo] = {}
-        streams = connection.jetstream_manager().streams
-        for wanted in self._options.stream:
-            if is_pattern(wanted):
-                async for info in streams.list():
-                    if fnmatchcase(info.config.name, wanted):
-                        found[info.config.name] = info
-                continue
-            try:
-                found[wanted] = await streams.info(wanted)
-            except JetStreamApiError as error:
-                if passes(error) or (wanted in self._infos and self._kept.is_settling):
-                    raise JetStreamUnavailableError(f"stream {wanted}: {error}") from error
-                raise OptionError("stream", f"{wanted!r}: {error}") from error
-        missing = self._infos.keys() - found.keys()
-        if missing and self._kept.is_settling:
-            raise JetStreamUnavailableError(f"stream {min(missing)} is not open yet")
+        if patterns or len(names) > self._pages * NAMES_PER_PAGE:
+            for info in await self._list(connection):
+                name = info.config.name
+                if name in names or any(fnmatchcase(name, pattern) for pattern in patterns):
+                    found[name] = info
+        # A list that is read in pages may leave out what is there.
+        for name in sorted((names | self._expected) - found.keys()):
+            one = await self._look_for(connection, name, is_named=name in names)
+            if one is not None:
+                found[name] = one
         return dict(sorted(found.items()))
+
+    async def _list(self, connection: Connection) -> list[StreamInfo]:
+        """All streams of the account."""
+        for _ in range(LISTS_MAX):
+            pages = connection.jetstream_manager().streams.list()
+            found: dict[str, StreamInfo] = {}
+            count = self._pages = 0
+            while page := await pages.next_page():
+                self._pages += 1
+                count += len(page)
+                found |= {info.config.name: info for info in page}
+            if count == len(found) == pages.total:
+                break  # else streams came or went in between, and the pages do not fit together
+        self._pages = max(self._pages, 1)
+        return list(found.values())
+
+    async def _look_for(
+        self, connection: Connection, name: str, *, is_named: bool
+    ) -> StreamInfo | None:
+        """One stream; None if it is gone, which is an error if it was named itself."""
+        try:
+            return await connection.jetstream_manager().streams.info(name)
+        except JetStreamApiError as error:
+            is_known = name in self._infos
+            if passes(error) or (is_known and self._kept.is_settling):
+                raise JetStreamUnavailableError(f"stream {name}: {error}") from error
+            if is_named and name not in self._expected:
+                raise OptionError("stream", f"{name!r}: {error}") from error
+            if not isinstance(error, StreamNotFoundError):
+                raise
+        if not is_named:
+            self._expected.discard(name)
+        return None
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[RangeTask]:
         """See `Provider`."""

@@ -6,7 +6,7 @@ Owns the contract between the Spark side (`source`, `streaming`) and the ways to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,6 +53,9 @@ class Provider(Protocol):
 
 class GrowingProvider(Provider, Protocol):
     """Streams that messages come to, for streaming queries."""
+
+    def expect(self, names: Iterable[str]) -> None:
+        """These streams were there before; one that seems to be missing is looked for again."""
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """The first sequence of a message that is not older; one behind the last if none is."""

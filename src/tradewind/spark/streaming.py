@@ -165,6 +165,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self.commit(start)
         self._has_lost = False
+        self._open().expect(start)
         states = {state.name: state for state in self._open().states()}
         self._seen = self._ends(list(states.values()))
         result: Offset = {}
