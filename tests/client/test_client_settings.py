@@ -54,9 +54,15 @@ def test_wrong_urls_are_named(text: str) -> None:
 
 
 def test_passwords_of_urls_are_never_shown() -> None:
-    with pytest.raises(OptionsError) as caught:
-        parse_address("http://user:secret@host")
-    assert "secret" not in str(caught.value)
+    for text in (
+        "http://user:secret@host",
+        "user:secret@host:x",  # without a scheme
+        "nats://user:se/secret@host:x",  # the password has what ends a host
+        "nats://user:a@secret@host:x",
+    ):
+        with pytest.raises(OptionsError) as caught:
+            parse_address(text)
+        assert "secret" not in str(caught.value)
     assert "secret" not in repr(parse_address("nats://user:secret@host"))
     assert "secret" not in repr(ConnectOptions(password="secret", token="secret"))
 

@@ -1,13 +1,12 @@
 """What the commands that use Spark share: its master, and the server as Spark is told it.
 
-Owns which of the shared flags Spark's workers can use: they get an address, a context or a
-credentials file, and connect by themselves.
+Owns which of the shared flags Spark's workers can use: they get an address or a context and a
+login, and connect by themselves.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
-from urllib.parse import quote
 
 from tradewind.cli.failures import CommandError
 from tradewind.cli.frame import Option
@@ -19,13 +18,28 @@ if TYPE_CHECKING:
 MasterFlag = Annotated[
     str, Option("--master", help="Where Spark runs: local[*] is here, spark://HOST:7077 a cluster")
 ]
-_NOT_FOR_SPARK: Final = ("nkey", "jwt", "seed", "tlscert", "tlskey", "tlsca", "js_domain")
+# By flag, the option of a login that Spark's workers get; a flag of another name sets none.
+_LOGIN: Final = {
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "credentials",
+    "nkey": "nkey_file",
+    "jwt": "user_jwt",
+    "seed": "nkey_seed",
+    "tlscert": "tls_cert_file",
+    "tlskey": "tls_key_file",
+    "tlsca": "tls_ca_file",
+    "js_domain": "jetstream_domain",
+}
+_NOT_FOR_SPARK: Final = ("js_api_prefix", "inbox_prefix")
 
 
 def spark_address() -> Address:
-    """The server that the flags and the environment name."""
+    """The server and the login that the flags and the environment name."""
     from tradewind.client.contexts import selected_context
     from tradewind.pipelines.connections import Address
+    from tradewind.spark.logins import Login
 
     settings = current()
     for key in _NOT_FOR_SPARK:
@@ -34,18 +48,13 @@ def spark_address() -> Address:
                 f"--{key.replace('_', '-')} does not reach Spark's workers",
                 "put it into a context and use --context NAME",
             )
+    given = {option: settings.text(flag) for flag, option in _LOGIN.items()}
+    if given["user"] and not given["password"]:
+        # The command line takes a user without a password for a token.
+        given |= {"token": given["token"] or given["user"], "user": ""}
+    login = Login(**given, tls_handshake_first="true" if settings.is_on("tlsfirst") else "")
     server = settings.text("server")
-    user, password, token = (settings.text(key) for key in ("user", "password", "token"))
-    login = f"{quote(user, '')}:{quote(password, '')}" if user and password else token or user
-    if login:
-        urls = (server or "nats://127.0.0.1:4222").split(",")
-        server = ",".join(_with_login(url.strip(), login) for url in urls)
     if server:
-        return Address(server, "", settings.text("creds"))
+        return Address(server, "", login)
     name = settings.context
-    return Address("", selected_context() if name == "" else name or "", settings.text("creds"))
-
-
-def _with_login(url: str, login: str) -> str:
-    scheme, separator, rest = url.rpartition("://")
-    return f"{scheme or 'nats'}{separator or '://'}{login}@{rest.rpartition('@')[2]}"
+    return Address("", selected_context() if name == "" else name or "", login)

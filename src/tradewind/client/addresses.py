@@ -99,7 +99,8 @@ def parse_servers(servers: str | Sequence[str]) -> list[Address]:
 
 def _shown(text: str) -> str:
     """A url without the part that may hold a password."""
-    return re.sub(r"//[^/@]*@", "//***@", text)
+    # A password may hold any character, so everything in front of the last @ is hidden.
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text, flags=re.DOTALL)
 
 
 class ServerPool:

@@ -35,7 +35,7 @@ def login_fields(options: ConnectOptions, address: Address, nonce: str) -> dict[
         jwt, seed = parse_credentials(_read(options.credentials, "credentials"))
         fields["jwt"] = jwt
     elif options.nkey_file:
-        seed = _find_seed(_read(options.nkey_file, "nkey_file"), "nkey_file")
+        seed = find_seed(_read(options.nkey_file, "nkey_file"), "nkey_file")
     elif options.user_jwt:
         fields["jwt"] = options.user_jwt
     if seed:
@@ -74,7 +74,8 @@ def _key(seed: str) -> KeyPair:
         raise CredentialsError(f"nkey seed: {error}") from None
 
 
-def _find_seed(text: str, what: str) -> str:
+def find_seed(text: str, what: str) -> str:
+    """The nkey seed in the text of a file; `what` names the file in errors."""
     match = _SEED.search(text)
     if not match:
         raise CredentialsError(f"{what}: holds no nkey seed (58 characters, SU...)")

@@ -21,6 +21,7 @@ from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.sinks import check_columns, letter_columns
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.targets import missing_bucket, missing_stream
+from tradewind.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,9 @@ def check_server(pipeline: Pipeline, address: Address) -> list[str]:
         for name in pipeline.sources if section == "sources" else pipeline.sinks:
             try:
                 _check_target(pipeline, section, name, address)
+            except OptionError as error:
+                text = str(error).removeprefix("option ")
+                raise pipeline.document.error((section, name), text) from None
             except (ClientError, OSError) as error:
                 line = pipeline.document.place((section, name)).key_line
                 notes.append(f"line {line}: {name} is not checked: {error}")

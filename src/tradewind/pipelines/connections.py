@@ -7,9 +7,12 @@ all, what the command line says. Gives it to Spark as options and to the client 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from tradewind.spark.logins import Login, resolve_servers, spark_name
 
 if TYPE_CHECKING:
+    from tradewind.client.options import ConnectSettings
     from tradewind.sync import Connection
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"
@@ -27,8 +30,8 @@ class Addressed(Protocol):
         """The name of a context of the command line."""
 
     @property
-    def credentials(self) -> str:
-        """A credentials file."""
+    def login(self) -> Login:
+        """How to log in there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +40,38 @@ class Address:
 
     server: str = field(default="", repr=False)
     context: str = ""
-    credentials: str = ""
+    login: Login = field(default_factory=Login)
 
     @classmethod
     def first_of(cls, *places: Addressed) -> Address:
         """That of the first place that names a server or a context.
 
-        Credentials may stand elsewhere: in a place that is nearer, or in one that names no server
-        of its own, to which they would belong.
+        The login may stand elsewhere: in a place that is nearer, or in one that names no server of
+        its own, to which it would belong. It is taken as a whole.
         """
-        server, context, credentials = "", "", ""
+        server, context, login = "", "", Login()
         for place in places:
             is_named = bool(server or context)
-            if not credentials and not (is_named and (place.server or place.context)):
-                credentials = place.credentials
+            if not login and not (is_named and (place.server or place.context)):
+                login = place.login
             if not is_named:
                 server, context = place.server, place.context
-        return cls(server if server or context else DEFAULT_SERVER, context, credentials)
+        return cls(server if server or context else DEFAULT_SERVER, context, login)
 
     def spark_options(self) -> dict[str, str]:
-        """The same for the format `jetstream`."""
-        named = {
-            "servers": self.server,
-            "context": self.context,
-            "credentials": self.credentials,
-        }
+        """The same for the format `jetstream`; references stay what they are."""
+        default = "" if self.context else DEFAULT_SERVER
+        named = {"servers": self.server or default, "context": self.context}
+        named |= {spark_name(name): text for name, text in self.login.given().items()}
         return {name: value for name, value in named.items() if value}
 
     def connect(self) -> Connection:
         """A connection of the client."""
         import tradewind.sync
 
+        settings = {**self.login.settings(), "name": "tradewind-pipeline"}
         return tradewind.sync.connect(
-            self.server or None,
+            resolve_servers([self.server]) if self.server else None,
             context=self.context or None,
-            credentials=self.credentials,
-            name="tradewind-pipeline",
+            **cast("ConnectSettings", settings),
         )

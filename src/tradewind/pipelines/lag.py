@@ -18,6 +18,7 @@ from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.status import StreamLag
+from tradewind.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from tradewind.spark.provider import GrowingProvider
@@ -44,7 +45,7 @@ class ServerLag:
                     lag.last_seq = streams.info(lag.stream).state.last_seq
                     self._next(streams, lag)
             self.problem = ""
-        except (ClientError, OSError) as error:
+        except (ClientError, OptionError, OSError) as error:
             self.problem = f"the server does not answer ({error}); the queries wait for it"
             self.close()
         return found

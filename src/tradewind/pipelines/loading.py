@@ -23,6 +23,7 @@ from tradewind.pipelines.model import (
     STEP_KINDS,
     Head,
     Pipeline,
+    Placed,
     Sink,
     Source,
     Step,
@@ -30,20 +31,22 @@ from tradewind.pipelines.model import (
 )
 from tradewind.pipelines.spark_settings import check_settings
 from tradewind.pipelines.templates import parse_template
+from tradewind.spark.errors import OptionError
+from tradewind.spark.logins import LOGIN_FIELDS
 
 TABLES_MAX: Final = 1000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _SECTIONS: Final = ("sources", "steps", "sinks")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
 _PATH_PART: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]")
+_SERVER_KEYS: Final = {"server", "context", *LOGIN_FIELDS}
 _SOURCE_KEYS: Final = {
-    "stream": {"subjects", "start", "start_seq", "payload", "data_loss", "store"},
-    "bucket": {"payload", "store"},
+    "stream": {"subjects", "start", "start_seq", "payload", "data_loss", "store"} | _SERVER_KEYS,
+    "bucket": {"payload", "store"} | _SERVER_KEYS,
     "parquet": {"schema"},
     "json": {"schema"},
     "csv": {"schema"},
 }
-_SERVER_KEYS: Final = {"server", "context", "credentials"}
 _SINK_KEYS: Final = {
     "stream": {"subject", "data", "headers", "ordered", "create"} | _SERVER_KEYS,
     "bucket": {"key", "value", "create"} | _SERVER_KEYS,
@@ -56,6 +59,14 @@ _STEP_KEYS: Final = {
     "sql": set(),
     "python": {"from"},
     "window": {"from", "slide", "on", "by", "keep"},
+}
+_KINDS: Final = {
+    str: "a text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    type(None): "nothing",
 }
 Kind = TypeVar("Kind", Source, Step, Sink, Head)
 
@@ -120,7 +131,8 @@ def _section(document: Document, section: str, kind: type[Kind]) -> dict[str, Ki
             text = f"{name!r} is no name for SQL: letters, digits and _, not a digit first"
             raise document.error((section, name), text)
         if not isinstance(value, dict):
-            text = f"{name} must be a mapping, not {value!r}"
+            # Not the value: it may be a password whose line stands too far left.
+            text = f"{name} must be a mapping, not {_KINDS.get(type(value), 'a value')}"
             raise document.error((section, name), text)
         result[name] = _convert(document, (section, name), value, kind)
     return result
@@ -210,6 +222,10 @@ class _Checker:
         self._steps = steps
 
     def check(self, sinks: Mapping[str, Sink]) -> None:
+        self._login((), self._head)
+        for section, entries in (("sources", self._sources), ("sinks", sinks)):
+            for name, entry in entries.items():
+                self._login((section, name), entry)
         taken: dict[str, str] = {}
         for section, names in (("sources", self._sources), ("steps", self._steps)):
             for name in names:
@@ -223,6 +239,13 @@ class _Checker:
             self._step(("steps", name), step)
         for name, sink in sinks.items():
             self._sink(("sinks", name), sink)
+
+    def _login(self, place: tuple[str, ...], entry: Placed) -> None:
+        try:
+            entry.login.check()
+        except OptionError as error:
+            text = str(error).removeprefix("option ")
+            raise self._document.error((*place, error.option), text) from None
 
     def _only(
         self, place: tuple[str, str], kinds: Sequence[str], keys: Mapping[str, set[str]]

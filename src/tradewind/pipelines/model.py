@@ -15,6 +15,7 @@ import msgspec
 
 from tradewind.pipelines.document import Document
 from tradewind.pipelines.spark_settings import SparkSettings
+from tradewind.spark.logins import LOGIN_FIELDS, Login
 
 INFER: Final = "infer"
 Texts = str | list[str]
@@ -47,7 +48,36 @@ class Watermark(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     column: str = "time"
 
 
-class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Placed(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What may say where its server is and how to log in there; see `tradewind.spark.logins`."""
+
+    server: str = ""
+    context: str = ""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    nkey_seed: str = ""
+    nkey_file: str = ""
+    credentials: str = ""
+    user_jwt: str = ""
+    tls_ca_file: str = ""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    tls_hostname: str = ""
+    tls_handshake_first: bool = False
+    jetstream_domain: str = ""
+
+    @property
+    def login(self) -> Login:
+        """How to log in, as it was given."""
+        texts = {name: getattr(self, name) for name in LOGIN_FIELDS}
+        return Login(**texts | {"tls_handshake_first": "true" if self.tls_handshake_first else ""})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"  # a value may be a password
+
+
+class Source(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """One table that steps can use; exactly one of the first five says where it is."""
 
     stream: Texts = ""
@@ -55,9 +85,6 @@ class Source(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     parquet: str = ""
     json: str = ""
     csv: str = ""
-    server: str = ""
-    context: str = ""
-    credentials: str = ""
     store: str = ""
     subjects: Texts = ""
     start: str = "earliest"
@@ -120,7 +147,7 @@ class Iceberg(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     catalog: dict[str, str] = {}
 
 
-class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"input": "from"}):
+class Sink(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True, rename={"input": "from"}):
     """Where the rows of one table go; exactly one of stream ... console says what it is."""
 
     input: str
@@ -130,9 +157,6 @@ class Sink(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename={"inp
     delta: str = ""
     iceberg: Iceberg | None = None
     console: Console | None = None
-    server: str = ""
-    context: str = ""
-    credentials: str = ""
     subject: str = ""
     data: str = ""
     headers: str = ""
@@ -154,14 +178,11 @@ STEP_KINDS: Final = ("sql", "python", "window")
 SINK_KINDS: Final = ("stream", "bucket", "parquet", "delta", "iceberg", "console")
 
 
-class Head(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Head(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Everything but the tables."""
 
     pipeline: str
     checkpoint: str
-    server: str = ""
-    context: str = ""
-    credentials: str = ""
     trigger: str = "fast"
     description: str = ""
     spark: SparkSettings = SparkSettings()

@@ -43,6 +43,7 @@ from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.kept import KeptConnection
+from tradewind.spark.logins import resolve_servers, spark_name
 from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import part_count, ranges
 from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
@@ -90,15 +91,14 @@ class Address:
     async def connected(self, waits_seconds: float = 0, **more: Any) -> AsyncIterator[Connection]:
         """A connection for one piece of work; a server that is away is waited for."""
         options = self.options
-        settings: dict[str, Any] = {"name": "tradewind-spark", **more}
-        if options.credentials:
-            settings["credentials"] = options.credentials
+        settings = {**options.login.settings(spark_name), "name": "tradewind-spark", **more}
+        servers = resolve_servers(options.servers)
         if waits_seconds:
             settings["wait_for_server"] = True
         try:
             async with asyncio.timeout(waits_seconds or None):
                 connection = await connect(
-                    list(options.servers) or None, context=options.context or None, **settings
+                    servers or None, context=options.context or None, **settings
                 )
         except TimeoutError as error:
             text = f"no server answered in {waits_seconds:g} s"
@@ -270,7 +270,7 @@ class RangeTask:
         chunk = [
             message
             async for message in connection.request_many(
-                f"$JS.API.DIRECT.GET.{self.stream}",
+                f"{connection.jetstream_manager().api.prefix}DIRECT.GET.{self.stream}",
                 msgspec.json.encode(body),
                 timeout=SILENCE_SECONDS,
                 stall=SILENCE_SECONDS,

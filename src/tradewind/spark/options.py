@@ -16,6 +16,7 @@ from tradewind.api.names import is_valid_name
 from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.errors import OptionError
+from tradewind.spark.logins import LOGIN_FIELDS, Login, spark_name, split_login
 from tradewind.spark.positions import (
     SEQUENCE_MAX,
     Position,
@@ -45,7 +46,6 @@ _NAMES: Final = {
     "objectstore": "object_store",
     "account": "account",
     "servers": "servers",
-    "credentials": "credentials",
     "context": "context",
     "readmode": "read_mode",
     "columns": "columns",
@@ -114,7 +114,7 @@ class SourceOptions:
     object_store: str = ""
     account: str = "$G"
     servers: tuple[str, ...] = field(default=(), repr=False)
-    credentials: str = ""
+    login: Login = field(default_factory=Login)
     context: str = ""
     read_mode: str = "auto"
     columns: tuple[str, ...] = ()
@@ -167,13 +167,14 @@ class SourceOptions:
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """The options of one read; OptionError names the one that is wrong."""
-    found: dict[str, object] = {}
-    for name, text in given.items():
+    login, others = split_login(given)
+    found: dict[str, object] = {"login": login}
+    for name, text in others.items():
         target = _NAMES.get(name.lower())
         if target is None:
             if same := _KAFKA_NAMES.get(name.lower()):
                 raise OptionError(name, f"there is no such option; here it is {same}")
-            known = ", ".join(spelling(known) for known in _field_names())
+            known = ", ".join([*map(spelling, _field_names()), *map(spark_name, LOGIN_FIELDS)])
             raise OptionError(name, f"there is no such option; known are {known}")
         found[target] = _parse(target, str(text).strip())
     options = _with_stream(SourceOptions(**found))  # type: ignore[arg-type]
@@ -205,7 +206,7 @@ def spelling(field: str) -> str:
 
 
 def _field_names() -> list[str]:
-    return [one.name for one in fields(SourceOptions)]
+    return [one.name for one in fields(SourceOptions) if one.name != "login"]
 
 
 def _parse(field: str, text: str) -> object:
@@ -247,7 +248,9 @@ def parse_list(name: str, text: str) -> tuple[str, ...]:
     """Names that are separated by commas."""
     parts = tuple(part.strip() for part in text.split(","))
     if not all(parts):
-        raise OptionError(name, f"{text!r} has an empty part; separate names by commas")
+        # An address may hold a password.
+        shown = "it" if name == "servers" else repr(text)
+        raise OptionError(name, f"{shown} has an empty part; separate names by commas")
     return parts
 
 

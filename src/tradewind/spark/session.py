@@ -32,6 +32,10 @@ DEFAULTS: Final = {
     "spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s",
     # One server's streams need no 200 shuffle partitions.
     "spark.sql.shuffle.partitions": "8",
+    # Whose values Spark must not show: its own patterns, and names of ours. First of settings, and
+    # so of variables for executors, then of options.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|seed|jwt|credential|nats_url",
+    "spark.sql.redaction.options.regex": "(?i)url|servers|seed|jwt",
 }
 EMBEDDED: Final = {
     "spark.driver.host": "127.0.0.1",

@@ -12,6 +12,7 @@ from string import Formatter
 from typing import Final
 
 from tradewind.spark.errors import OptionError
+from tradewind.spark.logins import LOGIN_FIELDS, Login, spark_name, split_login
 from tradewind.spark.options import (
     TIMEOUT_SECONDS,
     TIMEOUT_SECONDS_MAX,
@@ -27,7 +28,6 @@ _NAMES: Final = {
     "path": "stream",
     "bucket": "bucket",
     "servers": "servers",
-    "credentials": "credentials",
     "context": "context",
     "subject": "subject",
     "key": "key",
@@ -59,7 +59,7 @@ class SinkOptions:
     stream: str = ""
     bucket: str = ""
     servers: tuple[str, ...] = field(default=(), repr=False)
-    credentials: str = ""
+    login: Login = field(default_factory=Login)
     context: str = ""
     subject: Template = ()
     key: Template = ()
@@ -86,7 +86,7 @@ class SinkOptions:
         return SourceOptions(
             stream=(self.target,),
             servers=self.servers,
-            credentials=self.credentials,
+            login=self.login,
             context=self.context,
             timeout_seconds=self.timeout_seconds,
         )
@@ -94,13 +94,15 @@ class SinkOptions:
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of one write; OptionError names the one that is wrong."""
-    found: dict[str, object] = {}
-    for name, text in given.items():
+    login, others = split_login(given)
+    found: dict[str, object] = {"login": login}
+    for name, text in others.items():
         if name.lower() in _OF_SPARK:
             continue
         target = _NAMES.get(name.lower())
         if target is None:
-            known = ", ".join(_spelling(one.name) for one in fields(SinkOptions))
+            names = [one.name for one in fields(SinkOptions) if one.name != "login"]
+            known = ", ".join([*map(_spelling, names), *map(spark_name, LOGIN_FIELDS)])
             raise OptionError(name, f"there is no such option of a write; known are {known}")
         found[target] = _parse(target, str(text).strip())
     options = SinkOptions(**found)  # type: ignore[arg-type]

@@ -100,7 +100,10 @@ def test_status_shows_rows_and_lag(cli: Cli, file: Path) -> None:
         (["sql", "select 1", "--table", "lake"], "NAME=FOLDER"),
         (["job", "compact", "ORDERS"], "give --to FOLDER or --to-stream NAME"),
         (["job", "replay", "x", "ORDERS", "--pace", "slow"], "instant or original"),
-        (["--nkey", "x", "pipeline", "check", "FILE"], "--nkey does not reach Spark's workers"),
+        (
+            ["--inbox-prefix", "x", "pipeline", "check", "FILE"],
+            "--inbox-prefix does not reach Spark's workers",
+        ),
         (["pipeline", "chekc", "x"], "did you mean 'check'?"),
     ],
 )

@@ -14,8 +14,11 @@ from tradewind.pipelines.lag import ServerLag
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import PipelineStatus
+from tradewind.spark.logins import Login
 
 SINK = Address()
+C = Login(credentials="c")
+D = Login(user="d", password="env:D")
 
 
 def test_a_server_that_does_not_answer_is_noted() -> None:
@@ -42,15 +45,15 @@ def test_a_server_that_answers_again_is_not_noted() -> None:
 @pytest.mark.parametrize(
     ("places", "expected"),
     [
-        ((SINK, Address(credentials="c"), Address("s")), Address("s", credentials="c")),
-        ((Address(credentials="c"), Address("s"), SINK), Address("s", credentials="c")),
-        ((Address("s"), Address(credentials="c"), SINK), Address("s", credentials="c")),
-        ((Address(context="x"), SINK, Address(credentials="c")), Address("", "x", "c")),
+        ((SINK, Address(login=C), Address("s")), Address("s", login=C)),
+        ((Address(login=C), Address("s"), SINK), Address("s", login=C)),
+        ((Address("s"), Address(login=C), SINK), Address("s", login=C)),
+        ((Address(context="x"), SINK, Address(login=C)), Address("", "x", C)),
         # These belong to another server.
-        ((Address("s"), Address("t", credentials="c"), SINK), Address("s")),
+        ((Address("s"), Address("t", login=C), SINK), Address("s")),
         (
-            (Address("s"), Address("t", credentials="c"), Address(credentials="d")),
-            Address("s", credentials="d"),
+            (Address("s"), Address("t", login=C), Address(login=D)),
+            Address("s", login=D),
         ),
         ((SINK, SINK, SINK), Address("nats://127.0.0.1:4222")),
     ],

@@ -140,10 +140,9 @@ def _ensure_target(source: Address, stream: str, target: Address, target_stream:
             streams.add(name=target_stream, subjects=list(config.subjects or [stream]))
 
 
-def _place(address: Address) -> dict[str, str]:
-    named = {
-        "server": address.server,
-        "context": address.context,
-        "credentials": address.credentials,
-    }
+def _place(address: Address) -> dict[str, str | bool]:
+    named: dict[str, str | bool] = {"server": address.server, "context": address.context}
+    named |= address.login.given()
+    if "tls_handshake_first" in named:
+        named["tls_handshake_first"] = True
     return {key: value for key, value in named.items() if value}
