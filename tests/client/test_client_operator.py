@@ -14,6 +14,9 @@ import tradewind
 from harness import ServerProcess
 from tradewind.client.errors import AuthorizationError
 from tradewind.nkeys import KeyPair
+from tradewind.spark.errors import OptionError
+from tradewind.spark.network import Address
+from tradewind.spark.options import parse_options
 
 OPERATOR = KeyPair("O", b"o" * 32)
 ACCOUNT = KeyPair("A", b"a" * 32)
@@ -80,3 +83,21 @@ async def test_credentials_with_another_key_are_refused(
     file = credentials(tmp_path / "user.creds", KeyPair("U", b"x" * 32).seed)
     with pytest.raises(AuthorizationError):
         await tradewind.connect(server.url, credentials=file)
+
+
+async def test_jobs_of_spark_log_in_with_a_jwt(server: ServerProcess, tmp_path: Path) -> None:
+    user = make_jwt(ACCOUNT, USER, "U", "user", subs=-1, data=-1, payload=-1, pub={}, sub={})
+    (tmp_path / "jwt").write_text(user)
+    (tmp_path / "seed").write_text(USER.seed)
+    place = {"servers": server.url, "stream": "S"}
+    for login in (
+        {"userJwt": f"file:{tmp_path}/jwt", "nkeySeed": f"file:{tmp_path}/seed"},
+        {"credentials": credentials(tmp_path / "user.creds", USER.seed)},
+    ):
+        async with Address(parse_options(place | login)).connected() as connection:
+            await connection.flush()
+    wrong = place | {"userJwt": user, "nkeySeed": KeyPair("U", b"x" * 32).seed}
+    with pytest.raises(OptionError, match="option servers: cannot connect: ") as raised:
+        async with Address(parse_options(wrong)).connected():
+            pass
+    assert user not in str(raised.value)
