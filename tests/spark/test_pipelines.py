@@ -102,7 +102,10 @@ def test_a_bad_row_stops_a_pipeline_that_says_nothing_about_them(place: Place) -
 def test_tables_of_delta_and_iceberg_hold_each_row_once(place: Place) -> None:
     deltalake = pytest.importorskip("deltalake")
     pytest.importorskip("pyiceberg")
-    from tradewind.pipelines.lakes import SinkQuery, delta_writer, iceberg_writer, open_catalog
+    from tradewind.pipelines.delta_tables import DeltaLake
+    from tradewind.pipelines.iceberg_tables import IcebergLake
+    from tradewind.pipelines.lake_tables import TableSink, table_writer
+    from tradewind.pipelines.lakes import SinkQuery, open_catalog
     from tradewind.pipelines.model import Iceberg
 
     text = f"""{HEAD}{ORDERS}    batch: 4
@@ -122,9 +125,14 @@ sinks:
         *("id", "'north' as region", "cast(1 as decimal(12,2)) as amount"),
     )
     queries = place.folder / "state" / "queries"
+    delta = SinkQuery("test.delta", queries / "delta")
     writers = [
-        delta_writer(path, SinkQuery("test.delta", queries / "delta"), ["region"], "append"),
-        iceberg_writer(target, target.warehouse, SinkQuery("t.i", queries / "iceberg"), []),
+        table_writer(DeltaLake(path), delta, TableSink(["region"])),
+        table_writer(
+            IcebergLake(target, target.warehouse),
+            SinkQuery("t.i", queries / "iceberg"),
+            TableSink(),
+        ),
     ]
 
     def ids() -> list[list[int]]:
@@ -144,6 +152,70 @@ sinks:
     place.publish_orders(9, 1)
     place.run(text)
     assert ids() == [sorted([*range(9), *range(10)])] * 2
+
+
+def test_rows_replace_others_by_key_and_columns_are_added(place: Place) -> None:
+    """The last row of a key in a batch counts, rows that delete are gone, sums are replaced."""
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyiceberg")
+    from tradewind.pipelines.iceberg_tables import IcebergLake
+    from tradewind.pipelines.model import Iceberg
+
+    steps = '  orders_now: {sql: "select id, region, amount, seq from orders"}\n'
+    text = f"""{HEAD}{ORDERS}    batch: 6
+steps:
+{steps}  sums: {{sql: 'select region, count(*) as n from orders group by region'}}
+sinks:
+  now:
+    from: orders_now
+    delta: lake/now
+    partition_by: region
+    mode: upsert
+    key: id
+    delete_when: amount < 0
+  sums:
+    from: sums
+    iceberg: {{table: sales.sums, warehouse: lake/ice}}
+    mode: upsert
+    key: [region]
+"""
+
+    def order(number: int, region: str, amount: float) -> bytes:
+        return json.dumps({"id": number, "region": region, "amount": amount}).encode()
+
+    def now() -> dict[int, tuple[str, Decimal]]:
+        rows = deltalake.DeltaTable(str(place.folder / "lake" / "now")).to_pyarrow_table()
+        assert len(set(rows["id"].to_pylist())) == rows.num_rows
+        return {row["id"]: (row["region"], row["amount"]) for row in rows.to_pylist()}
+
+    place.publish(*(order(number, "north", 1) for number in range(4)))
+    place.publish(order(0, "east", 2), order(1, "north", -1))
+    place.publish(order(2, "south", 3), order(2, "north", 4), order(3, "north", -1))
+    place.run(text)
+    assert now() == {0: ("east", Decimal(2)), 2: ("north", Decimal(4))}
+    place.publish(order(3, "east", 5))
+    place.run(text.replace("amount, seq from", "amount, seq, 'new' as note from"))
+    assert now()[3] == ("east", Decimal(5))
+    table = deltalake.DeltaTable(str(place.folder / "lake" / "now")).to_pyarrow_table()
+    notes = {row["id"]: row["note"] for row in table.to_pylist()}
+    assert notes == {0: None, 2: None, 3: "new"}
+    sums = IcebergLake(Iceberg("sales.sums", ""), str(place.folder / "lake" / "ice")).load()
+    found = {row["region"]: row["n"] for row in sums.scan().to_arrow().to_pylist()}
+    assert found == {"north": 7, "east": 2, "south": 1}
+    place.publish(order(9, "east", 1))
+    wrong = text.replace("region, amount,", "region, cast(amount as string) as amount,")
+    with pytest.raises(PipelineError, match=r"column amount is decimal.* in the table and string"):
+        place.run(wrong)
+    path = place.folder / "p.yaml"
+    for old, new, message in (
+        ("key: id", "key: idd", "has no column 'idd'; did you mean 'id'?"),
+        ("amount < 0", "amont < 0", "`amont`"),
+        ("    key: [region]", "    key: [n, headers]", "has no column 'headers'"),
+    ):
+        path.write_text(text.replace(old, new))
+        with pytest.raises(PipelineFileError) as caught:
+            check_tables(load_pipeline(path), place.spark, Address(place.url))
+        assert message in caught.value.text
 
 
 def test_streams_buckets_and_dead_letters_get_each_row_once(place: Place) -> None:

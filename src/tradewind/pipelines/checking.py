@@ -104,7 +104,7 @@ def _check_mode(pipeline: Pipeline, name: str, frame: DataFrame, spark: SparkSes
     """The mode of a sink suits its table: what Spark checks when a query starts."""
     java = spark._jvm
     assert java is not None
-    mode = pipeline.sinks[name].mode
+    mode = pipeline.sinks[name].spark_mode
     output = getattr(java.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
     checker = java.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     from pyspark.errors import PySparkException

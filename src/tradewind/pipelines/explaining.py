@@ -93,6 +93,9 @@ def _sink_text(sink: Sink) -> str:
         "stream": f" as {sink.subject}",
         "bucket": f" as {sink.key}",
     }.get(sink.kind, "")
+    if sink.mode == "upsert":
+        deleted = f", deleted when {sink.delete_when}" if sink.delete_when else ""
+        extra += f" with the key {', '.join(texts(sink.key))}{deleted}"
     if columns := texts(sink.partition_by):
         extra += f" by {', '.join(columns)}"
     return f"{sink.mode} to {shown}{extra}"

@@ -51,8 +51,8 @@ _SINK_KEYS: Final = {
     "stream": {"subject", "data", "headers", "ordered", "create"} | _SERVER_KEYS,
     "bucket": {"key", "value", "create"} | _SERVER_KEYS,
     "parquet": {"partition_by"},
-    "delta": {"partition_by"},
-    "iceberg": {"partition_by"},
+    "delta": {"partition_by", "key", "delete_when", "order_by"},
+    "iceberg": {"partition_by", "key", "delete_when", "order_by"},
     "console": set(),
 }
 _STEP_KEYS: Final = {
@@ -352,6 +352,8 @@ class _Checker:
             if not getattr(sink, required):
                 text = f"a {kind} sink needs {required!r}, such as {required}: '{{region}}.total'"
                 raise fail(place, text)
+            if not isinstance(getattr(sink, required), str):
+                raise fail((*place, required), f"{required} of a {kind} sink is one text")
             self._template((*place, required), getattr(sink, required))
         if kind == "stream" and sink.create is True:
             raise fail((*place, "create"), "give the subjects of the stream: create: [out.>]")
@@ -360,16 +362,35 @@ class _Checker:
             raise fail((*place, "mode"), text)
         if kind == "bucket" and isinstance(sink.create, list):
             raise fail((*place, "create"), "true or false; a bucket has no subjects")
-        if kind in ("parquet", "delta", "iceberg") and sink.mode == "update":
-            text = f"{kind} files are not changed: mode append, with a watermark for windows"
-            raise fail((*place, "mode"), text)
-        if kind == "parquet" and sink.mode != "append":
-            raise fail((*place, "mode"), "a parquet folder only grows: mode append")
+        self._lake(place, kind, sink)
         console = sink.console
         if console is not None and bool(console.label) != bool(console.chart):
             raise fail((*place, "console"), "a chart needs both: label and chart, two columns")
         if console is not None and not 1 <= console.rows <= 1000:
             raise fail((*place, "console", "rows"), "rows must be from 1 to 1000")
+
+    def _lake(self, place: tuple[str, str], kind: str, sink: Sink) -> None:
+        """The modes of files and tables."""
+        fail = self._document.error
+        is_table = kind in ("delta", "iceberg")
+        if kind == "parquet" and sink.mode != "append":
+            raise fail((*place, "mode"), "a parquet folder only grows: mode append")
+        if is_table and sink.mode == "update":
+            text = (
+                "files of a table are not changed row by row: mode append, with a watermark for"
+                " windows, or mode upsert with the columns of the key"
+            )
+            raise fail((*place, "mode"), text)
+        if sink.mode == "upsert" and not is_table:
+            raise fail((*place, "mode"), "upsert is for delta and iceberg sinks")
+        if is_table:
+            for key in ("key", "delete_when", "order_by"):
+                if getattr(sink, key) and sink.mode != "upsert":
+                    raise fail((*place, key), f"{key!r} needs mode: upsert")
+            if sink.mode == "upsert" and not texts(sink.key):
+                raise fail(place, "mode upsert needs 'key': the columns that a row is known by")
+            if len(set(texts(sink.key))) != len(texts(sink.key)):
+                raise fail((*place, "key"), "a column of the key is named twice")
 
 
 # -------------------------------------------------------------------------- relations

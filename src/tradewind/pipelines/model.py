@@ -20,7 +20,7 @@ from tradewind.spark.logins import LOGIN_FIELDS, Login
 INFER: Final = "infer"
 Texts = str | list[str]
 BadRows = Literal["fail", "skip"]
-OutputMode = Literal["append", "update", "complete"]
+OutputMode = Literal["append", "update", "complete", "upsert"]
 
 
 class DeadLetter(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -161,11 +161,18 @@ class Sink(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True, rename
     data: str = ""
     headers: str = ""
     ordered: bool = False
-    key: str = ""
+    key: Texts = ""
     value: str = ""
+    delete_when: str = ""
+    order_by: str = ""
     create: bool | list[str] = False
     partition_by: Texts = ""
     mode: OutputMode = "append"
+
+    @property
+    def spark_mode(self) -> str:
+        """What Spark calls the mode: rows that replace others are those that changed."""
+        return "update" if self.mode == "upsert" else self.mode
 
     @property
     def kind(self) -> str:

@@ -3,7 +3,7 @@
 Owns how a table is given to each. Every sink has its rows exactly once over a restart: streams and
 buckets by the sink of `tradewind.spark`, Parquet by moving finished files (`parquet_lakes`; in an
 object store by Spark's list of them), Delta and Iceberg by a mark that is committed with the rows
-(`lakes`). The terminal keeps nothing.
+(`lake_tables`). The terminal keeps nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tradewind.client.errors import ClientError
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lakes import SinkQuery, delta_writer, iceberg_writer
+from tradewind.pipelines.lakes import BatchWriter, SinkQuery
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
 from tradewind.pipelines.parquet_lakes import parquet_writer
+from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.templates import column_sql, parse_template, quoted_sql, template_sql
+from tradewind.pipelines.upserts import KEY_TYPES, Upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +54,8 @@ def sink_writer(
         if columns := texts(sink.partition_by):
             writer = writer.partitionBy(*columns)
         return writer.outputMode(sink.mode)
-    return frame.writeStream.foreachBatch(_batch_writer(pipeline, name, show)).outputMode(sink.mode)
+    writer = frame.writeStream.foreachBatch(_batch_writer(pipeline, name, show))
+    return writer.outputMode(sink.spark_mode)
 
 
 def dead_letter_writer(
@@ -113,10 +116,10 @@ def check_columns(pipeline: Pipeline, name: str, frame: DataFrame) -> None:
 
     sink = pipeline.sinks[name]
     named: list[tuple[str, str]] = []
-    for key in ("subject", "key"):
-        named += [
-            (key, part) for kind, part in parse_template(getattr(sink, key)) if kind != "text"
-        ]
+    templates = {"subject": sink.subject, "key": sink.key if sink.kind == "bucket" else ""}
+    for key, template in templates.items():
+        assert isinstance(template, str)
+        named += [(key, part) for kind, part in parse_template(template) if kind != "text"]
     named += [(key, getattr(sink, key)) for key in ("data", "value", "headers")]
     named += [("partition_by", column) for column in texts(sink.partition_by)]
     if sink.console is not None:
@@ -125,6 +128,41 @@ def check_columns(pipeline: Pipeline, name: str, frame: DataFrame) -> None:
         if column and column.split(".")[0] not in frame.columns:
             text = f"{sink.input} has no column {column!r}{near(column, frame.columns)}"
             raise pipeline.document.error(("sinks", name, key), text)
+    if upsert := upsert_of(sink):
+        _check_upsert(pipeline, name, frame, upsert)
+
+
+def upsert_of(sink: Sink) -> Upsert | None:
+    """How rows of a sink replace others; None if they do not."""
+    if sink.mode != "upsert":
+        return None
+    return Upsert(tuple(texts(sink.key)), sink.delete_when, sink.order_by)
+
+
+def _check_upsert(pipeline: Pipeline, name: str, frame: DataFrame, upsert: Upsert) -> None:
+    """The columns of a key are there and can be compared, and the condition is SQL."""
+    from pyspark.errors import PySparkException
+
+    from tradewind.pipelines.loading import near
+
+    kinds = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
+    wanted = [("key", column) for column in upsert.key]
+    wanted += [("order_by", upsert.order_by)] if upsert.order_by else []
+    for key, column in wanted:
+        place = ("sinks", name, key)
+        if column not in kinds:
+            text = f"{pipeline.sinks[name].input} has no column {column!r}{near(column, kinds)}"
+            raise pipeline.document.error(place, text)
+        is_decimal = kinds[column].startswith("decimal")
+        if key == "key" and kinds[column] not in KEY_TYPES and not is_decimal:
+            text = f"column {column!r} is {kinds[column]}, which cannot be a key"
+            raise pipeline.document.error(place, text)
+    if upsert.delete_when:
+        try:
+            frame.where(upsert.delete_when)
+        except PySparkException as error:
+            place = ("sinks", name, "delete_when")
+            raise pipeline.document.error(place, short_reason(error)) from None
 
 
 def letter_columns(letter: DeadLetter) -> list[str]:
@@ -136,6 +174,7 @@ def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
     """The columns that the sink of `tradewind.spark` takes."""
     everything = f"to_json(struct({', '.join(quoted_sql(name) for name in frame.columns)}))"
     if sink.kind == "bucket":
+        assert isinstance(sink.key, str)
         value = column_sql(sink.value) if sink.value else everything
         return frame.selectExpr(
             f"{template_sql(sink.key)} as key", f"cast({value} as binary) as value"
@@ -158,18 +197,17 @@ def _changes_writer(options: Mapping[str, str], query: SinkQuery) -> Callable[[A
     return write
 
 
-def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> Callable[[Any, int], None]:
+def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> BatchWriter:
     """What is called with each micro-batch."""
     sink = pipeline.sinks[name]
     if sink.console is not None:
         return lambda batch, number: show(name, sink, batch, number)
     columns = texts(sink.partition_by)
     query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
-    if sink.iceberg is not None:
-        warehouse = pipeline.place(sink.iceberg.warehouse)
-        return iceberg_writer(sink.iceberg, warehouse, query, columns)
     if sink.kind == "parquet":
         return parquet_writer(pipeline.place(sink.parquet), query, columns)
-    path = pipeline.place(sink.delta)
-    mode = "overwrite" if sink.mode == "complete" else "append"
-    return delta_writer(path, query, columns, mode)
+    from tradewind.pipelines.lake_tables import TableSink, table_writer
+    from tradewind.pipelines.opening import lake_table
+
+    how = TableSink(columns, sink.mode == "complete", upsert_of(sink))
+    return table_writer(lake_table(pipeline, sink), query, how)

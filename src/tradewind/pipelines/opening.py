@@ -1,0 +1,17 @@
+"""The table of a sink, of whatever kind.
+
+Owns the choice between Delta and Iceberg, so that nobody else has to know both.
+"""
+
+from __future__ import annotations
+
+from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.iceberg_tables import IcebergLake
+from tradewind.pipelines.model import Pipeline, Sink
+
+
+def lake_table(pipeline: Pipeline, sink: Sink) -> DeltaLake | IcebergLake:
+    """The table that a sink writes; PipelineError if its library is not installed."""
+    if sink.iceberg is not None:
+        return IcebergLake(sink.iceberg, pipeline.place(sink.iceberg.warehouse))
+    return DeltaLake(pipeline.place(sink.delta))

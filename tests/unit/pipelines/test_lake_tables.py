@@ -1,0 +1,306 @@
+"""Batches on their way into tables of Delta and Iceberg, killed, repeated and hindered.
+
+No Spark is needed for this: the work of the executors is done in this process.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lake_kit import Frame, KilledError, Lake, executors, lake, orders
+
+from tradewind.pipelines import lake_files, lake_tables
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake_tables import ConflictError
+from tradewind.pipelines.upserts import Upsert
+
+__all__ = ["executors", "lake"]
+
+
+def killed(*_args: Any, **_settings: Any) -> None:
+    raise KilledError
+
+
+def test_rows_are_there_once_if_it_is_killed_before_or_behind_the_commit(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Any = lake.writer()
+    write(orders([1, 2, 3]), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lake.table), "commit", killed)
+        with pytest.raises(KilledError):
+            write(orders([4, 5]), 1)
+    # The files are written, and nobody sees them.
+    assert lake.ids() == [1, 2, 3]
+    orphans = len(lake.stored())
+    assert orphans == 4
+    real = type(lake.table).commit
+
+    def commit(*args: Any) -> None:
+        real(*args)
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(lake.table), "commit", commit)
+        with pytest.raises(KilledError):
+            write(orders([4, 5]), 1)
+    # Spark does not know that the batch is done, and gives it again.
+    for _ in range(2):
+        write(orders([4, 5]), 1)
+        assert lake.ids() == [1, 2, 3, 4, 5]
+
+
+def test_a_file_that_is_killed_half_way_is_no_part_of_the_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Any = lake.writer()
+    write(orders([1]), 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_files.FileWriter, "_finish", killed)
+        with pytest.raises(KilledError):
+            write(orders([2, 3]), 1)
+    assert lake.ids() == [1]
+    write(orders([2, 3]), 1)
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_checkpoint_that_was_put_back_is_an_error(lake: Lake) -> None:
+    write: Any = lake.writer()
+    for number in (0, 1):
+        write(orders([number]), number)
+    with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
+        write(orders([7]), 0)
+    (lake.folder / "state" / "offsets" / "1").write_text("planned otherwise")
+    with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
+        write(orders([7]), 1)
+    assert lake.ids() == [0, 1]
+
+
+def test_a_batch_is_known_when_the_history_is_gone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old commits are removed from logs, and snapshots expire."""
+    write: Any = lake.writer()
+    for number in (0, 1):
+        write(orders([number]), number)
+    if hasattr(lake.table, "path"):
+        import deltalake
+
+        monkeypatch.setattr(deltalake.DeltaTable, "history", lambda _self: [])
+    else:
+        table = lake.table.load()
+        old = [one.snapshot_id for one in table.snapshots()]
+        write(orders([2]), 2)
+        table = lake.table.load()
+        table.maintenance.expire_snapshots().by_ids(old).commit()
+        assert len(lake.table.load().snapshots()) == 1
+        with pytest.raises(PipelineError, match="older than the table"):
+            write(orders([1]), 1)
+        return
+    write(orders([1]), 1)
+    assert lake.ids() == [0, 1]
+    with pytest.raises(PipelineError, match="older than the table"):
+        write(orders([0]), 0)
+
+
+def test_a_commit_that_others_were_in_the_way_of_is_tried_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Any = lake.writer(upsert=Upsert(("id",)))
+    write(orders([1, 2], v=["a", "a"]), 0)
+    real = type(lake.table).commit
+    other = Lake(lake.folder / "other", lake.table)
+    (lake.folder / "other" / "state" / "metadata").write_text('{"id": "0fe5"}')
+    attempts = 0
+
+    def commit(table: Any, change: Any, marks: Any) -> None:
+        """Another query replaces a file between what this one has planned and its commit."""
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            other_write: Any = other.writer(upsert=Upsert(("id",)))
+            other_write(orders([2], v=["other"]), 0)
+        real(table, change, marks)
+
+    monkeypatch.setattr(type(lake.table), "commit", commit)
+    write(orders([1], v=["b"]), 1)
+    assert {row["id"]: row["v"] for row in lake.rows()} == {1: "b", 2: "other"}
+    assert attempts == 3
+
+
+def test_a_table_that_always_changes_is_an_error_in_the_end(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def commit(*_args: Any) -> None:
+        raise ConflictError("somebody")
+
+    monkeypatch.setattr(type(lake.table), "commit", commit)
+    write: Any = lake.writer()
+    with pytest.raises(PipelineError, match=r"batch 0 was not committed in 20 attempts.*somebody"):
+        write(orders([1]), 0)
+
+
+def test_new_columns_are_null_in_old_rows_and_missing_ones_in_new_rows(lake: Lake) -> None:
+    write: Any = lake.writer()
+    inner = pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))
+    write(orders([1], inside=inner, note=["old"]), 0)
+    wider = pa.array([{"a": 2, "b": "x"}], pa.struct([("a", pa.int32()), ("b", pa.string())]))
+    write(orders([2], inside=wider, amount=pa.array([1.5])), 1)
+    write(orders([3], note=["new"]), 2)
+    found = {row["id"]: (row["inside"], row["note"], row["amount"]) for row in lake.rows()}
+    assert found == {
+        1: ({"a": 1, "b": None}, "old", None),
+        2: ({"a": 2, "b": "x"}, None, 1.5),
+        3: (None, "new", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"amount": ["x"]}, "column amount is bigint in the table and string in the rows"),
+        ({"amount": pa.array([1.5])}, "column amount is bigint in the table and double"),
+        (
+            {"inside": pa.array([{"a": True}], pa.struct([("a", pa.bool_())]))},
+            "column inside.a is int in the table and boolean in the rows",
+        ),
+        ({"nothing": pa.nulls(1)}, "column nothing has no type: cast(null as string)"),
+        ({"Amount": [1]}, "column Amount differs from amount of the table only in its case"),
+    ],
+)
+def test_a_change_that_does_not_fit_names_the_column_and_both_types(
+    lake: Lake, columns: dict[str, Any], message: str
+) -> None:
+    write: Any = lake.writer()
+    inner = pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))
+    write(orders([1], amount=[1], inside=inner), 0)
+    with pytest.raises(PipelineError) as caught:
+        write(orders([2], **columns), 1)
+    assert f"test.lake: {message}" in str(caught.value)
+    write(orders([2], amount=pa.array([7], pa.int16())), 1)
+    assert lake.ids() == [1, 2]
+
+
+VALUES: dict[str, list[Any]] = {
+    "text": ["a b", "ä/=%:#", None, "x"],
+    "day": [date(2026, 11, 16), None, date(1969, 1, 1), date(2026, 11, 16)],
+    "flag": [True, False, None, True],
+    "number": [-5, 0, None, 1 << 62],
+}
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_partitions_of_any_value_come_back(lake: Lake, column: str) -> None:
+    write: Any = lake.writer(partition_by=[column], upsert=Upsert(("id",)))
+    write(orders([0, 1, 2, 3], **{column: VALUES[column]}), 0)
+    assert [row[column] for row in sorted(lake.rows(), key=lambda row: row["id"])] == VALUES[column]
+    # A row that moves to another partition leaves the one where it was.
+    write(orders([0], **{column: pa.array([VALUES[column][1]], pa.array(VALUES[column]).type)}), 1)
+    found = {row["id"]: row[column] for row in lake.rows()}
+    assert found == dict(enumerate([VALUES[column][1], *VALUES[column][1:]]))
+    assert len(lake.rows()) == 4
+    with pytest.raises(PipelineError, match="a table keeps its partitions"):
+        lake.writer()(orders([9], **{column: VALUES[column][:1]}), 2)
+
+
+def test_values_of_all_types_come_back(lake: Lake) -> None:
+    moment = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
+    headers = pa.map_(pa.string(), pa.list_(pa.string()))
+    columns = {
+        "time": pa.array([moment, None], pa.timestamp("us", tz="UTC")),
+        "headers": pa.array([[("a", ["b", "c"])], None], headers),
+        "data": pa.array([b"\xff\x00", None], pa.binary()),
+        "amount": pa.array([Decimal("1.25"), None], pa.decimal128(12, 2)),
+        "ratio": pa.array([float("nan"), None], pa.float64()),
+        "long": pa.array(["x" * 500, None], pa.string()),
+    }
+    lake.writer()(orders([1, 2], **columns), 0)
+    first, second = sorted(lake.rows(), key=lambda row: row["id"])
+    assert first["time"] == moment
+    assert first["headers"] == [("a", ["b", "c"])]
+    assert (first["data"], first["amount"]) == (b"\xff\x00", Decimal("1.25"))
+    assert first["long"] == "x" * 500
+    assert set(second.values()) == {2, None}
+
+
+def test_complete_replaces_all_rows(lake: Lake) -> None:
+    write: Any = lake.writer(is_complete=True)
+    write(orders([1, 2, 3]), 0)
+    write(orders([4]), 1)
+    assert lake.ids() == [4]
+    write(orders([]), 2)
+    assert lake.ids() == []
+
+
+def test_an_upsert_of_a_key_that_is_there_twice_in_a_batch_is_an_error(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write: Any = lake.writer(upsert=Upsert(("id",)))
+    write(orders([1, 2], v=["a", "b"]), 0)
+    # Rows that come equally late are both left, in one part.
+    table = pa.table({"id": [5, 5], "v": ["a", "b"]})
+    deleted = table.append_column("__tradewind_deleted", pa.array([False, False]))
+    monkeypatch.setattr(lake_tables, "latest_rows", lambda _frame, _upsert: Frame(deleted))
+    with pytest.raises(PipelineError, match=r"several rows of the key id=5 .*`order_by`"):
+        write(Frame(table), 1)
+    assert lake.ids() == [1, 2]
+
+
+CHANGES = st.lists(
+    st.lists(
+        st.tuples(st.integers(0, 6), st.sampled_from("ab"), st.sampled_from(["yes", "no", None])),
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("files_max", [1, lake_files.FILE_BYTES_MAX])
+def test_upserts_are_like_those_of_a_dictionary(
+    tmp_path_factory: pytest.TempPathFactory,
+    lake: Lake,
+    files_max: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lake_files, "FILE_BYTES_MAX", files_max)
+
+    @settings(
+        max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(CHANGES)
+    def check(batches: list[list[tuple[int, str, str | None]]]) -> None:
+        folder = tmp_path_factory.mktemp("model")
+        kind = type(lake.table)
+        place = kind(str(folder / "t")) if hasattr(lake.table, "path") else _iceberg(str(folder))
+        one = Lake(folder, place)
+        write: Any = one.writer(upsert=Upsert(("id", "part"), "gone"))
+        model: dict[tuple[int, str], int] = {}
+        for number, changes in enumerate(batches):
+            rows = {
+                "part": pa.array([part for _, part, _ in changes], pa.string()),
+                "gone": pa.array([gone for _, _, gone in changes], pa.string()),
+                "v": pa.array([number * 100 + index for index in range(len(changes))], pa.int64()),
+            }
+            write(orders([key for key, _, _ in changes], **rows), number)
+            for index, (key, part, gone) in enumerate(changes):
+                model[key, part] = number * 100 + index
+                if gone == "yes":
+                    del model[key, part]
+        found = [((row["id"], row["part"]), row["v"]) for row in one.rows()]
+        assert sorted(found) == sorted(model.items())
+
+    check()
+
+
+def _iceberg(folder: str) -> Any:
+    from tradewind.pipelines.iceberg_tables import IcebergLake
+    from tradewind.pipelines.model import Iceberg
+
+    return IcebergLake(Iceberg("sales.orders", ""), folder)
