@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from tradewind.spark.memory import Piece
     from tradewind.spark.rows import RowDecoder
 
 STREAM, SEQ, SUBJECT = "stream", "seq", "subject"
@@ -62,17 +63,19 @@ def _array(decoder: RowDecoder, name: str, stream: str, start: int, end: int) ->
     return _headers(count, decoder.headers(start, end))
 
 
-def _fixed(kind: pa.DataType, count: int, values: bytes) -> pa.Array:
+def _fixed(kind: pa.DataType, count: int, values: Piece) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)], 0)
 
 
-def _variable(kind: pa.DataType, count: int, offsets: bytes, values: bytes) -> pa.Array:
+def _variable(
+    kind: pa.DataType, count: int, offsets: Piece | bytes, values: Piece | bytes
+) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
     return pa.Array.from_buffers(kind, count, buffers, 0)
 
 
 def _headers(
-    count: int, parts: tuple[int, bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+    count: int, parts: tuple[int, Piece, Piece, bytes, bytes, bytes, bytes, bytes]
 ) -> pa.Array:
     nulls, validity, row_ends, name_ends, names, list_ends, value_ends, values = parts
     name_count, value_count = len(name_ends) // 4 - 1, len(value_ends) // 4 - 1

@@ -69,7 +69,7 @@ class BlockTask:
     def _take(self, decoder: RowDecoder, number: int, first_seq: int, last_seq: int) -> int:
         """Decode one block; gives its size."""
         try:
-            data = self.files.read_block(number)
+            data = self.files.read_block_into(number, decoder.memory)
         except Vanished:
             lost = (
                 f"stream {self.files.name}: block {number} with the sequences {first_seq} to"

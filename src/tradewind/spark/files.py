@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.spark.errors import OptionError
@@ -32,6 +32,9 @@ from tradewind.store.layout import (
 )
 from tradewind.store.s2 import S2Error, decode_block
 from tradewind.store.stream_folder import StreamFolder
+
+if TYPE_CHECKING:
+    from tradewind.spark.memory import Memory, Piece
 
 HEAD_BYTES = 16 * 1024
 
@@ -89,6 +92,24 @@ class StreamFiles:
             return decode_block(data)
         except S2Error as error:
             raise CorruptRecord(path, error.offset, error.reason) from error
+
+    def read_block_into(self, number: int, memory: Memory) -> bytes | Piece:
+        """The same, all of it, in memory that is used again."""
+        path = self.block_path(number)
+        with _opened(path) as file:
+            try:
+                # What is added meanwhile was not asked for: it is behind what was planned.
+                piece = memory.take(os.fstat(file.fileno()).st_size)
+                done = 0
+                with memoryview(piece) as view:
+                    while part := file.readinto(view[done:]):
+                        done += part
+                    is_compressed = bytes(view[: len(COMPRESSED_MAGIC)]) == COMPRESSED_MAGIC
+            except OSError:
+                return self.read_block(number)
+        if is_compressed or done < len(piece):
+            return self.read_block(number)
+        return piece
 
     def read_block_head(self, number: int) -> bytes:
         """The first plain bytes of a block, at least those of its first record's numbers."""

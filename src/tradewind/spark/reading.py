@@ -18,6 +18,7 @@ from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.positions import check_named
 from tradewind.spark.providers import open_provider
 from tradewind.spark.tables import table_tasks
+from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +71,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide the read; one empty task if there is nothing to do."""
+        spare_modules()
         if self._rows.is_empty:
             return [TaskPartition(NothingToRead())]
         provider = open_provider(self._options)
@@ -91,6 +93,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do one part, on an executor."""
         assert isinstance(partition, TaskPartition)
+        spare_modules()
         return partition.task.batches(self._columns)
 
 

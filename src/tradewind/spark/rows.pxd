@@ -1,6 +1,7 @@
 """State of the row decoder; the code and the explanation are in rows.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.spark.memory cimport Memory
 from tradewind.store.hash cimport Key
 from tradewind.store.sequence_set cimport SequenceSet
 
@@ -37,6 +38,7 @@ cdef class RowDecoder:
     cdef SequenceSet removed
     cdef bint _any_removed
     cdef object _held
+    cdef readonly Memory memory         # of columns, and of blocks if the caller likes
     cdef Row* rows                      # owned
     cdef uint64_t row_capacity
     cdef readonly uint64_t row_count

@@ -4,7 +4,8 @@ Owns the choice of rows (sequence, time, subject, what is removed or expired) an
 columns; the messages come from a block, from an archive or one by one from the network. A batch is
 built in two passes: the first one verifies and remembers which messages are wanted, the second one
 fills buffers of exactly the right size. Never opens a file and never imports Arrow: columns are
-bytes objects, which `arrow.py` wraps without copying them.
+pieces of memory, which `arrow.py` wraps without copying them, and which are used again when Arrow
+has let them go.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,6 +15,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 from tradewind.client.message cimport Msg
 from tradewind.route.sublist cimport subject_matches
+from tradewind.spark.memory cimport Memory, Piece
 from tradewind.store.hash cimport Key
 from tradewind.store.records cimport (
     RECORD_MAX, RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
@@ -28,6 +30,7 @@ cdef enum:
     DIGIT_0 = 48
     DIGIT_9 = 57
     TOKENS_MAX = 16
+    NS_PER_US = 1000
     SHORT_TOKENS = 9
     LONG_TOKENS = 11
     # Sizes in a backup; the states of consumers may be large.
@@ -43,7 +46,6 @@ cdef enum EntryStatus:
 SEQUENCE_MAX = (1 << 62) - 1
 TIME_NS_MIN = -(1 << 63)
 TIME_NS_MAX = (1 << 63) - 1
-cdef int64_t NS_PER_US = 1000
 
 
 cdef class RowDecoder:
@@ -69,6 +71,7 @@ cdef class RowDecoder:
         self.removed = SequenceSet() if removed is None else removed
         self._any_removed = sequences_count(&self.removed.tree) > 0
         self._held = []
+        self.memory = Memory()
 
     def __dealloc__(self):
         free(self.rows)
@@ -78,15 +81,16 @@ cdef class RowDecoder:
         self.row_count = 0
         self._held = []
 
-    def take_block(self, bytes data not None, Key key not None, str path, *,
+    def take_block(self, data not None, Key key not None, str path, *,
                    uint64_t first_seq, uint64_t last_seq, bint ends_torn, bint skips_damage):
         """Collect the wanted messages of a block whose live ones are in first_seq..last_seq.
 
         `ends_torn`: a write may be under way at its end, which is no damage. `skips_damage`: bytes
-        that are no record are passed over and counted, else CorruptRecord names them.
+        that are no record are passed over and counted, else CorruptRecord names them. The bytes
+        are held until `clear`; they may be a piece of our memory.
         """
         cdef uint64_t position = 0, size = len(data), next_position, newest = 0
-        cdef const char* start = data
+        cdef const char* start = start_of(data)
         self._held.append(data)
         self._low = max(first_seq, self.first_seq)
         self._high = min(last_seq, self.last_seq)
@@ -306,8 +310,8 @@ cdef class RowDecoder:
 
     def seqs(self, uint64_t start, uint64_t end):
         """int64 values."""
-        cdef bytes result = PyBytes_FromStringAndSize(NULL, (end - start) * 8)
-        cdef int64_t* target = <int64_t*>PyBytes_AS_STRING(result)
+        cdef Piece result = self.memory.take((end - start) * 8)
+        cdef int64_t* target = <int64_t*>result.data
         cdef uint64_t index
         for index in range(start, end):
             target[index - start] = <int64_t>self.rows[index].seq
@@ -315,8 +319,8 @@ cdef class RowDecoder:
 
     def times(self, uint64_t start, uint64_t end):
         """int64 microseconds, rounded down."""
-        cdef bytes result = PyBytes_FromStringAndSize(NULL, (end - start) * 8)
-        cdef int64_t* target = <int64_t*>PyBytes_AS_STRING(result)
+        cdef Piece result = self.memory.take((end - start) * 8)
+        cdef int64_t* target = <int64_t*>result.data
         cdef uint64_t index
         cdef int64_t timestamp, whole
         for index in range(start, end):
@@ -327,8 +331,9 @@ cdef class RowDecoder:
 
     def subjects(self, uint64_t start, uint64_t end):
         """Offsets and texts; bytes that are no UTF-8 become U+FFFD, as Arrow's texts have none."""
+        cdef Piece ends, text
         ends, text = self._texts(start, end, True)
-        if text.isascii():
+        if is_ascii(text.data, text.size):
             return ends, text
         cdef uint64_t index
         cdef int32_t place = 0
@@ -354,15 +359,15 @@ cdef class RowDecoder:
         cdef uint64_t index
         cdef int32_t place = 0
         cdef Row* row
-        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (end - start + 1) * 4)
-        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
+        cdef Piece ends = self.memory.take((end - start + 1) * 4)
+        cdef int32_t* offsets = <int32_t*>ends.data
         for index in range(start, end):
             row = &self.rows[index]
             offsets[index - start] = place
             place += row.subject_size if of_subjects else row.payload_size
         offsets[end - start] = place
-        cdef bytes text = PyBytes_FromStringAndSize(NULL, place)
-        cdef char* target = PyBytes_AS_STRING(text)
+        cdef Piece text = self.memory.take(place)
+        cdef char* target = text.data
         for index in range(start, end):
             row = &self.rows[index]
             if of_subjects:
@@ -376,10 +381,10 @@ cdef class RowDecoder:
         names, list offsets, value offsets, values); a message without a header block is null.
         """
         cdef uint64_t index, count = end - start, nulls = 0
-        cdef bytes validity = PyBytes_FromStringAndSize(NULL, (count + 7) // 8)
-        cdef uint8_t* bits = <uint8_t*>PyBytes_AS_STRING(validity)
-        cdef bytes ends = PyBytes_FromStringAndSize(NULL, (count + 1) * 4)
-        cdef int32_t* offsets = <int32_t*>PyBytes_AS_STRING(ends)
+        cdef Piece validity = self.memory.take((count + 7) // 8)
+        cdef uint8_t* bits = <uint8_t*>validity.data
+        cdef Piece ends = self.memory.take((count + 1) * 4)
+        cdef int32_t* offsets = <int32_t*>ends.data
         cdef HeaderColumn column = HeaderColumn()
         memset(bits, 0, (count + 7) // 8)
         for index in range(count):
@@ -483,6 +488,19 @@ cdef int split_lines(const Row* row, Growing* lines) except -1:
         is_first = False
         at = stop + 2
     return 0
+
+
+cdef const char* start_of(data) except? NULL:
+    """Where the bytes of a block are; whoever asks holds them."""
+    return (<Piece>data).data if isinstance(data, Piece) else PyBytes_AS_STRING(<bytes?>data)
+
+
+cdef bint is_ascii(const char* text, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t index
+    cdef uint8_t seen = 0
+    for index in range(size):
+        seen |= <uint8_t>text[index]
+    return seen < 0x80
 
 
 cdef int add_bytes(Growing* target, const char* data, size_t size) except -1:

@@ -32,6 +32,7 @@ from tradewind.spark.partition_write import (
     run_key,
 )
 from tradewind.spark.patience import patiently
+from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,6 +182,7 @@ def _run(
     *,
     waits: bool,
 ) -> Written:
+    spare_modules()
     write = PartitionWrite(options, plan, epoch, waits=waits)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return Written(runner.run(write.run(batches)), write.earlier, write.claimed)

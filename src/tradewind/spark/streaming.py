@@ -45,6 +45,7 @@ from tradewind.spark.positions import check_named
 from tradewind.spark.providers import open_growing
 from tradewind.spark.reading import TaskPartition
 from tradewind.spark.tables import table_tasks
+from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -300,6 +301,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Do one part, on an executor."""
         assert isinstance(partition, TaskPartition)
+        spare_modules()
         return partition.task.batches(self._columns)
 
     def commit(self, end: Offset) -> None:
