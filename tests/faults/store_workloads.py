@@ -314,12 +314,12 @@ class Run:
             commit.run()
             if commit.error is None:
                 self.ledger.promise(last_seq, gone)
-                if commit.is_short:  # then nothing was left to erase when it began
+                if not commit.has_chores:  # then nothing was left to erase when it began
                     self.ledger.promised_erased = gone
             self.store.finish_commit(commit)
 
     def do_alone(self) -> None:
-        """A commit that nothing happens during: usually the short way, see `begin_short`."""
+        """A commit that nothing happens during: usually one without chores."""
         if self._commit is None:
             self.do_begin()
             self.do_finish()

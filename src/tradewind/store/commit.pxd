@@ -16,7 +16,7 @@ cdef class Commit:
     cdef public object evidence         # of damage; what is repaired because of it comes later
     cdef public list rewrites
     cdef public object error            # StoreError, or None
-    cdef readonly bint is_short         # one block was appended to, and nothing else is to be done
+    cdef public bint has_chores         # more is to be done than to sync what was appended
 
     cdef int descriptors(self, int* found, int count_max) except -2
     cdef int sync_failed(self, int index, int error) except -1

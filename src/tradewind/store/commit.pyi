@@ -17,7 +17,7 @@ class Commit:
     evidence: Evidence | None
     rewrites: list[Rewrite]
     error: StoreError | None
-    is_short: bool
+    has_chores: bool
     def __init__(
         self,
         disk: Disk,
@@ -25,6 +25,5 @@ class Commit:
         position: tuple[int, int],
         files: list[DiskFile] | None = None,
         folders: list[str] | None = None,
-        is_short: bool = False,
     ) -> None: ...
     def run(self) -> None: ...

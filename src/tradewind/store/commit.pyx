@@ -3,7 +3,8 @@
 Owns the hand-over between the event loop, which writes, and the thread that syncs. The loop makes a
 `Commit` of everything written so far, a thread syncs it, and the loop finishes it; whatever is
 written meanwhile belongs to the next one. So all messages of all turns during one sync share the
-next, and the loop never waits.
+next. The loop waits for no sync; the few calls to the disk that are left to it are those of
+`begin_commit` (writes) and `finish_commit` (names, and at most a few removals), see DURABILITY.md.
 
 Most commits are nothing but the sync of files that are open: for those a thread needs their
 `descriptors` only, and nothing of Python.
@@ -22,7 +23,7 @@ cdef class Commit:
     """One sync of one stream: data first, then the names that lead to it, then what can wait."""
 
     def __init__(self, disk, uint64_t last_seq, tuple position not None, list files=None,
-                 list folders=None, bint is_short=False):
+                 list folders=None):
         self.disk = disk
         self.last_seq = last_seq
         self.position = position
@@ -30,7 +31,6 @@ cdef class Commit:
         self.files = [] if files is None else files
         self.folders = [] if folders is None else folders
         self.rewrites = []
-        self.is_short = is_short
 
     def run(self):
         """In a worker thread. The first failure ends it and is kept in `error`."""

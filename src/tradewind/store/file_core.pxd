@@ -14,7 +14,7 @@ cdef class RewriteQueues:
     cdef public int _pause                  # commits to wait, after a full disk
 
     cdef bint is_waiting(self) except -1
-    cdef bint note_commit(self) noexcept
+    cpdef bint note_commit(self) noexcept
 
 
 cdef class FileCore(MessageStore):
@@ -34,12 +34,17 @@ cdef class FileCore(MessageStore):
     # The blocks are those of another server: nothing in them says how far they were synced.
     cdef public bint _is_unmarked
     cdef public list unsafe_files           # paths of those that `secure` has to sync
-    cdef public Commit _committing          # the one under way, or None
+    cdef readonly Commit _committing        # the one under way, or None
+    cdef list _pinned                       # of BlockFile: those that it syncs
     cdef public uint64_t reserved_seq       # beyond it a commit has to tell the witness
 
     cdef bint is_waiting(self) except -1
-    cdef int write_block(self, Block block) except -1
-    cdef int write_last(self) except -1
-    cdef Commit begin_short(self)
-    cdef int finish_short(self, Commit commit) except -1
-    cdef int mark_synced(self) except -1
+    cdef bint is_appended(self) except -1
+    cdef bint is_changed(self) except -1
+    cdef bint has_chores(self) except -1
+    cpdef void write(self, Block block) except *
+    cpdef void flush(self) except *
+    cpdef Commit begin_commit(self)
+    cpdef void finish_commit(self, Commit commit) except *
+    cdef int unpin(self) except -1
+    cpdef void mark_synced(self) except *

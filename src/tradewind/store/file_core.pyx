@@ -1,8 +1,9 @@
 """What happens to the files of a stream in every turn in which something was published.
 
-Owns the state that decides whether a turn may take the short way: write the last block, or write
-it and have it synced, with nothing else to do. All else is in the subclass, `FileStore`; the order
-rules are there too, and hold here. It opens no file by itself.
+Owns the way of appended bytes through a commit: written, handed to a worker, marked as synced. Most
+commits are nothing but that. Whatever else one may have to do (*chores*: names, copies of blocks,
+damage, files of others) is in the subclass, `FileStore`; the order rules are there too, and hold
+here. It opens no file by itself.
 """
 
 from libc.stdint cimport uint64_t
@@ -32,16 +33,12 @@ cdef class RewriteQueues:
             return False
         return self.can_begin()
 
-    cdef bint note_commit(self) noexcept:
+    cpdef bint note_commit(self) noexcept:
         """A commit passes; true if it is one of those that nothing is rewritten in."""
         if self._pause == 0:
             return False
         self._pause -= 1
         return True
-
-    def commit_passes(self):
-        """The same for the subclass."""
-        return self.note_commit()
 
     @property
     def has_work(self):
@@ -50,11 +47,19 @@ cdef class RewriteQueues:
 
 
 cdef class FileCore(MessageStore):
-    """The subclass has `fail`, which makes it read-only, and `write_first_mark`."""
+    """The subclass has `fail`, which makes it read-only, `write_first_mark`, and the chores:
+
+    - `prepare_chores` does what comes before the last write of a commit, and gives the evidence of
+      damage that the commit is to save, or None;
+    - `add_chores(commit, evidence)` adds to the commit what a worker is to do after its syncs;
+    - `finish_chores(commit)` goes on from there, `drop_chores(commit)` if it has failed;
+    - `settled(evidence)`: that is on disk.
+    """
 
     def __cinit__(self):
         self._unsynced = {}
         self._trash = []
+        self._pinned = []
         self.unsafe_files = []
         self._synced_position = self._marked_position = self._durable_mark = self._clean = (0, 0)
 
@@ -67,11 +72,25 @@ cdef class FileCore(MessageStore):
         """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
         return self.is_waiting()
 
+    cdef bint is_appended(self) except -1:
+        """Whether bytes were added since the last commit; a mark alone is nothing."""
+        return len(self._unsynced) > 0 or (
+            self.last is not None and (self.last.number, self.last.size) != self._clean)
+
+    cdef bint is_changed(self) except -1:
+        return self._names_changed or self.is_appended() or self.is_waiting()
+
+    @property
+    def is_dirty(self):
+        """Whether a commit has anything to do."""
+        return self.is_changed()
+
     # -------------------------------------------------------------- writing
 
-    cdef int write_block(self, Block block) except -1:
+    cpdef void write(self, Block block) except *:
+        """Hand all of a block to the system; StoreError makes the store read-only."""
         if block.size == block.written:
-            return 0
+            return
         try:
             if self._is_unmarked:
                 self.write_first_mark(block)
@@ -80,84 +99,99 @@ cdef class FileCore(MessageStore):
             if self.failure is None:
                 self.fail(error, resumable=True)
             raise
-        self._unsynced[block.file.path] = block.file
-        return 0
+        self._unsynced[(<BlockFile?>block.file).path] = block.file
 
-    def write(self, Block block not None):
-        """Hand all of a block to the system; StoreError makes the store read-only."""
-        self.write_block(block)
-
-    cdef int write_last(self) except -1:
+    cpdef void flush(self) except *:
+        """Write what was appended, one write per block; StoreError makes the store read-only."""
         if self.failure is not None:
             self.check_writable()
         if self.last is not None:
-            self.write_block(self.last)
-        return 0
-
-    def flush(self):
-        """Write what was appended, one write per block; StoreError makes the store read-only."""
-        self.write_last()
+            self.write(self.last)
 
     # -------------------------------------------------------------- syncing
 
-    cdef Commit begin_short(self):
-        """The commit of a stream to which nothing but an append has happened; None if there is more
-        to it, or nothing.
-        """
-        cdef Block block = self.last
+    cdef bint has_chores(self) except -1:
+        """Whether a commit has more to do than to sync what was appended."""
+        return self._names_changed or self.failure is not None or self.unsettled \
+            or len(self.unsafe_files) > 0 or self.index_file_present \
+            or self.last_seq > self.reserved_seq or self.is_waiting()
+
+    cpdef Commit begin_commit(self):
+        """All that was appended, for a worker; None if there is nothing or one is under way."""
         cdef Commit commit
         cdef BlockFile file
-        if block is None or self._committing is not None or self._names_changed \
-                or self.failure is not None or self.unsettled or self.unsafe_files \
-                or self.index_file_present \
-                or self.last_seq > self.reserved_seq or self.is_waiting():
+        cdef bint has_chores
+        evidence = None
+        if self._committing is not None or self.last is None:
             return None
-        file = block.file
-        if len(self._unsynced) > 1 or (self._unsynced and file.path not in self._unsynced):
+        has_chores = self.has_chores()
+        if not has_chores:
+            self.say_floor()
+            has_chores = self._names_changed    # its mark has begun a block
+        if not (self.is_changed() if has_chores else self.is_appended()):
             return None
-        self.say_floor()
-        if block is not self.last:
-            return None         # the mark of the floor began a new block
-        if (block.number, block.size) == self._clean and not self._unsynced:
-            return None
-        self.write_block(block)
-        if not file.needs_sync:
-            return None         # it was synced before it was closed
-        self.rewriter.note_commit()
-        self._clean = (block.number, block.written)
-        commit = Commit(self.disk, self.last_seq, self._clean, [file], None, True)
+        if has_chores:
+            evidence = self.prepare_chores()
+            self.say_floor()
+        self.flush()
+        commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
         commit.floor = self.said_floor
-        file.pin()
-        self._unsynced.clear()
+        # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
+        for file in self._unsynced.values():
+            if file.pin():
+                self._pinned.append(file)
+        commit.files.extend(self._pinned)
+        if has_chores:
+            commit.has_chores = True
+            self.add_chores(commit, evidence)
+        else:
+            self.rewriter.note_commit()
+        self._unsynced = {}
+        self._names_changed = False
+        self._clean = commit.position
         self._committing = commit
         return commit
 
-    cdef int finish_short(self, Commit commit) except -1:
-        """A thread is done with it. Raises its error, after making the store read-only."""
-        cdef BlockFile file = commit.files[0]
-        self._committing = None
-        file.unpin()
-        if file is not self.last.file:
-            file.rest()
+    cpdef void finish_commit(self, Commit commit) except *:
+        """The worker is done with it. Raises its error, after making the store read-only."""
+        assert commit is self._committing
+        self.unpin()
         if commit.error is not None:
+            # Also a full disk: after a failed sync nobody knows what has arrived.
+            if commit.has_chores:
+                self.drop_chores(commit)
             self.fail(commit.error, resumable=False)
             raise commit.error
         self.synced_seq = max(self.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
+        if commit.has_chores:
+            self.finish_chores(commit)
         self.mark_synced()
+        if commit.evidence is not None:
+            self.settled(commit.evidence)
+
+    def drop_commit(self, Commit commit not None):
+        """See `SyncTarget`. Names that it would have changed may be those of another stream now."""
+        assert commit is self._committing
+        self.unpin()
+        self.rewriter.failed()
+        if commit.error is not None:
+            self.fail(commit.error, resumable=False)
+
+    cdef int unpin(self) except -1:
+        """No commit is under way any more: its files may be closed."""
+        cdef BlockFile file
+        self._committing = None
+        for file in self._pinned:
+            file.unpin()
+            if file is not self.last.file:
+                file.rest()
+        self._pinned.clear()
         return 0
 
-    def short_commit(self):
-        """`begin_short` for the subclass."""
-        return self.begin_short()
-
-    def finish_short_commit(self, Commit commit not None):
-        """`finish_short` for the subclass."""
-        self.finish_short(commit)
-
-    cdef int mark_synced(self) except -1:
+    cpdef void mark_synced(self) except *:
         """Let the next bytes say how far the ones before are known to be on disk.
 
         The mark is the first record of the next group wherever possible, and not worth a commit of
@@ -166,15 +200,10 @@ cdef class FileCore(MessageStore):
         cdef uint64_t number, offset
         cdef bint nothing_else
         if self._synced_position <= self._marked_position:
-            return 0
+            return
         nothing_else = (self.last.number, self.last.size) == self._clean
         number, offset = self._synced_position
         self.append_own_mark(MARK_SYNCED, number << 32 | offset)
         self._marked_position = self._synced_position
         if nothing_else and not self.is_waiting():
             self._clean = (self.last.number, self.last.size)
-        return 0
-
-    def say_synced(self):
-        """The same for the subclass."""
-        self.mark_synced()

@@ -34,9 +34,9 @@ from tradewind.store.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.file_core import FileCore
 from tradewind.store.layout import RECORD_BYTES_MIN, block_file_name
 from tradewind.store.message_core import MARK_SYNCED_KIND
-from tradewind.store.open_files import BlockFile, OpenFiles, open_files
+from tradewind.store.open_files import OpenFiles, open_files
 from tradewind.store.rewrite import COMPACT_BYTES_MIN, Rewriter
-from tradewind.store.settle import Settlement
+from tradewind.store.settle import Evidence, Settlement
 from tradewind.store.timing_wheel import TimingWheel
 from tradewind.store.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 
@@ -97,7 +97,6 @@ class FileStore(FileCore):
         self._may_resume = False
         self._insecure: StoreError | None = None
         self._lost: LostMessages | None = None
-        self._pinned: list[BlockFile] = []  # those that the commit under way syncs
         # Losses below the first message are told until that one is removed too.
         self._first_seq_after_loss = 0
         self._settlement: Settlement = Settlement(
@@ -120,7 +119,7 @@ class FileStore(FileCore):
         self.add_block()
         self.last.assume_written()
         self._synced_position = self._clean = (self.last.number, self.last.size)
-        self.say_synced()
+        self.mark_synced()
 
     def adopt_testimony(self, testimony: Testimony | None) -> None:
         """What the witness of this stream says; None: it has to be told with the next commit."""
@@ -227,18 +226,6 @@ class FileStore(FileCore):
     # -------------------------------------------------------------- durability
 
     @property
-    def is_dirty(self) -> bool:
-        """Whether a commit has anything to do; a mark alone is nothing."""
-        return bool(
-            self._unsynced
-            or self._names_changed
-            or self._trash
-            or self.rewriter.has_work
-            or self._settlement.has_work
-            or (self.last is not None and (self.last.number, self.last.size) != self._clean)
-        )
-
-    @property
     def unwritten_bytes(self) -> int:
         """What of the last block the operating system has not got yet."""
         return self.last.pending_bytes if self.last is not None else 0
@@ -248,12 +235,8 @@ class FileStore(FileCore):
         """Blocks that nobody needs whose files are still there."""
         return [block for _, blocks in self._trash for block in blocks]
 
-    def begin_commit(self) -> Commit | None:
-        """All that was appended, for a worker; None if there is nothing or one is under way."""
-        if (short := self.short_commit()) is not None:
-            return short
-        if self._committing is not None or not self.is_dirty:
-            return None
+    def prepare_chores(self) -> Evidence | None:
+        """In front of the last write of a commit; gives what it is to save of damage."""
         if self.unsafe_files:
             self.secure()
             self.secured()
@@ -262,51 +245,27 @@ class FileStore(FileCore):
             self.flush()
             evidence = self._settlement.go_on()
         self.rewriter.prepare(self._durable_mark[0])
-        self.say_floor()
-        self.flush()
-        commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
-        commit.marked = self._marked_position
-        commit.floor = self.said_floor
+        return evidence
+
+    def add_chores(self, commit: Commit, evidence: Evidence | None) -> None:
+        """What the worker has to do besides syncing what was appended."""
         commit.evidence = evidence
         commit.stale_index = self._stale_index
-        # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
-        self._pinned = [file for file in self._unsynced.values() if file.needs_sync]
-        for file in self._pinned:
-            file.pin()
-        commit.files = list(self._pinned)
         commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
         if self._names_changed:
             commit.folders.append(self.folder)
         commit.witness = self._witness.next(self.last.number, self.last_seq)
         self.reserved_seq = self._witness.reserved_seq
-        self._unsynced = {}
-        self._names_changed = False
-        self._clean = commit.position
-        self._committing = commit
-        return commit
 
-    def finish_commit(self, commit: Commit) -> None:
-        """The worker is done with it. Raises its error, after making the store read-only."""
-        assert commit is self._committing
-        if commit.is_short:
-            self.finish_short_commit(commit)
-            return
-        self._committing = None
-        for file in self._pinned:
-            file.unpin()
-            if file is not self.last.file:
-                file.rest()
-        self._pinned = []
-        if commit.error is not None:
-            # Also a full disk: after a failed sync nobody knows what has arrived.
-            self.rewriter.failed()
-            if commit.evidence is not None:
-                self._settlement.interrupted(commit.error)
-            with self._changing():
-                raise commit.error
-        self.synced_seq = max(self.synced_seq, commit.last_seq)
-        self._synced_position = max(self._synced_position, commit.position)
-        self._durable_mark = max(self._durable_mark, commit.marked)
+    def drop_chores(self, commit: Commit) -> None:
+        """The commit has failed."""
+        self.rewriter.failed()
+        if commit.evidence is not None:
+            assert commit.error is not None
+            self._settlement.interrupted(commit.error)
+
+    def finish_chores(self, commit: Commit) -> None:
+        """The worker has done them."""
         if commit.stale_index is not None:
             self.index_file_present = False
         if commit.witness is not None:
@@ -314,21 +273,10 @@ class FileStore(FileCore):
         with self._changing():
             self.rewriter.finish()
         self._empty_trash(commit)
-        self.say_synced()
-        if commit.evidence is not None:
-            self._settled.append(self._settlement.settled(commit.evidence))
 
-    def drop_commit(self, commit: Commit) -> None:
-        """See `SyncTarget`. Names that it would have changed may be those of another stream now."""
-        assert commit is self._committing
-        self._committing = None
-        for file in commit.files:
-            assert isinstance(file, BlockFile)
-            file.unpin()
-        self._pinned = []
-        self.rewriter.failed()
-        if commit.error is not None:
-            self.fail(commit.error, resumable=False)
+    def settled(self, evidence: Evidence) -> None:
+        """What is known of damage is on disk."""
+        self._settled.append(self._settlement.settled(evidence))
 
     def _empty_trash(self, commit: Commit) -> None:
         """Remove blocks that nobody needs, oldest first.

@@ -12,6 +12,9 @@ cdef class BlockFile:
     cdef bint _sync_failed
 
     cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1
+    cdef bint pin(self) except -1
+    cdef void unpin(self) noexcept
+    cdef int rest(self) except -1
     cdef int pinned_descriptor(self) noexcept
     cdef void note_failed_sync(self) noexcept
 

@@ -111,11 +111,16 @@ cdef class BlockFile:
 
     # -------------------------------------------------------------- for the owner of the store
 
-    def pin(self):
-        """A worker is about to sync all that was written so far."""
+    cdef bint pin(self) except -1:
+        """A worker is about to sync all that was written so far; false if there is nothing to sync,
+        because that was done before the file was closed.
+        """
+        if not self._unsynced and not self._sync_failed:
+            return False
         self._files.hold(self)
         self._pins += 1
         self._unsynced = False
+        return True
 
     cdef int pinned_descriptor(self) noexcept:
         """The descriptor that a thread may sync until `unpin`; -1: `sync` has to be called."""
@@ -130,14 +135,15 @@ cdef class BlockFile:
         self._unsynced = False
         self.sync()
 
-    def unpin(self):
+    cdef void unpin(self) noexcept:
         """The worker is done."""
         self._pins -= 1
 
-    def rest(self):
+    cdef int rest(self) except -1:
         """Nothing more will be written soon: close it, unless somebody needs it open."""
         if not self._pins and not self._unsynced:
             self._files.let_synced_go(self)
+        return 0
 
     def adopt(self, file):
         """`file` has got our name by a rename, with bytes that may not be synced."""
@@ -165,11 +171,6 @@ cdef class BlockFile:
     def is_unsynced(self):
         """Whether closing it could hide a failure."""
         return self._unsynced
-
-    @property
-    def needs_sync(self):
-        """Whether a commit has to sync it: not if that was done before it was closed."""
-        return self._unsynced or self._sync_failed
 
     def sync_before_closing(self):
         """The bytes are safe, or the owner will hear of it at its next sync."""

@@ -224,7 +224,7 @@ class Rewriter(RewriteQueues):
         """
         self._removing, self._removed = self._removed, []
         self._copying, self._copied = self._copied, []
-        if self.commit_passes():
+        if self.note_commit():
             return []
         left = REWRITE_BYTES_MAX
         chosen = self._next_sparse(marked_block)

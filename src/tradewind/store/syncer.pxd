@@ -76,10 +76,10 @@ cdef class Syncer:
     cdef public object set_alarm            # None, or called with the time of an earlier deadline
     cdef public int64_t alarm_ns            # the last one it was told; 0: none
 
-    cpdef int changed(self, SyncEntry entry, int64_t now_ns) except -1
-    cpdef int end_turn(self, int64_t now_ns) except -1
-    cpdef int complete(self, SyncJob job, int64_t now_ns) except -1
-    cpdef int arm(self) except -1
+    cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *
+    cpdef void end_turn(self, int64_t now_ns) except *
+    cpdef void complete(self, SyncJob job, int64_t now_ns) except *
+    cpdef void arm(self) except *
     cdef int _begin(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1

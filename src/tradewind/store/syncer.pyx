@@ -172,12 +172,12 @@ cdef class Syncer:
 
     # -------------------------------------------------------------- changes
 
-    cpdef int changed(self, SyncEntry entry, int64_t now_ns) except -1:
+    cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *:
         """The store has changed, in this turn for the last time: begin what is to be done."""
         if not entry.is_marked:
             entry.is_marked = True
             entry.marked_ns = now_ns
-        return self._begin(entry, now_ns)
+        self._begin(entry, now_ns)
 
     def mark_dirty(self, target not None, int64_t now_ns):
         """The store has changed and may change again before `end_turn`; gives the round with which
@@ -192,7 +192,7 @@ cdef class Syncer:
             self._marked[entry] = None
         return entry.rounds + 1
 
-    cpdef int end_turn(self, int64_t now_ns) except -1:
+    cpdef void end_turn(self, int64_t now_ns) except *:
         """Begin what was marked, and have the alarm set."""
         cdef dict marked = self._marked
         cdef SyncEntry entry
@@ -203,7 +203,6 @@ cdef class Syncer:
                     self._begin(entry, now_ns)
         if self._has_moved:
             self.arm()
-        return 0
 
     cdef int _begin(self, SyncEntry entry, int64_t now_ns) except -1:
         """The next step of a store; whatever comes of it, the others have theirs."""
@@ -280,7 +279,7 @@ cdef class Syncer:
             self._unwritten.pop(entry, None)
         try:
             if entry.files is not None:
-                entry.files.write_last()
+                entry.files.flush()
             else:
                 entry.target.flush()
         except StoreError as error:
@@ -304,8 +303,8 @@ cdef class Syncer:
         cdef int64_t waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
         try:
             if entry.files is not None:
-                commit = entry.files.begin_short()
-            if commit is None:
+                commit = entry.files.begin_commit()
+            else:
                 commit = entry.target.begin_commit()
         except StoreError as error:
             return self._fail(entry, error, now_ns)
@@ -341,13 +340,12 @@ cdef class Syncer:
 
     # -------------------------------------------------------------- a worker is done
 
-    cpdef int complete(self, SyncJob job, int64_t now_ns) except -1:
+    cpdef void complete(self, SyncJob job, int64_t now_ns) except *:
         """A worker is done with a job; the next one of this store begins if there is need."""
         try:
             self._completed(job, now_ns)
         except Exception as error:
             self._fault(job.entry, error, now_ns)
-        return 0
 
     cdef int _completed(self, SyncJob job, int64_t now_ns) except -1:
         cdef SyncEntry entry = job.entry
@@ -362,8 +360,8 @@ cdef class Syncer:
             return 0
         failure = None
         try:
-            if commit.is_short:
-                entry.files.finish_short(commit)
+            if entry.files is not None:
+                entry.files.finish_commit(commit)
             else:
                 entry.target.finish_commit(commit)
         except StoreError as error:
@@ -388,7 +386,7 @@ cdef class Syncer:
         numbers.syncs += len(commit.files) + len(commit.folders)
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
-        if commit.is_short:
+        if job.entry.files is not None and not commit.has_chores:
             # A single slow one does not tell much.
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
@@ -527,17 +525,16 @@ cdef class Syncer:
                 first_ns = entry.held_until_ns
         return first_ns
 
-    cpdef int arm(self) except -1:
+    cpdef void arm(self) except *:
         """Have the alarm set for the next deadline."""
         cdef int64_t first_ns
         self._has_moved = False
         if self.set_alarm is None:
-            return 0
+            return
         first_ns = self._next_ns()
         if first_ns and (self.alarm_ns == 0 or first_ns < self.alarm_ns):
             self.alarm_ns = first_ns
             self.set_alarm(first_ns)
-        return 0
 
     def next_deadline_ns(self):
         """When `tick` has something to do; None if never."""
@@ -568,7 +565,7 @@ cdef class Syncer:
 
 cdef inline bint is_dirty(SyncEntry entry) except -1:
     """Whether a commit has anything to do."""
-    return entry.target.is_dirty
+    return entry.files.is_changed() if entry.files is not None else entry.target.is_dirty
 
 
 cdef inline bint wants_commit(SyncEntry entry) except -1:

@@ -332,7 +332,7 @@ def test_commits_of_one_message_each_count_in_the_pause_after_a_full_disk() -> N
         store.store(b"a", b"", b"x", 1)
         commit = store.begin_commit()
         assert commit is not None
-        assert commit.is_short
+        assert not commit.has_chores
         commit.run()
         store.finish_commit(commit)
         alone += 1

@@ -424,7 +424,7 @@ def test_store_that_only_appended_takes_the_short_way(kit: Kit) -> None:
     store = kit.open("A")
     kit.put(store)
     kit.end_turn()
-    assert kit.syncer.waiting[0].commit.is_short
+    assert not kit.syncer.waiting[0].commit.has_chores
     kit.put(store)
     kit.syncer.run_all()
     assert (store.synced_seq, kit.kept_after_power_cut("A")) == (2, 2)
@@ -436,7 +436,7 @@ def test_store_with_more_to_do_takes_the_long_way(kit: Kit) -> None:
     store.store(b"s", b"", b"x" * 5000, 1)
     kit.put(store, b"x" * 5000)  # a new block, whose name is not durable
     kit.end_turn()
-    assert not kit.syncer.waiting[0].commit.is_short
+    assert kit.syncer.waiting[0].commit.has_chores
     kit.syncer.run_all()
     assert kit.kept_after_power_cut("A") == 2
 
@@ -458,7 +458,7 @@ def test_failed_short_way_makes_the_store_read_only(kit: Kit) -> None:
     kit.put(store)
     kit.disk.fail("sync", "*/A/*")
     kit.end_turn()
-    assert kit.syncer.waiting[0].commit.is_short
+    assert not kit.syncer.waiting[0].commit.has_chores
     kit.syncer.run_all()
     assert store.synced_seq == 0
     assert [name for name, _ in kit.said] == ["A"]
