@@ -33,6 +33,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
     ),
     CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
+    CommandEntry("counter", "tradewind.cli.counter:app", "Numbers that streams keep", ("ctr",)),
     CommandEntry("demo", "tradewind.cli.demo:app", "A server, live orders and a Spark pipeline"),
     CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
     CommandEntry("events", "tradewind.cli.events:app", "What servers tell", ("event", "e")),

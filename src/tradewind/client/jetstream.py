@@ -12,9 +12,16 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
+from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.batches import Batch
 from tradewind.client.buckets import KvBuckets, ObjectStores
 from tradewind.client.consumers import ConsumerAccess
+from tradewind.client.counter_values import (
+    INCREMENT_HEADER,
+    increment_text,
+    number_in,
+    number_of,
+)
 from tradewind.client.delivered import StatusHandler
 from tradewind.client.errors import OperationTimeoutError, OptionsError
 from tradewind.client.headers import Headers, encode_headers
@@ -179,6 +186,30 @@ class JetStream:
     def window(self) -> PublishWindow:
         """The messages on their way, for writers that make header blocks themselves."""
         return self._window
+
+    async def increment(
+        self, subject: str, by: int = 1, *, timeout: float | None = None, msg_id: str = ""
+    ) -> int:
+        """Add to the counter of a subject; gives its new value. The stream needs allow_msg_counter.
+
+        With `msg_id` a repetition counts once, and gives the value as it is then.
+
+        >>> await js.increment("hits.home", 5)
+        """
+        options: PublishOptions = {"msg_id": msg_id} if msg_id else {}
+        fields = {INCREMENT_HEADER: increment_text(by)}
+        ack = await self.publish(subject, headers=fields, timeout=timeout, **options)
+        if not ack.val:
+            return await self.counter(ack.stream, subject)
+        return number_in(ack.val)
+
+    async def counter(self, stream: str, subject: str) -> int:
+        """The value of a counter; 0 if nobody has counted yet."""
+        try:
+            found = await self.manager.streams.get_message(stream, last_by_subject=subject)
+        except NoMessageFoundError:
+            return 0
+        return number_of(found.data)
 
     def batch(self) -> Batch:
         """Several messages that are stored together or not at all; the stream needs allow_atomic.

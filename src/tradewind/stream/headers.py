@@ -20,6 +20,7 @@ EXPECTED_LAST_MESSAGE_ID: Final = b"Nats-Expected-Last-Msg-Id"
 ROLLUP: Final = b"Nats-Rollup"
 TTL: Final = b"Nats-TTL"
 INCREMENT: Final = b"Nats-Incr"
+COUNTER_SOURCES: Final = b"Nats-Counter-Sources"
 BATCH_ID: Final = b"Nats-Batch-Id"
 SCHEDULE: Final = b"Nats-Schedule"
 SCHEDULE_NEXT: Final = b"Nats-Schedule-Next"
@@ -49,6 +50,15 @@ def remove_field(header: bytes, name: bytes) -> bytes:
         header = header[:start] + header[end if end >= 0 else len(header) :]
         start = header.find(b"\r\n" + name + b":")
     return b"" if header == EMPTY else header
+
+
+def replace_field(header: bytes, name: bytes, value: bytes) -> bytes:
+    """The block with this value in the first field of that name, or in a new one at the end."""
+    start = header.find(b"\r\n" + name + b":")
+    if start < 0:
+        return add_fields(header, b"%s: %s\r\n" % (name, value))
+    end = header.find(b"\r\n", start + 2)
+    return b"%s\r\n%s: %s%s" % (header[:start], name, value, header[end:])
 
 
 def clean(header: bytes) -> bytes:

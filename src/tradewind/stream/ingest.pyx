@@ -322,12 +322,15 @@ cdef class Ingest(Participant):
         self._remember_last(&id)
         return seq
 
-    def acknowledge(self, bytes reply not None, uint64_t seq, bint duplicate=False):
-        """Answer, as soon as it is promised, that a message is stored as `seq`."""
+    def acknowledge(self, bytes reply not None, uint64_t seq, bint duplicate=False, *,
+                    bytes tail=b""):
+        """Answer, as soon as it is promised, that a message is stored as `seq`; `tail` is what the
+        JSON says behind that.
+        """
         if self.acks and reply:
             self.turn.mark_dirty(self)
             self.replies.add(REPLY_DUPLICATE if duplicate else REPLY_ACK, seq, reply,
-                             <uint32_t>len(reply), NULL, 0, NULL, 0, 0)
+                             <uint32_t>len(reply), NULL, 0, tail, 0, <uint32_t>len(tail))
 
     def answer(self, bytes reply not None, bytes body not None):
         """Answer with a body of one's own, in turn with the others."""

@@ -4,7 +4,7 @@ Owns the order and the errors; the texts are in `api.errors`. Looks at the store
 changes nothing: it gives a verdict, and `Stream` carries it out. Whatever the fast path accepts is
 accepted here too.
 
-Counters, batches, schedules and sources are not part of this server yet; their headers get the
+Batches, schedules and sources are not part of this server yet; their headers get the
 errors of a stream that does not allow them.
 """
 
@@ -25,6 +25,7 @@ from tradewind.store.contract import (
 )
 from tradewind.store.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
+from tradewind.stream.counters import Count, check_increment, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 HEADER_BYTES_MAX: Final = 65535
 ROLLUP_SUBJECT: Final = "sub"
 ROLLUP_ALL: Final = "all"
-_INCREMENT: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
 _DIGITS: Final = re.compile(rb"0*([0-9]{1,19})")
 
 
@@ -57,6 +57,8 @@ class Accept(msgspec.Struct, frozen=True):
     rollup: str = ""
     ttl_ns: int = 0
     skip: bool = False
+    # Of a counter: what is stored instead, and the sum.
+    count: Count | None = None
 
 
 class Duplicate(msgspec.Struct, frozen=True):
@@ -93,7 +95,7 @@ class Judge(msgspec.Struct):
         if 0 <= _limit(config.max_msg_size) < size:
             raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
         if not message.header:
-            return self._admit(message, Accept(b""))
+            return self._admit(message, Accept(b"", count=self._count(message)))
         fields = message.fields
         self._check_features(message)
         ttl_ns = _time_to_live(fields.get(headers.TTL, b""))
@@ -108,7 +110,20 @@ class Judge(msgspec.Struct):
         rollup = self._rollup(message)
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             return Busy()
-        return self._admit(message, Accept(message_id, rollup, ttl_ns))
+        return self._admit(message, Accept(message_id, rollup, ttl_ns, count=self._count(message)))
+
+    def _count(self, message: Publish) -> Count | None:
+        """The sum, if this is a counter; its size is that of the message from now on."""
+        if not self.config.allow_msg_counter:
+            return None
+        try:
+            previous = reading.last_message(self.store, message.subject, self.store.last_seq)
+        except NotFoundError:
+            previous = None
+        result = count(message.header, message.fields, previous)
+        if 0 <= _limit(self.config.max_msg_size) < len(result.header) + len(result.payload):
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        return result
 
     def _check_features(self, message: Publish) -> None:
         """What this stream does not do, and headers that are too large."""
@@ -116,10 +131,7 @@ class Judge(msgspec.Struct):
             raise errors.ATOMIC_PUBLISH_DISABLED()
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
-        if increment := message.fields.get(headers.INCREMENT):
-            if not _INCREMENT.fullmatch(increment):
-                raise errors.MESSAGE_INCR_INVALID()
-            raise errors.MESSAGE_INCR_DISABLED()
+        check_increment(message.fields, message.payload, is_counter=self.config.allow_msg_counter)
 
     def _check_expectations(self, message: Publish, ttl_ns: int) -> None:
         fields = message.fields

@@ -6,7 +6,7 @@ from tradewind.broker.router cimport Router
 from tradewind.wire.buffer cimport Buffer
 
 cdef enum ReplyKind:
-    REPLY_ACK = 0           # its message is stored as `seq`
+    REPLY_ACK = 0           # its message is stored as `seq`; a body is what follows in the JSON
     REPLY_DUPLICATE = 1     # ... was stored before as `seq`
     REPLY_BODY = 2          # the given bytes, whatever becomes of the messages before it
     REPLY_COPY = 3          # a copy of a message, which goes out only if the message is kept
@@ -40,4 +40,5 @@ cdef class ReplyQueue:
                      bytes failure) except -1
     cdef Rider _next_rider(self, uint64_t seq)
     cdef int _drop_first(self) except -1
-    cdef int _write_ack(self, uint64_t seq, bint duplicate) except -1
+    cdef int _write_ack(self, uint64_t seq, bint duplicate, const char* tail,
+                        size_t tail_size) except -1

@@ -1,11 +1,12 @@
 """What a stream has to say once its messages are promised, in the order in which they came.
 
-Owns one growing buffer of replies. An acknowledgement is kept as its subject and sequence only; its
-JSON is written when it is sent. Never publishes inside a delivery: `release` is called at the end
-of a turn.
+Owns one growing buffer of replies. An acknowledgement is kept as its subject and sequence only, and
+what else it says; its JSON is written when it is sent. Never publishes inside a delivery: `release`
+is called at the end of a turn.
 
     {"stream":"ORDERS","seq":7}
     {"stream":"ORDERS","domain":"hub","seq":7,"duplicate": true}
+    {"stream":"HITS","seq":7,"val":"42"}
     +OK                                         of a stream that a preview made
 
 A copy of a message (republish) that another stream stores takes the acknowledgement of the message
@@ -102,7 +103,8 @@ cdef class ReplyQueue:
         if head.kind == REPLY_BODY:
             rider.body = at[head.subject_size:head.subject_size + head.total_size]
         else:
-            self._write_ack(head.seq, head.kind == REPLY_DUPLICATE)
+            self._write_ack(head.seq, head.kind == REPLY_DUPLICATE, at + head.subject_size,
+                            head.total_size)
             rider.body = self.body.data[:self.body.end]
         rider.hops = head.hops + 1
         return rider
@@ -115,10 +117,11 @@ cdef class ReplyQueue:
         self.count -= 1
         return 0
 
-    cdef int _write_ack(self, uint64_t seq, bint duplicate) except -1:
+    cdef int _write_ack(self, uint64_t seq, bint duplicate, const char* tail,
+                        size_t tail_size) except -1:
         cdef char* at
         buffer_clear(&self.body)
-        if buffer_reserve(&self.body, len(self.prefix) + ACK_TAIL_BYTES) != 0:
+        if buffer_reserve(&self.body, len(self.prefix) + ACK_TAIL_BYTES + tail_size) != 0:
             raise MemoryError
         buffer_append(&self.body, self.prefix, len(self.prefix))
         if self.is_preview:
@@ -128,6 +131,8 @@ cdef class ReplyQueue:
         if duplicate:
             memcpy(at, b',"duplicate": true', 18)
             at += 18
+        memcpy(at, tail, tail_size)
+        at += tail_size
         at[0] = 125
         self.body.end = at + 1 - self.body.data
         return 0
@@ -161,7 +166,8 @@ cdef class ReplyQueue:
                 message.body = failure
                 message.total_size = len(failure)
             elif head.kind == REPLY_ACK or head.kind == REPLY_DUPLICATE:
-                self._write_ack(head.seq, head.kind == REPLY_DUPLICATE)
+                self._write_ack(head.seq, head.kind == REPLY_DUPLICATE, message.body,
+                                head.total_size)
                 message.body = self.body.data
                 message.total_size = self.body.end
             # Taken out first: a failure while sending must not send it again.

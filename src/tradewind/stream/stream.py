@@ -16,6 +16,7 @@ import random
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tradewind.api import errors
 from tradewind.api.base import encode
@@ -266,7 +267,8 @@ class Stream:
             is_plain=not config.sealed
             and config.subject_transform is None
             and config.republish is None
-            and config.mirror is None,
+            and config.mirror is None
+            and not config.allow_msg_counter,
             waits=self.waits_for_sync,
             asks_interest=config.retention is RetentionPolicy.INTEREST,
             discards_new=config.discard is DiscardPolicy.NEW,
@@ -331,6 +333,10 @@ class Stream:
         if verdict.skip:
             self.ingest.acknowledge(reply, self.ingest.skip(verdict.message_id))
             return
+        tail = b""
+        if (counted := verdict.count) is not None:
+            message = replace(message, header=counted.header, payload=counted.payload)
+            tail = b',"val":"%s"' % counted.value
         previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
             message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
@@ -339,7 +345,7 @@ class Stream:
             self.upkeep.roll_up(b"" if verdict.rollup == ROLLUP_ALL else message.subject, seq)
         if self._republish is not None:
             self._publish_again(message, seq, previous.last_seq if previous else 0)
-        self.ingest.acknowledge(reply, seq)
+        self.ingest.acknowledge(reply, seq, tail=tail)
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
         """A copy for whoever listens to the stream without a consumer."""

@@ -1,0 +1,41 @@
+"""Numbers of counters: in headers, in acknowledgements, and in stored messages.
+
+Owns how they are written. They have any number of digits, more than `int` takes from a text.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+
+import msgspec
+
+from tradewind.client.errors import BadAnswerError
+
+INCREMENT_HEADER = "Nats-Incr"
+
+
+class _Sum(msgspec.Struct):
+    """The payload of a message of a counter."""
+
+    val: str
+
+
+def increment_text(by: int) -> str:
+    """An increment as its header says it."""
+    return f"{Decimal(by):f}"
+
+
+def number_in(text: str) -> int:
+    """The number of an acknowledgement; BadAnswerError if it is none."""
+    try:
+        return int(Decimal(text))
+    except (InvalidOperation, ValueError, OverflowError):
+        raise BadAnswerError(f"counter: {text[:40]!r} is no number") from None
+
+
+def number_of(payload: bytes) -> int:
+    """The number in a stored message; BadAnswerError if it is none."""
+    try:
+        return number_in(msgspec.json.decode(payload, type=_Sum).val)
+    except (msgspec.DecodeError, UnicodeError):
+        raise BadAnswerError("counter: the last message of the subject is no counter") from None

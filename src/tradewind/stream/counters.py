@@ -1,0 +1,104 @@
+"""Counters: messages of a stream that say by how much the number of their subject grows.
+
+Owns what an increment may look like, and the sum that is stored in its place. Numbers have as many
+digits as a message can hold. Never stores anything.
+
+    Nats-Incr: +5      on the subject hits.home, whose last message says {"val":"37"}
+    -> stored as {"val":"42"}, acknowledged with "val":"42"
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.base import encode
+from tradewind.stream import headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tradewind.store.contract import StoredMessage
+
+# What says something of a sum cannot also demand or replace something.
+_FORBIDDEN: Final = (
+    headers.ROLLUP,
+    headers.EXPECTED_STREAM,
+    headers.EXPECTED_LAST_MESSAGE_ID,
+    headers.EXPECTED_LAST_SEQUENCE,
+    headers.EXPECTED_LAST_SUBJECT_SEQUENCE,
+    headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+)
+_INTEGER: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
+# The integers of Python refuse more than 4,300 digits, and turn into text in quadratic time.
+DIGITS_MAX: Final = 10_000_000
+_EXACT: Final = Context(prec=DIGITS_MAX, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+class _Sum(msgspec.Struct):
+    """The payload of a message of a counter."""
+
+    val: str
+
+
+class Count(msgspec.Struct, frozen=True):
+    """What is stored instead of an increment, and the sum for whoever sent it."""
+
+    header: bytes
+    payload: bytes
+    value: bytes
+
+
+def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, is_counter: bool) -> None:
+    """ApiError if there is an increment that cannot be one, or not on this stream."""
+    increment = fields.get(headers.INCREMENT)
+    if not increment:
+        return
+    if not _INTEGER.fullmatch(increment):
+        raise errors.MESSAGE_INCR_INVALID()
+    if not is_counter:
+        raise errors.MESSAGE_INCR_DISABLED()
+    if payload:
+        raise errors.MESSAGE_INCR_PAYLOAD()
+    if any(fields.get(name) for name in _FORBIDDEN):
+        raise errors.MESSAGE_INCR_INVALID()
+
+
+def count(header: bytes, fields: Mapping[bytes, bytes], previous: StoredMessage | None) -> Count:
+    """The sum of an increment and the last message of its subject; ApiError if there is none."""
+    increment = fields.get(headers.INCREMENT)
+    if not increment:
+        raise errors.MESSAGE_INCR_MISSING()
+    total = Decimal(increment.decode())
+    if previous is not None:
+        total = _EXACT.add(total, _value_of(previous))
+        if sources := _sources_of(previous):
+            header = headers.replace_field(header, headers.COUNTER_SOURCES, encode(sources))
+    value = format(total, "f").encode() if total else b"0"
+    return Count(header, b'{"val":"%s"}' % value, value)
+
+
+def _value_of(message: StoredMessage) -> Decimal:
+    try:
+        text = msgspec.json.decode(message.payload, type=_Sum).val.encode()
+    except (msgspec.DecodeError, UnicodeError):
+        raise errors.MESSAGE_COUNTER_BROKEN() from None
+    if not _INTEGER.fullmatch(text):
+        raise errors.MESSAGE_COUNTER_BROKEN()
+    return Decimal(text.decode())
+
+
+def _sources_of(message: StoredMessage) -> dict[str, dict[str, str]]:
+    """What the sum has from other streams, by stream and subject, in the order of their names."""
+    text = headers.special_fields(message.header).get(headers.COUNTER_SOURCES)
+    if not text:
+        return {}
+    try:
+        found = msgspec.json.decode(text, type=dict[str, dict[str, str]])
+    except (msgspec.DecodeError, UnicodeError):
+        raise errors.MESSAGE_COUNTER_BROKEN() from None
+    return {name: dict(sorted(found[name].items())) for name in sorted(found)}
