@@ -42,8 +42,17 @@ class Place:
         publish(self.connection, subject, count)
 
     def follow(self, **options: str) -> Follower:
+        """A query that has looked at its streams once, which makes the consumers."""
         given = {"servers": self.url, "stream": "ORDERS", "ackConsumer": "lake", **options}
-        return Follower(("seq",), **given)
+        follower = Follower(("seq",), **given)
+        begin = follower.offset
+        try:
+            follower.plan()
+        except OptionError:
+            follower.reader.stop()
+            raise
+        follower.offset = begin
+        return follower
 
     def info(self, stream: str = "ORDERS") -> Any:
         return self.manager.consumers.info(stream, "lake")
@@ -104,6 +113,28 @@ def test_a_batch_that_was_not_committed_can_be_read_again(place: Place, retentio
         follower.offset = end
         assert follower.plan() == (end, end)
         assert place.floor == 80
+
+
+def test_a_first_batch_that_was_not_committed_is_no_begin(place: Place) -> None:
+    """The next run is asked where it begins, and would begin behind messages that are not read."""
+    place.add()
+    with place.follow(startingOffsets="latest") as follower:
+        place.publish(10)
+        _, end = follower.plan()
+    assert place.floor == 0
+    again = Follower(
+        ("seq",),
+        servers=place.url,
+        stream="ORDERS",
+        ackConsumer="lake",
+        startingOffsets="latest",
+    )
+    with again:
+        assert seqs(again.read(again.offset, end)) == list(range(1, 11))
+        assert place.floor == 0
+        again.offset = end
+        again.plan()
+        assert place.floor == 10
 
 
 @pytest.mark.parametrize("retention", ["interest", "workqueue"])

@@ -276,3 +276,41 @@ class RestartedServer:
     def stop(self) -> None:
         self._await_start()
         self._process.stop()
+
+
+@pytest.mark.parametrize("start", [{"startingOffsets": "latest"}, {"startingSeq": "3"}])
+def test_a_first_batch_that_was_not_committed_is_read_again(
+    server: str, connection: Any, following: Following, start: dict[str, str]
+) -> None:
+    """Spark has noted where it ends, but asks the reader anew where it begins."""
+    streams = connection.jetstream_manager().streams
+    for name in ("ORDERS", "QUIET"):
+        streams.add(name=name, subjects=[f"{name.lower()}.>"])
+        publish(connection, f"{name.lower()}.x", 2)
+    follower = following(("stream", "seq"), servers=server, stream="ORDERS,QUIET", **start)
+    publish(connection, "orders.x", 3)
+    _, end = follower.plan()
+    publish(connection, "orders.x", 3)
+    publish(connection, "quiet.x", 1)
+    again = following(("stream", "seq"), servers=server, stream="ORDERS,QUIET", **start)
+    rows = again.read(again.offset, end)
+    assert [(row["stream"], row["seq"]) for row in rows] == [("ORDERS", seq) for seq in (3, 4, 5)]
+    again.offset = end
+    rows = again.read(*again.plan())
+    assert [(row["stream"], row["seq"]) for row in rows] == [
+        *(("ORDERS", seq) for seq in (6, 7, 8)),
+        ("QUIET", 3),
+    ]
+
+
+def test_a_first_batch_whose_messages_are_gone_is_an_error(
+    server: str, connection: Any, following: Following
+) -> None:
+    streams = connection.jetstream_manager().streams
+    streams.add(name="ORDERS", subjects=["orders.>"])
+    publish(connection, "orders.x", 10)
+    _, end = following(("seq",), servers=server, stream="ORDERS").plan()
+    streams.purge("ORDERS", keep=4)
+    again = following(("seq",), servers=server, stream="ORDERS")
+    with pytest.raises(DataLossError, match="sequences 1 to 6 were removed before they were read"):
+        again.read(again.offset, end)

@@ -66,26 +66,33 @@ class Acknowledger:
         self._kept = KeptConnection(Address(options))
         self._floors: dict[str, _Floor] = {}
 
-    def begin(self, stream: str, created_ns: int, after_seq: int) -> None:
-        """A query begins to read a stream behind this sequence: make sure of its consumer.
+    def begin(self, stream: str, point: Mapping[str, int]) -> None:
+        """A query begins to read a stream behind this offset: make sure of its consumer.
 
         Messages in front of it that the consumer has still to acknowledge are an error, because
         they would be acknowledged without having been read.
         """
-        if stream in self._floors and self._floors[stream].created_ns == created_ns:
-            return
+        created_ns = point["created_ns"]
+        if not self._is_known(stream, created_ns):
 
-        async def work(connection: Connection) -> None:
-            await self._find(connection, stream, created_ns, after_seq, is_begin=True)
+            async def work(connection: Connection) -> None:
+                await self._find(connection, stream, created_ns, point["seq"], is_begin=True)
 
-        self._kept.run(work)
+            self._kept.run(work)
 
     def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
-        """Acknowledge what Spark has committed; what was acknowledged before costs nothing."""
+        """Acknowledge what Spark has committed; what was acknowledged before costs nothing.
+
+        Of a stream that has no `after` nothing was read yet, see `streaming`.
+        """
         for stream, point in offset.items():
-            floor = self._floors.get(stream)
-            if floor is None or floor.created_ns != point["created_ns"] or floor.seq < point["seq"]:
-                self._move(stream, point["created_ns"], point["seq"])
+            created_ns, seq = point["created_ns"], point["seq"]
+            is_done = self._is_known(stream, created_ns) and self._floors[stream].seq >= seq
+            if "after" in point and not is_done:
+                self._move(stream, created_ns, seq)
+
+    def _is_known(self, stream: str, created_ns: int) -> bool:
+        return stream in self._floors and self._floors[stream].created_ns == created_ns
 
     def _move(self, stream: str, created_ns: int, seq: int) -> None:
         async def work(connection: Connection) -> None:

@@ -3,7 +3,7 @@
 Owns the offsets. An offset says for each stream up to which sequence it was read, and when that
 stream was created:
 
-    {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711, "parts": 2}}
+    {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711, "parts": 2, "after": 4200}}
 
 So a batch can be read again, today or after a restart, and gives the same messages as long as
 nobody removes them. `parts` is how many partitions it has: a batch that comes again has the same
@@ -13,8 +13,9 @@ the point where the query wants to go on, if it ends in front of it, or if it is
 the same name. What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets
 do not depend on it. A bucket keeps the last changes only, so it begins wherever it likes.
 
-A stream that appears while the query runs is read from its begin, as all that is in it came
-later than the query; `after` is then where that was.
+`after` is where the batch begins that has moved the offset last; a stream that has none was never
+read. A stream that appears while the query runs is read from its begin, as all that is in it came
+later than the query.
 """
 
 from __future__ import annotations
@@ -109,14 +110,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the options say that the query begins."""
         states = self._open().states()
         check_named("startingOffsets", self._options.starting, {state.name for state in states})
-        return {state.name: self._begun(state) for state in states}
-
-    def _begun(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
-        """Where a stream is read from, with its consumer made ready."""
-        begin = self._begin(state, is_new=is_new)
-        if self._acks is not None:
-            self._acks.begin(state.name, begin["created_ns"], begin["seq"])
-        return begin
+        return {state.name: self._begin(state) for state in states}
 
     def _begin(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
         """A stream that appears later is read from its begin, or from the time of all streams."""
@@ -164,6 +158,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Spark asks for it when the batch in front of `start` is committed.
         """
+        if self._acks is not None:
+            for name, point in start.items():
+                if "after" not in point:
+                    self._acks.begin(name, point)
         self.commit(start)
         self._has_lost = False
         self._open().expect(start)
@@ -191,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
-            result[name]["parts"] = max(len(parts), 1)
+            result[name] |= {"parts": max(len(parts), 1), "after": seq}
         return result
 
     def _is_held(self, behind: Sequence[tuple[str, int, int]], limit: ReadLimit) -> bool:
@@ -224,7 +222,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _continued(self, state: StreamState, start: dict[str, int] | None) -> dict[str, int]:
         """From where a stream is read on. One that is new to the query is read from its begin."""
         if start is None:
-            return self._begun(state, is_new=True)
+            begin = self._begin(state, is_new=True)
+            if self._acks is not None:
+                self._acks.begin(state.name, begin)
+            return begin
         if start["created_ns"] != state.created_ns:
             self._lost(
                 f"stream {state.name} is not the one that was read before: it was deleted and"
@@ -288,10 +289,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _first_of(
         self, state: StreamState, begin: dict[str, int] | None, until: dict[str, int]
     ) -> int:
-        """The first sequence of a batch."""
-        if begin is None:
-            after_seq = until.get("after", state.first_seq - 1)
-        elif begin["created_ns"] != state.created_ns:
+        """The first sequence of a batch.
+
+        What the offset says of it counts. When Spark repeats the first batch of a query, it asks
+        for the begin once more, which may be another one by now; and offsets of earlier versions
+        say it only of new streams.
+        """
+        if until == begin:
+            return until["seq"] + 1
+        if "after" in until:
+            after_seq = until["after"]
+        elif begin is None or begin["created_ns"] != state.created_ns:
             after_seq = state.first_seq - 1
         else:
             after_seq = begin["seq"]
