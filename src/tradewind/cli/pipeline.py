@@ -129,6 +129,26 @@ def show_status(
             live.update(status_table(read()), refresh=True)
 
 
+@app.command("batches")
+def show_batches(file: PipelineFile, json: JsonFlag = False) -> None:
+    """Show which sequences of which stream each of the last batches has taken."""
+    from tradewind.cli.failures import CommandError
+    from tradewind.pipelines.batches import batches_of, batches_table
+    from tradewind.pipelines.loading import load_pipeline
+
+    pipeline = load_pipeline(file)
+    found = batches_of(pipeline)
+    if json:
+        print_json(found)
+    elif found:
+        _console().print(batches_table(found))
+    else:
+        raise CommandError(
+            f"pipeline {pipeline.name} has not read from any stream yet",
+            f"run it: tradewind pipeline run {file}",
+        )
+
+
 @app.command("explain")
 def explain_file(
     file: PipelineFile,

@@ -27,6 +27,10 @@ class DataLossError(TradewindError):
     """Messages that were to be read are gone, or the stream is another one."""
 
 
+class CheckpointError(TradewindError):
+    """The checkpoint of a query cannot be read."""
+
+
 class RowError(TradewindError):
     """A row cannot be written: its subject, key, id or headers are none."""
 

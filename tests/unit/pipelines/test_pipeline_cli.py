@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -91,6 +92,40 @@ def test_status_shows_rows_and_lag(cli: Cli, file: Path) -> None:
     code, out, _ = cli("pipeline", "status", str(file), "--json")
     assert code == 0
     assert '"messages": 7' in out
+
+
+def test_batches_are_shown_with_their_sequences(cli: Cli, file: Path) -> None:
+    code, _, err = cli("pipeline", "batches", str(file))
+    assert code == 1
+    assert "has not read from any stream yet" in err
+    query = file.parent / "state" / "queries" / "lake"
+    for name in ("offsets", "commits"):
+        (query / name).mkdir(parents=True)
+    offset = '{"ORDERS": {"created_ns": 5, "seq": 42, "after": 7, "parts": 1}}'
+    (query / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1794816000000}\n' + offset)
+    (query / "commits" / "0").write_text("v1\n{}")
+    code, out, _ = cli("pipeline", "batches", str(file))
+    assert code == 0
+    for shown in ("lake", "ORDERS", " 8 ", " 42 ", "2026-11-16 08:00:00", "committed"):
+        assert shown in out
+    code, out, _ = cli("pipeline", "batches", str(file), "--json")
+    assert code == 0
+    assert json.loads(out) == [
+        {
+            "query": "lake",
+            "batch": 0,
+            "source": 0,
+            "stream": "ORDERS",
+            "first_seq": 8,
+            "last_seq": 42,
+            "planned_at": "2026-11-16T08:00:00Z",
+            "state": "committed",
+        }
+    ]
+    (query / "offsets" / "0").write_text("v9\n")
+    code, _, err = cli("pipeline", "batches", str(file))
+    assert code == 1
+    assert "line 1: 'v9' is not v1" in err
 
 
 @pytest.mark.parametrize(
