@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 app = CommandApp("Data pipelines on Spark: streams, SQL, and lakes")
 
 PipelineFile = Annotated[Path, Argument(help="The YAML file of the pipeline")]
+SinkName = Annotated[str, Option("--sink", help="Only this sink")]
 PipelineMaster = Annotated[
     str,
     Option(
@@ -170,6 +171,74 @@ def explain_file(
     if plan and frames is not None:
         for each in plan_lines(pipeline, frames):
             line(each)
+
+
+@app.command("compact")
+def compact_tables(
+    file: PipelineFile,
+    sink: SinkName = "",
+    target_mib: Annotated[
+        int, Option("--target-mib", help="The size that files should have", min=1, max=4096)
+    ] = 128,
+    orphan_hours: Annotated[
+        int,
+        Option("--orphan-hours", help="Remove files of no table that are older", min=1),
+    ] = 168,
+    json: JsonFlag = False,
+) -> None:
+    """Join small files of Delta and Iceberg tables, and remove old files that no table names."""
+    from contextlib import nullcontext
+
+    from tradewind.pipelines.compaction import SAFE_HOURS, compact
+    from tradewind.pipelines.loading import load_pipeline
+    from tradewind.pipelines.opening import lake_table
+    from tradewind.pipelines.runner import locked
+
+    pipeline = load_pipeline(file)
+    names = _sinks_of(pipeline, sink, ("delta", "iceberg"), "small files cannot be joined")
+    # Younger files may be of a batch that is on its way, unless the pipeline is known to rest.
+    resting = locked(pipeline.checkpoint) if orphan_hours < SAFE_HOURS else nullcontext()
+    reports = []
+    with resting:
+        for name in names:
+            table = lake_table(pipeline, pipeline.sinks[name])
+            progress = _counter(f"groups of files of {name}")
+            reports.append(compact(table, target_mib << 20, orphan_hours, progress))
+    if json:
+        print_json(reports)
+        return
+    for name, report in zip(names, reports, strict=True):
+        line(
+            f"{name}: {report.files_before:,} files became {report.files_after:,};"
+            f" {report.removed:,} old files of no version were removed"
+        )
+
+
+def _sinks_of(pipeline: Pipeline, wanted: str, kinds: tuple[str, ...], problem: str) -> list[str]:
+    """The sinks of some kinds, or the one that is asked for."""
+    from tradewind.cli.failures import CommandError, near
+
+    if wanted and wanted not in pipeline.sinks:
+        raise CommandError(f"there is no sink {wanted!r}{near(wanted, pipeline.sinks)}")
+    chosen = [wanted] if wanted else list(pipeline.sinks)
+    found = [name for name in chosen if pipeline.sinks[name].kind in kinds]
+    if not found:
+        kind = pipeline.sinks[wanted].kind if wanted else ""
+        where = f"{wanted} is a {kind} sink" if wanted else f"{pipeline.name} has no such sink"
+        raise CommandError(f"{where}: {problem}", f"this is for sinks of {', '.join(kinds)}")
+    return found
+
+
+def _counter(what: str) -> Callable[[int, int], None]:
+    """Shows how far a long piece of work came, not too often."""
+    due = [time.monotonic() + LINE_SECONDS]
+
+    def show(done: int, whole: int) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + LINE_SECONDS
+            note(f"{done:,} of {whole:,} {what}")
+
+    return show
 
 
 def _log_of(pipeline: Pipeline) -> Path:

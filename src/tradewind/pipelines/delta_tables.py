@@ -41,6 +41,11 @@ class DeltaLake:
         self.path = path
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path
+
+    @property
     def storage(self) -> ArrowStorage:
         """See `LakeTable`."""
         return ArrowStorage(self.path)
@@ -128,6 +133,20 @@ class DeltaLake:
             rows = row["num_records"] or 0
             found.append(LakeFile(path, row["size_bytes"], rows, partition, bounds))
         return found
+
+    def optimize(self, target_bytes: int) -> None:
+        """Write small files again as larger ones; ConflictError if it has to be done again."""
+        try:
+            self._load().optimize.compact(target_size=target_bytes)
+        except self._library.exceptions.CommitFailedError as error:
+            raise ConflictError(str(error).splitlines()[0]) from None
+
+    def vacuum(self, hours: int) -> int:
+        """Remove files that the table does not need and that are older; gives their number."""
+        removed = self._load().vacuum(
+            retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+        )
+        return len(removed)
 
     def commit(self, change: Change, marks: Mapping[str, str]) -> None:
         """See `LakeTable`."""

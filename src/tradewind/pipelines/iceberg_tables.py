@@ -81,6 +81,11 @@ class IcebergLake:
         return table
 
     @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._target.table
+
+    @property
     def storage(self) -> IcebergStorage:
         """See `LakeTable`."""
         table = self._loaded()
@@ -163,8 +168,9 @@ class IcebergLake:
             old = [task.file for task in planned(table)]
         try:
             with table.transaction() as transaction:
-                latest = msgspec.json.encode(dict(marks)).decode()
-                transaction.set_properties({LATEST + marks[MARK_WRITER]: latest})
+                if marks:
+                    latest = msgspec.json.encode(dict(marks)).decode()
+                    transaction.set_properties({LATEST + marks[MARK_WRITER]: latest})
                 if not old:
                     # The names of these files are ours alone, so none can be in the table already.
                     transaction.add_files(

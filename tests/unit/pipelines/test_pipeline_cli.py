@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tradewind.cli.main import run
+from tradewind.pipelines.runner import locked
 from tradewind.pipelines.status import PipelineStatus, QueryStatus, StreamLag, write_status
 
 GOOD = """\
@@ -148,3 +149,27 @@ def test_wrong_arguments_say_what_would_be_right(
     code, _, err = cli(*(str(file) if word == "FILE" else word for word in words))
     assert code in (1, 2)
     assert message in err
+
+
+def test_compact_says_what_became_of_the_files(cli: Cli, file: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pa = pytest.importorskip("pyarrow")
+    code, _, err = cli("pipeline", "compact", str(file))
+    assert code == 1
+    assert "copy has no such sink: small files cannot be joined" in err
+    file.write_text(GOOD.replace("parquet: lake", "delta: lake"))
+    code, _, err = cli("pipeline", "compact", str(file), "--sink", "lak")
+    assert code == 1
+    assert "there is no sink 'lak'; did you mean 'lake'?" in err
+    assert "there is no table" in cli("pipeline", "compact", str(file))[2]
+    for number in range(3):
+        table = pa.table({"id": [number]})
+        deltalake.write_deltalake(str(file.parent / "lake"), table, mode="append")
+    code, out, _ = cli("pipeline", "compact", str(file))
+    assert code == 0
+    assert out == "lake: 3 files became 1; 0 old files of no version were removed\n"
+    with locked(file.parent / "state"):
+        code, _, err = cli("pipeline", "compact", str(file), "--orphan-hours", "23")
+        assert code == 1
+        assert "the pipeline runs already" in err
+        assert cli("pipeline", "compact", str(file), "--orphan-hours", "24")[0] == 0
