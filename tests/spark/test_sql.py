@@ -12,7 +12,8 @@ from pipeline_kit import Place, orders_place
 from tradewind.pipelines import schemas
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import Result, run_query
+from tradewind.pipelines.queries import Result
+from tradewind.pipelines.sql.desk import Desk, Question
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +26,7 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
 
 
 def ask(place: Place, text: str) -> Result:
-    return run_query(place.spark, text, Address(place.url), {}, 100)
+    return Desk(place.spark).ask(Question(text, Address(place.url), rows_max=100))
 
 
 def values(place: Place, text: str) -> list[Any]:

@@ -46,11 +46,12 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What a sample gave: the fields as DDL, and how many payloads were no JSON object."""
+    """What a sample gave: the fields as DDL, how many payloads were no JSON object, the names."""
 
     ddl: str
     sampled: int
     others: int
+    names: tuple[str, ...] = ()
 
 
 def infer(payloads: Iterable[bytes]) -> Inferred:
@@ -79,7 +80,7 @@ def infer(payloads: Iterable[bytes]) -> Inferred:
         if other != name:
             raise ValueError(f"fields {other!r} and {name!r} differ by case only; declare them")
     ddl = ", ".join(_field(*one, " ") for one in merged.fields.items())
-    return Inferred(ddl, sampled, others)
+    return Inferred(ddl, sampled, others, tuple(merged.fields))
 
 
 def kind_of(value: Any) -> Kind:

@@ -2,7 +2,7 @@
 
 Owns which tables a query names and what columns they have. A stream has its own columns and, if its
 messages are JSON objects, their fields; a bucket its keys and values, likewise; a folder is what is
-in it. Only tables that the query names are looked at.
+in it. `tradewind.pipelines.sql.desk` runs queries.
 
 The fields are found in a sample. A message that does not fit them is no null: the query is run
 again with types that hold it too, so that a result never depends on which messages were sampled.
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.inference import infer
@@ -26,6 +27,8 @@ from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tradewind.api.stream_types import StreamInfo
 
 FORMATS: Final = ("parquet", "json", "csv", "delta")
 KV_PREFIX: Final = "KV_"
@@ -50,15 +53,18 @@ _MISFIT: Final = (
     f" and try_parse_json({TEXT_COLUMN}) is not null"
 )
 _COMMENTS: Final = re.compile(r"^(?:\s*(?:--[^\n]*(?:\n|$)|/\*.*?\*/))+", re.DOTALL)
-_SHOW_TABLES: Final = re.compile(r"show\s+tables", re.IGNORECASE)
+SHOW_TABLES: Final = re.compile(r"show\s+tables", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """The names of the streams and buckets of a server."""
+    """The names of the streams and buckets of a server, and those streams as they are now that
+    were asked for.
+    """
 
     streams: tuple[str, ...]
     buckets: tuple[str, ...]
+    infos: Mapping[str, StreamInfo] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -75,63 +81,26 @@ class Result:
     has_more: bool
 
 
-def read_catalog(address: Address) -> Catalog:
-    """What a server has."""
+def read_catalog(address: Address, text: str = "") -> Catalog:
+    """What a server has; with the state of the streams that a query names."""
     with address.connect() as connection:
-        streams = tuple(connection.jetstream_manager().streams.names())
+        manager = connection.jetstream_manager()
+        streams = tuple(manager.streams.names())
         buckets = tuple(
             name.removeprefix(KV_PREFIX) for name in streams if name.startswith(KV_PREFIX)
         )
-    return Catalog(streams, buckets)
+        infos = {}
+        for name in sorted(names_in(text, Catalog(streams, buckets).names)):
+            stream = name if name in streams else KV_PREFIX + name
+            try:
+                infos[name] = manager.streams.info(stream)
+            except StreamNotFoundError:
+                # Deleted just now: Spark says that there is no such table.
+                continue
+    return Catalog(streams, buckets, infos)
 
 
-def run_query(
-    spark: SparkSession,
-    text: str,
-    address: Address,
-    folders: Mapping[str, str],
-    rows_max: int,
-    store: str = "",
-) -> Result:
-    """The first rows of a query; PipelineError says what is wrong with it.
-
-    `folders` are tables by name, `store` a store folder to read streams from instead of the server.
-    """
-    from pyspark.errors import PySparkException
-
-    text = _checked(text)
-    used = names_in(text, folders)
-    for name in used:
-        _folder_frame(spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
-    catalog = Catalog((), ())
-    tables: list[_Table] = []
-    if needs_server(text, folders):
-        catalog = _local_catalog(store) if store else read_catalog(address)
-        options = {"storeDir": store} if store else address.spark_options()
-        named = [name for name in names_in(text, catalog.names) if name not in used]
-        tables = [
-            _Table(spark, name, options, is_bucket=name not in catalog.streams) for name in named
-        ]
-    if _SHOW_TABLES.fullmatch(text):
-        return _tables(catalog, folders)
-    for _ in range(WIDENINGS_MAX):
-        try:
-            for table in tables:
-                table.view()
-            frame = spark.sql(text)
-            rows = frame.limit(rows_max + 1).collect()
-        except PySparkException as error:
-            if not any(table.widen(error) for table in tables):
-                raise PipelineError(_explained(error, [*folders, *catalog.names])) from None
-        else:
-            return Result(frame.columns, rows[:rows_max], len(rows) > rows_max)
-    raise PipelineError(
-        f"the messages of {', '.join(table.name for table in tables)} have too many different"
-        " shapes; use get_json_object(data, '$.field')"
-    )
-
-
-def _checked(text: str) -> str:
+def checked(text: str) -> str:
     """The statement without what stands around it; PipelineError if it is none that reads."""
     bare = _COMMENTS.sub(" ", text).strip().rstrip(";").strip()
     if not bare:
@@ -142,12 +111,13 @@ def _checked(text: str) -> str:
             f"{word!r}: queries only read, and begin with {', '.join(READING_WORDS)}; pipelines and"
             " jobs write"
         )
-    if word == "show" and not _SHOW_TABLES.fullmatch(bare):
+    if word == "show" and not SHOW_TABLES.fullmatch(bare):
         raise PipelineError("show: only 'show tables' is known")
     return bare
 
 
-def _tables(catalog: Catalog, folders: Mapping[str, str]) -> Result:
+def tables_result(catalog: Catalog, folders: Mapping[str, str]) -> Result:
+    """The answer to `show tables`."""
     rows = [(name, "stream") for name in catalog.streams]
     rows += [(name, "bucket") for name in catalog.buckets]
     rows += [(name, "folder") for name in folders]
@@ -157,7 +127,7 @@ def _tables(catalog: Catalog, folders: Mapping[str, str]) -> Result:
 def needs_server(text: str, folders: Mapping[str, str]) -> bool:
     """Whether a query names a table that is no folder."""
     bare = re.sub(r"'(?:[^'\\]|\\.)*'", " ", text)
-    if _SHOW_TABLES.fullmatch(text):
+    if SHOW_TABLES.fullmatch(text):
         return True
     named = re.findall(
         r"\b(?:from|join|table|describe|desc)\s+(?!table\b|query\b)`?([\w-]+)", bare, re.IGNORECASE
@@ -166,7 +136,7 @@ def needs_server(text: str, folders: Mapping[str, str]) -> bool:
     return any(name.lower() not in known for name in named)
 
 
-def _local_catalog(store: str) -> Catalog:
+def local_catalog(store: str) -> Catalog:
     """The streams of a store folder, by the folders that are there."""
     base = Path(store)
     root = base / "jetstream" if (base / "jetstream").is_dir() else base
@@ -177,7 +147,7 @@ def _local_catalog(store: str) -> Catalog:
     return Catalog(tuple(names), tuple(buckets))
 
 
-def _folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
+def folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
     """A folder as a table: FORMAT:PATH, or a path whose format is seen from its files."""
     from pyspark.errors import PySparkException
 
@@ -216,7 +186,7 @@ def _format_of(place: str) -> str:
     raise PipelineError(f"{place}: there is no such folder")
 
 
-class _Table:
+class Table:
     """A stream or a bucket with the fields of its payloads."""
 
     def __init__(
@@ -228,19 +198,23 @@ class _Table:
         self._frame: DataFrame = spark.read.format("jetstream").options(**self._where).load()
         self._payloads = list(sample_payloads(self._where, self._column))
         self._misfits: DataFrame | None = None
+        self._shown: DataFrame | None = None
 
     def view(self) -> None:
         """Make the table known under its name."""
+        if self._shown is None:
+            self._shown = self._made()
+        self._shown.createOrReplaceTempView(quoted_sql(self.name))
+
+    def _made(self) -> DataFrame:
         column = self._column
         try:
             ddl = infer(self._payloads).ddl
         except ValueError:
-            frame = self._frame.withColumn(column, _text_or_bytes(column))
-        else:
-            parsed = _parsed(self._frame, column, ddl)
-            self._misfits = parsed.where(_MISFIT).select(column)
-            frame = _with_fields(self._frame, parsed, column, ddl, self._sign)
-        frame.createOrReplaceTempView(quoted_sql(self.name))
+            return self._frame.withColumn(column, _text_or_bytes(column))
+        parsed = _parsed(self._frame, column, ddl)
+        self._misfits = parsed.where(_MISFIT).select(column)
+        return _with_fields(self._frame, parsed, column, ddl, self._sign)
 
     @property
     def _sign(self) -> str:
@@ -252,6 +226,7 @@ class _Table:
             return False
         found = self._misfits.limit(MISFITS_MAX).collect()
         self._payloads += [bytes(row[0]) for row in found]
+        self._shown = None
         return bool(found)
 
 
@@ -292,7 +267,7 @@ def _with_fields(
     return parsed.selectExpr(*(f"`{name}`" for name in frame.columns), *named, "json")
 
 
-def _explained(error: BaseException, known: list[str]) -> str:
+def explained(error: BaseException, known: list[str]) -> str:
     """An error of Spark in one line; of a table that is not there, with one that is like it."""
     text = short_reason(error)
     if "TABLE_OR_VIEW_NOT_FOUND" in str(error):

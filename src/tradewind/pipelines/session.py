@@ -72,6 +72,21 @@ def using_session(
                 session.stop()
 
 
+def forget_session() -> None:
+    """Have the next session start a Java of its own, as the one of this process has ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    SparkContext._active_spark_context = None
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+    if gateway is not None:
+        with suppress(Exception):
+            gateway.shutdown()
+
+
 @contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
     """Programs that are started meanwhile write their errors to a file, as long as they run."""

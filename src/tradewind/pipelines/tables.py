@@ -83,7 +83,7 @@ def cell_text(value: Any) -> str:
         return f"{value:.6g}" if abs(value) < 1e15 else str(value)
     if isinstance(value, str):
         return " ".join(value.splitlines())
-    return msgspec.json.encode(plain(value)).decode()
+    return msgspec.json.encode(plain(value), enc_hook=str).decode()
 
 
 def time_text(moment: datetime) -> str:

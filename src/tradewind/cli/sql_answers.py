@@ -1,0 +1,176 @@
+"""Where `tradewind sql` gets its answers: from the service if there is one, else from a Spark here.
+
+Owns that choice, and the session of this process, which starts in the background as soon as it is
+known to be needed. An interruption cancels the query and nothing else.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.sql.caller import (
+    Caller,
+    ElsewhereError,
+    OtherVersionError,
+    service_command,
+    start,
+    stop,
+)
+from tradewind.pipelines.sql.wire import Ask
+
+if TYPE_CHECKING:
+    from tradewind.pipelines.sql.desk import Asked, Desk
+
+# How long a query that was cancelled is waited for; then its session is left to it.
+CANCEL_SECONDS: Final = 5.0
+_WAIT_SECONDS: Final = 0.5
+
+
+class OwnSession:
+    """A Spark of this process."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._closing = ExitStack()
+        self._is_up = threading.Event()
+        self._error: BaseException | None = None
+        self._session: Any = None
+        self._desk: Desk | None = None
+        threading.Thread(target=self._start, daemon=True).start()
+
+    def _start(self) -> None:
+        from tradewind.pipelines.session import open_session
+        from tradewind.pipelines.sql.desk import SPARK_SETTINGS
+
+        try:
+            folder = tempfile.TemporaryDirectory(prefix="tradewind-sql-")
+            scratch = self._closing.enter_context(folder)
+            log_file = Path(scratch) / "spark.log"
+            self._session = open_session(self._master, log_file, SPARK_SETTINGS)
+        except BaseException as error:  # it is for whoever asks
+            self._error = error
+        self._is_up.set()
+
+    def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+        """Write the answer; whether there are more rows."""
+        from tradewind.pipelines.connections import Address
+        from tradewind.pipelines.sql.desk import Asked, Desk, Question
+        from tradewind.pipelines.sql.rendering import Look, lines
+        from tradewind.spark.logins import Login
+
+        while not self._is_up.wait(_WAIT_SECONDS):
+            pass  # in between an interruption is noticed
+        if self._error is not None:
+            raise self._error
+        if self._desk is None:
+            self._desk = Desk(self._session.newSession())
+        address = Address(ask.server, ask.context, Login(**ask.login))
+        question = Question(ask.text, address, ask.folders, ask.store, ask.rows_max)
+        result = self._wait(Asked(self._desk, question)).result()
+        for line in lines(result, Look(ask.format, ask.width)):
+            write(line + "\n")
+        return result.has_more
+
+    def _wait(self, asked: Asked) -> Asked:
+        try:
+            while not asked.wait(_WAIT_SECONDS):
+                pass
+        except KeyboardInterrupt:
+            asked.cancel()
+            if not asked.wait(CANCEL_SECONDS):
+                self._desk = None
+            raise
+        return asked
+
+    def close(self) -> None:
+        """Stop Spark, if it is up."""
+        if self._is_up.is_set() and self._session is not None:
+            from tradewind.pipelines.session import forget_session
+
+            try:
+                self._session.stop()
+            except Exception:  # Java is gone
+                forget_session()
+        self._closing.close()
+
+
+class Answers:
+    """Asks the service, or a session of its own once that was needed."""
+
+    def __init__(self, master: str, note: Callable[[str], None]) -> None:
+        self._master = master
+        self._note = note
+        self._own: OwnSession | None = None
+
+    def warm_up(self, template: Ask) -> None:
+        """Get ready for such questions while somebody types."""
+        try:
+            caller = self._connect(template)
+        except ElsewhereError:
+            caller = None
+        if caller is None:
+            self._own = self._own or OwnSession(self._master)
+        else:
+            caller.close()
+
+    def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+        """Write the answer; whether there are more rows than were asked for."""
+        if self._own is None:
+            try:
+                caller = self._connect(ask)
+                if caller is not None:
+                    try:
+                        return caller.ask(ask, write)
+                    finally:
+                        caller.close()
+            except ElsewhereError as error:
+                self._note(f"({error}; starting Spark here)")
+            self._own = OwnSession(self._master)
+        return self._own.ask(ask, write)
+
+    def _connect(self, ask: Ask) -> Caller | None:
+        caller = Caller.connect()
+        if caller is None:
+            return None
+        try:
+            caller.check(ask, self._master)
+        except OtherVersionError as error:
+            idle_seconds = caller.welcome.idle_seconds
+            caller.close()
+            self._note(f"({error}; starting it again)")
+            stop()
+            start(service_command(self._master, idle_seconds))
+            return self._fresh(ask)
+        except ElsewhereError:
+            caller.close()
+            raise
+        return caller
+
+    def _fresh(self, ask: Ask) -> Caller:
+        caller = Caller.connect()
+        if caller is None:
+            raise PipelineError("the SQL service ended as soon as it was started")
+        caller.check(ask, self._master)
+        return caller
+
+    def forget_session(self) -> None:
+        """The session has ended by itself; the next question starts another one."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def close(self) -> None:
+        """Let go of a session of one's own; a service stays."""
+        if self._own is not None:
+            previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            try:
+                self._own.close()
+            finally:
+                signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,263 @@
+"""The side of the SQL service that asks.
+
+Owns how a service is found, started, stopped and replaced, and what makes a caller do without one.
+Imports no Spark: asking a service takes as long as the answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tradewind._version import __version__
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.sql.wire import (
+    LOCK_NAME,
+    LOG_NAME,
+    SOCKET_NAME,
+    Ask,
+    Cancel,
+    Channel,
+    Done,
+    Failed,
+    Hello,
+    Text,
+    Welcome,
+    WireError,
+    meeting_folder,
+    place_of_process,
+)
+
+# A service that lives says hello at once, also while Spark is busy.
+HELLO_SECONDS: Final = 10.0
+START_SECONDS: Final = 180.0
+STOP_SECONDS: Final = 20.0
+CANCEL_SECONDS: Final = 6.0
+_POLL_SECONDS: Final = 0.02
+# A file that is named inside a query is looked for from the folder of the process that reads it.
+_RELATIVE_FILE: Final = re.compile(r"\b\w+\s*\.\s*`(?!/|\w+:/)", re.IGNORECASE)
+
+
+class ElsewhereError(PipelineError):
+    """The service cannot answer this, but a session of one's own can."""
+
+
+class OtherVersionError(ElsewhereError):
+    """The service is that of another version of this program."""
+
+
+class Caller:
+    """A connection to the service, for one question."""
+
+    def __init__(self, channel: Channel, welcome: Welcome) -> None:
+        self._channel = channel
+        self.welcome = welcome
+
+    @classmethod
+    def connect(cls, wants: str = "ask") -> Caller | None:
+        """The service, if there is one that answers; None if there is none."""
+        folder = meeting_folder()
+        if folder is None:
+            return None
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(HELLO_SECONDS)
+        try:
+            connection.connect(str(folder / SOCKET_NAME))
+        except OSError:
+            # There was one, which has ended or was killed.
+            connection.close()
+            return None
+        channel = Channel(connection)
+        try:
+            channel.check_user()
+            channel.send(Hello(__version__, wants))
+            welcome = channel.from_service()
+        except WireError as error:
+            channel.close()
+            raise ElsewhereError(f"the SQL service does not answer: {error}") from None
+        if not isinstance(welcome, Welcome):
+            channel.close()
+            raise OtherVersionError("the SQL service speaks another language")
+        return cls(channel, welcome)
+
+    def check(self, ask: Ask, master: str) -> None:
+        """ElsewhereError if it would answer something else than a session of one's own."""
+        welcome = self.welcome
+        if welcome.version != __version__:
+            raise OtherVersionError(f"the SQL service is of version {welcome.version}")
+        if welcome.place != place_of_process():
+            raise ElsewhereError("the SQL service was started with another Python or home folder")
+        if welcome.master != master:
+            raise ElsewhereError(f"the SQL service runs with --master {welcome.master}")
+        if welcome.folder != str(Path.cwd()) and _RELATIVE_FILE.search(ask.text):
+            raise ElsewhereError(f"the SQL service looks for files in {welcome.folder}")
+        if any(value.startswith("env:") for value in (ask.server, *ask.login.values())):
+            raise ElsewhereError("the SQL service has other environment variables")
+
+    def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+        """Write the answer; whether there are more rows. An interruption cancels the query."""
+        has_written = False
+        try:
+            self._channel.send(ask)
+            self._channel.limit(None)
+            while True:
+                answer = self._channel.from_service()
+                if isinstance(answer, Text):
+                    has_written = True
+                    write(answer.text)
+                elif isinstance(answer, Done):
+                    return answer.has_more
+                elif isinstance(answer, Failed):
+                    kind = ElsewhereError if answer.is_retryable else PipelineError
+                    raise kind(answer.reason)
+        except WireError as error:
+            if has_written:
+                raise PipelineError(f"the SQL service ended while it answered: {error}") from None
+            raise ElsewhereError(f"the SQL service has ended: {error}") from None
+        except KeyboardInterrupt:
+            self._cancel()
+            raise
+
+    def _cancel(self) -> None:
+        """Have the query stop, and wait for that a moment."""
+        with suppress(WireError, KeyboardInterrupt):
+            self._channel.limit(CANCEL_SECONDS)
+            self._channel.send(Cancel())
+            while isinstance(self._channel.from_service(), Text):
+                pass
+
+    def wait_until_up(self) -> None:
+        """Wait for Spark; PipelineError if it does not start."""
+        self._channel.limit(START_SECONDS)
+        try:
+            answer = self._channel.from_service()
+        except WireError as error:
+            raise PipelineError(f"the SQL service does not start: {error}{_log_hint()}") from None
+        if isinstance(answer, Failed):
+            raise PipelineError(answer.reason)
+
+    @property
+    def process(self) -> int:
+        """The number of its process."""
+        return self._channel.peer[0]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+
+def start(command: Sequence[str]) -> int:
+    """Start a service by this command line in the background, unless one runs; its process.
+
+    Returns when Spark is up.
+    """
+    folder = meeting_folder(create=True)
+    assert folder is not None
+    log_file = os.open(
+        folder / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
+    )
+    try:
+        child = subprocess.Popen(  # noqa: S603 - this program
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log_file,
+            stderr=log_file,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log_file)
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        caller = Caller.connect("state")
+        if caller is not None:
+            try:
+                caller.wait_until_up()
+                return caller.process
+            finally:
+                caller.close()
+        if child.poll() is not None and not is_held(folder):
+            raise PipelineError(f"the SQL service does not start{_log_hint()}")
+        time.sleep(_POLL_SECONDS)
+    child.kill()
+    raise PipelineError(f"the SQL service has not started within {START_SECONDS:g} s{_log_hint()}")
+
+
+def stop() -> bool:
+    """End the service, if there is one; False if there was none.
+
+    One that does not hear is killed.
+    """
+    folder = meeting_folder()
+    if folder is None or not is_held(folder):
+        return False
+    process = 0
+    with suppress(ElsewhereError):
+        caller = Caller.connect("stop")
+        if caller is not None:
+            process = caller.process
+            caller.close()
+    if _is_free_within(folder, STOP_SECONDS):
+        return True
+    process = process or _listener(folder)
+    if process not in (0, os.getpid()):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    if not _is_free_within(folder, STOP_SECONDS):
+        raise PipelineError("the SQL service does not end")
+    return True
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a service has the lock: one that was killed has not."""
+    try:
+        file = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+def _is_free_within(folder: Path, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_held(folder):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _listener(folder: Path) -> int:
+    """The process that listens, though it does not answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(HELLO_SECONDS)
+        try:
+            connection.connect(str(folder / SOCKET_NAME))
+        except OSError:
+            return 0
+        return Channel(connection).peer[0]
+
+
+def _log_hint() -> str:
+    folder = meeting_folder()
+    return f"; see {folder / LOG_NAME}" if folder is not None else ""
+
+
+def service_command(master: str, idle_seconds: float) -> list[str]:
+    """The command line of a service that stays in the foreground."""
+    program = [sys.executable, "-m", "tradewind.cli", "sql", "--serve", "--foreground"]
+    return [*program, "--master", master, "--idle", f"{max(int(idle_seconds), 1)}s"]

@@ -1,0 +1,267 @@
+"""A Spark session at which questions are asked one after the other.
+
+Owns what stays from one question to the next: the tables that were looked at, for as long as their
+streams have not changed, and the names they have in the session. Whoever wants to ask two things at
+once takes two desks. `Asked` is a question that runs in a thread of its own and can be cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.loading import names_in
+from tradewind.pipelines.queries import (
+    SHOW_TABLES,
+    WIDENINGS_MAX,
+    Catalog,
+    Result,
+    Table,
+    checked,
+    explained,
+    folder_frame,
+    local_catalog,
+    needs_server,
+    read_catalog,
+    tables_result,
+)
+from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.templates import quoted_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tradewind.api.stream_types import StreamInfo
+
+ROWS_MAX: Final = 1000
+# One server's streams need no 200 shuffle partitions.
+SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "4"}
+# A table that is kept costs a plan of Spark and its sample.
+TABLES_KEPT_MAX: Final = 32
+
+
+class SessionLostError(PipelineError):
+    """The Java of a session has ended; nothing can be asked there any more."""
+
+
+class CancelledError(PipelineError):
+    """Somebody has cancelled the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query, and where its tables are.
+
+    `folders` are tables by name, `store` is a store folder to read streams from instead of the
+    server.
+    """
+
+    text: str
+    address: Address = field(default_factory=Address)
+    folders: Mapping[str, str] = field(default_factory=dict)
+    store: str = ""
+    rows_max: int = ROWS_MAX
+
+
+class Desk:
+    """One session; asked by one thread at a time."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._views: set[str] = set()
+        # By address and name: the state of the stream when it was looked at.
+        self._kept: dict[tuple[Address, str], tuple[object, Table]] = {}
+
+    def begin(self, group: str, text: str) -> None:
+        """What this thread asks from now on belongs to a group, which can be cancelled."""
+        self._spark.sparkContext.setJobGroup(group, text, interruptOnCancel=True)
+
+    def cancel(self, group: str) -> None:
+        """Have Spark stop what belongs to a group, from any thread."""
+        context = self._spark.sparkContext
+        try:
+            # Also what is not planned yet.
+            context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        except Exception:  # an older Spark, or none any more
+            with suppress(Exception):
+                context.cancelJobGroup(group)
+
+    def ask(self, question: Question) -> Result:
+        """The first rows of an answer; PipelineError says what is wrong with the question."""
+        from py4j.protocol import Py4JError, Py4JNetworkError
+
+        try:
+            return self._ask(question)
+        except (Py4JNetworkError, ConnectionError) as error:
+            raise SessionLostError("Spark has ended in between; ask again") from error
+        except Py4JError as error:
+            raise PipelineError(short_reason(error)) from None
+
+    def _ask(self, question: Question) -> Result:
+        text, folders = checked(question.text), question.folders
+        catalog, tables = Catalog((), ()), list[Table]()
+        used = names_in(text, folders)
+        if needs_server(text, folders):
+            catalog = (
+                local_catalog(question.store)
+                if question.store
+                else read_catalog(question.address, text)
+            )
+            if SHOW_TABLES.fullmatch(text):
+                return tables_result(catalog, folders)
+            named = one_spelling(text, names_in(text, catalog.names) - used)
+            tables = [self._table(question, catalog, name) for name in named]
+        self._forget_views({*used, *(table.name for table in tables)})
+        for name in used:
+            folder_frame(self._spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
+            self._views.add(name)
+        return self._answer(text, tables, [*folders, *catalog.names], question.rows_max)
+
+    def _answer(
+        self, text: str, tables: Sequence[Table], known: list[str], rows_max: int
+    ) -> Result:
+        from pyspark.errors import PySparkException
+
+        for _ in range(WIDENINGS_MAX):
+            try:
+                for table in tables:
+                    table.view()
+                    self._views.add(table.name)
+                frame = self._spark.sql(text)
+                rows = self._rows(frame, rows_max + 1)
+            except PySparkException as error:
+                if not any(table.widen(error) for table in tables):
+                    raise PipelineError(explained(error, known)) from None
+            else:
+                return Result(frame.columns, rows[:rows_max], len(rows) > rows_max)
+        raise PipelineError(
+            f"the messages of {', '.join(table.name for table in tables)} have too many different"
+            " shapes; use get_json_object(data, '$.field')"
+        )
+
+    def _rows(self, frame: DataFrame, count: int) -> list[Any]:
+        rows: list[Any] = frame.limit(count).collect()
+        return rows
+
+    def _table(self, question: Question, catalog: Catalog, name: str) -> Table:
+        """The table of a stream or bucket; the same as before if the stream is the same."""
+        is_bucket = name not in catalog.streams
+        if question.store:
+            options = {"storeDir": question.store}
+            return Table(self._spark, name, options, is_bucket=is_bucket)
+        key = (question.address, name)
+        info = catalog.infos.get(name)
+        state = _state_of(info) if info is not None else None
+        found = self._kept.pop(key, None)
+        if found is None or state is None or found[0] != state:
+            options = question.address.spark_options()
+            found = (state, Table(self._spark, name, options, is_bucket=is_bucket))
+        self._kept[key] = found
+        while len(self._kept) > TABLES_KEPT_MAX:
+            del self._kept[next(iter(self._kept))]
+        return found[1]
+
+    def _forget_views(self, wanted: set[str]) -> None:
+        """No table of an earlier question can be taken for one that is there."""
+        for name in self._views - wanted:
+            self._spark.catalog.dropTempView(name)
+        self._views &= wanted
+
+
+def one_spelling(text: str, names: set[str]) -> list[str]:
+    """The tables that a text names; Spark cannot tell names apart that differ by case only."""
+    spelled: dict[str, list[str]] = {}
+    for name in sorted(names):
+        spelled.setdefault(name.lower(), []).append(name)
+    found = []
+    for same in spelled.values():
+        exact = [name for name in same if name in text] if len(same) > 1 else same
+        if len(exact) != 1:
+            raise PipelineError(
+                f"{' and '.join(same)} differ by case only, which SQL cannot tell apart; ask for"
+                " one of them, as it is spelled"
+            )
+        found += exact
+    return found
+
+
+def _state_of(info: StreamInfo) -> object:
+    """What is another one after every change of the messages of a stream."""
+    state = info.state
+    return (
+        info.created,
+        state.messages,
+        state.bytes,
+        state.first_seq,
+        state.last_seq,
+        state.num_deleted,
+        info.config.subjects,
+    )
+
+
+class Answering(Protocol):
+    """A desk, as `Asked` needs it."""
+
+    def begin(self, group: str, text: str) -> None:
+        """What this thread asks from now on belongs to a group."""
+
+    def cancel(self, group: str) -> None:
+        """Stop what belongs to a group."""
+
+    def ask(self, question: Question) -> Result:
+        """The answer."""
+
+
+class Asked:
+    """A question on its way; `done` is called in its thread when it has been answered."""
+
+    def __init__(
+        self, desk: Answering, question: Question, done: Callable[[], None] = lambda: None
+    ) -> None:
+        self._desk = desk
+        self._question = question
+        self._done = done
+        self._group = f"tradewind-sql-{uuid.uuid4().hex}"
+        self._finished = threading.Event()
+        self._is_cancelled = False
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tradewind-sql", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._desk.begin(self._group, self._question.text[:100])
+            if not self._is_cancelled:
+                self._result = self._desk.ask(self._question)
+        except BaseException as error:  # it is for whoever asked
+            self._error = error
+        finally:
+            self._finished.set()
+            self._done()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has been answered by then."""
+        return self._finished.wait(seconds)
+
+    def cancel(self) -> None:
+        """Have Spark stop; what cannot be stopped goes on and is looked at by nobody."""
+        self._is_cancelled = True
+        if not self._finished.is_set():
+            self._desk.cancel(self._group)
+
+    def result(self) -> Result:
+        """The answer, once there is one."""
+        assert self._finished.is_set()
+        if self._is_cancelled:
+            raise CancelledError("the query was cancelled")
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result

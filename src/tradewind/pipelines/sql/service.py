@@ -1,0 +1,347 @@
+"""The SQL service: a warm Spark session for callers of the same user.
+
+Owns the process of `tradewind sql --serve --foreground`: its lock, its socket, its desks, and its
+end after some time without a caller. Each caller has two threads: one listens, so that a
+cancellation or a caller that has gone reaches the query, the other answers. The lock is the
+kernel's, so a service that was killed leaves nothing that the next one has to wait for.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tradewind._version import __version__
+from tradewind.errors import TradewindError
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.sql.desk import (
+    SPARK_SETTINGS,
+    Answering,
+    Asked,
+    Desk,
+    Question,
+    SessionLostError,
+)
+from tradewind.pipelines.sql.rendering import Look, lines
+from tradewind.pipelines.sql.wire import (
+    LOCK_NAME,
+    LOG_NAME,
+    SOCKET_NAME,
+    Ask,
+    Cancel,
+    Channel,
+    Done,
+    Failed,
+    Hello,
+    Text,
+    Welcome,
+    WireError,
+    meeting_folder,
+    pieces,
+    place_of_process,
+)
+from tradewind.spark.logins import Login
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+CALLERS_MAX: Final = 8
+# How long a caller may take to say what it wants.
+HELLO_SECONDS: Final = 30.0
+LOG_BYTES_MAX: Final = 8 << 20
+# Whoever looks whether the lock is free has it for a moment.
+LOCK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.02
+_ASK_AGAIN_SECONDS: Final = 1.0
+# What a query that does not stop is given before its desk is left to it.
+CANCEL_SECONDS: Final = 5.0
+BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at once, and has as many"
+
+
+class AlreadyRunningError(PipelineError):
+    """Another service of this user has the lock."""
+
+
+class Stopping(BaseException):
+    """A signal says that the service is to end."""
+
+
+class Desks(Protocol):
+    """Where desks come from."""
+
+    def start(self) -> None:
+        """Get ready; raises if that cannot be."""
+
+    def make(self) -> Answering:
+        """One more desk."""
+
+    def stop(self) -> None:
+        """End all of them."""
+
+
+class SparkDesks:
+    """Desks at one Spark."""
+
+    def __init__(self, master: str, log_file: Path) -> None:
+        self._master = master
+        self._log_file = log_file
+        self._session: SparkSession | None = None
+
+    def start(self) -> None:
+        """See `Desks`."""
+        from tradewind.pipelines.session import open_session
+
+        self._session = open_session(self._master, self._log_file, SPARK_SETTINGS)
+
+    def make(self) -> Desk:
+        """See `Desks`. Each has names of its own for its tables."""
+        assert self._session is not None
+        return Desk(self._session.newSession())
+
+    def stop(self) -> None:
+        """See `Desks`."""
+        if self._session is not None:
+            with suppress(Exception):  # Java may be gone already
+                self._session.stop()
+
+
+class Service:
+    """Answers callers until nobody has asked for a while, or somebody stops it."""
+
+    def __init__(self, folder: Path, master: str, idle_seconds: float, desks: Desks) -> None:
+        self._folder = folder
+        self._master = master
+        self._idle_seconds = idle_seconds
+        self._place = place_of_process()
+        self._source = desks
+        self._is_up = threading.Event()
+        self._failure = ""
+        self._desks: list[Answering] = []
+        self._callers = 0
+        self._quiet_since = time.monotonic()
+        self._lock = threading.Lock()
+        self._stops = threading.Event()
+
+    def run(self) -> None:
+        """Serve; AlreadyRunningError if somebody else does. Returns at the end."""
+        with _locked(self._folder), self._listening() as listener:
+            threading.Thread(target=self._start, daemon=True).start()
+            try:
+                while not self._is_over():
+                    self._accept(listener)
+            finally:
+                self._source.stop()
+        if self._failure:
+            raise PipelineError(self._failure)
+
+    def _start(self) -> None:
+        try:
+            self._source.start()
+        except Exception as error:  # the callers are told, whatever it is
+            self._failure = str(error)
+            self._stops.set()
+        self._is_up.set()
+
+    @contextmanager
+    def _listening(self) -> Iterator[socket.socket]:
+        path = self._folder / SOCKET_NAME
+        path.unlink(missing_ok=True)  # of a service that was killed: the lock is ours
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen(CALLERS_MAX)
+            listener.settimeout(_ASK_AGAIN_SECONDS)
+            try:
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
+
+    def _is_over(self) -> bool:
+        if self._stops.is_set():
+            return True
+        with self._lock:
+            quiet_seconds = time.monotonic() - self._quiet_since
+            return not self._callers and quiet_seconds >= self._idle_seconds
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except TimeoutError:
+            return
+        channel = Channel(connection)
+        try:
+            channel.check_user()
+        except WireError:
+            channel.close()
+            return
+        with self._lock:
+            self._callers += 1
+            is_crowded = self._callers > CALLERS_MAX
+        threading.Thread(target=self._attend, args=(channel, is_crowded), daemon=True).start()
+
+    # ---------------------------------------------------------------- one caller
+
+    def _attend(self, channel: Channel, is_crowded: bool) -> None:  # noqa: FBT001
+        try:
+            channel.limit(HELLO_SECONDS)
+            self._serve(channel, is_crowded=is_crowded)
+        except WireError:
+            pass  # the caller has gone
+        except Exception as error:
+            logger.error("a caller was not answered: %s", error)
+            with suppress(WireError):
+                channel.send(Failed(f"the SQL service: {type(error).__name__}: {error}"))
+        finally:
+            channel.close()
+            with self._lock:
+                self._callers -= 1
+                self._quiet_since = time.monotonic()
+
+    def _serve(self, channel: Channel, *, is_crowded: bool) -> None:
+        hello = channel.from_caller()
+        if not isinstance(hello, Hello):
+            raise WireError("a caller that does not introduce itself")
+        channel.send(
+            Welcome(
+                __version__,
+                self._place,
+                self._master,
+                str(Path.cwd()),
+                self._is_up.is_set(),
+                self._idle_seconds,
+            )
+        )
+        if hello.wants == "stop":
+            self._stops.set()
+            return
+        if hello.wants == "state":
+            self._is_up.wait()
+            channel.send(Failed(self._failure) if self._failure else Done())
+            return
+        ask = channel.from_caller()
+        if not isinstance(ask, Ask):
+            raise WireError("a caller without a question")
+        if is_crowded:
+            channel.send(Failed(BUSY, is_retryable=True))
+            return
+        self._is_up.wait()
+        if self._failure:
+            channel.send(Failed(self._failure, is_retryable=True))
+            return
+        channel.limit(None)
+        self._answer(channel, ask)
+
+    def _answer(self, channel: Channel, ask: Ask) -> None:
+        desk = self._take_desk()
+        address = Address(ask.server, ask.context, Login(**ask.login))
+        question = Question(ask.text, address, ask.folders, ask.store, ask.rows_max)
+        ended = threading.Event()
+        asked = Asked(desk, question, ended.set)
+        is_over = threading.Event()
+
+        def listen() -> None:
+            try:
+                while isinstance(channel.from_caller(), Cancel):
+                    break
+            except WireError:
+                pass  # gone: nobody wants the answer
+            if not is_over.is_set():
+                asked.cancel()
+                asked.wait(CANCEL_SECONDS)
+                ended.set()
+
+        threading.Thread(target=listen, daemon=True).start()
+        ended.wait()
+        try:
+            if not asked.wait(0):
+                # It does not stop: the desk stays with it.
+                channel.send(Failed("the query was cancelled"))
+                return
+            self._give_desk(desk)
+            self._send(channel, asked, Look(ask.format, ask.width))
+        finally:
+            is_over.set()
+
+    def _send(self, channel: Channel, asked: Asked, look: Look) -> None:
+        try:
+            result = asked.result()
+            held: list[str] = []
+            for line in lines(result, look):
+                held.append(line + "\n")
+                if len(held) == 100:
+                    _send_text(channel, held)
+            _send_text(channel, held)
+        except SessionLostError as error:
+            self._stops.set()
+            channel.send(Failed(str(error), is_retryable=True))
+        except WireError:
+            raise
+        except TradewindError as error:
+            channel.send(Failed(str(error)))
+        else:
+            channel.send(Done(result.has_more))
+
+    def _take_desk(self) -> Answering:
+        """The desk that was used last, which knows most, or a new one."""
+        with self._lock:
+            if self._desks:
+                return self._desks.pop()
+        return self._source.make()
+
+    def _give_desk(self, desk: Answering) -> None:
+        with self._lock:
+            self._desks.append(desk)
+        log_file = self._folder / LOG_NAME
+        with suppress(OSError):
+            if log_file.stat().st_size > LOG_BYTES_MAX:
+                os.truncate(log_file, 0)
+
+
+def _send_text(channel: Channel, held: list[str]) -> None:
+    for piece in pieces("".join(held)):
+        channel.send(Text(piece))
+    held.clear()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    file = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + LOCK_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise AlreadyRunningError("the SQL service is running already") from None
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(file)
+
+
+def serve(master: str, idle_seconds: float) -> None:
+    """Run a service in this process until it ends."""
+    folder = meeting_folder(create=True)
+    assert folder is not None
+
+    def stop(*_: Any) -> None:
+        raise Stopping
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    with suppress(Stopping):
+        desks = SparkDesks(master, folder / LOG_NAME)
+        Service(folder, master, idle_seconds, desks).run()

@@ -1,0 +1,198 @@
+"""The SQL service and the shell as processes: warm answers, Ctrl-C, and what a kill leaves."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tradewind
+import tradewind.sync
+
+PROGRAM = [sys.executable, "-m", "tradewind.cli", "sql"]
+# The terminal has to be the one that Ctrl-C is for.
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+ON_TERMINAL = [sys.executable, "-c", TAKE_TERMINAL]
+ENDLESS = "select count(*) from range(0, 1000000000000000) where id % 7 = hash(id) % 11"
+LIMIT_SECONDS = 240
+INTERRUPTED = 130
+
+
+class Calls:
+    """Calls of `tradewind sql` with one server and one folder for the service."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.environment = {
+            **os.environ,
+            "NATS_URL": url,
+            "XDG_RUNTIME_DIR": str(folder),
+            "XDG_STATE_HOME": str(folder),
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            "TERM": "xterm",
+        }
+
+    def begin(self, *words: str, **settings: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*PROGRAM, *words],
+            env=self.environment,
+            stdin=settings.get("stdin", subprocess.DEVNULL),  # type: ignore[call-overload]
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        with self.begin(*words) as process:
+            out, err = process.communicate(timeout=LIMIT_SECONDS)
+        return process.returncode, out, err
+
+    def answer(self, text: str) -> str:
+        code, out, err = self.run(text, "--csv")
+        assert (code, err) == (0, "")
+        return out
+
+
+@pytest.fixture
+def calls(tmp_path: Path) -> Iterator[Calls]:
+    with (
+        tradewind.serve(port=0, jetstream=str(tmp_path / "store")) as server,
+        tradewind.sync.connect(server.url) as connection,
+    ):
+        connection.jetstream_manager().streams.add(name="ORDERS", subjects=["orders"])
+        for number in range(10):
+            connection.jetstream().publish("orders", b'{"id": %d}' % number)
+        made = Calls(server.url, tmp_path)
+        try:
+            yield made
+        finally:
+            made.run("--stop")
+
+
+def descendants(process: int) -> set[int]:
+    found: set[int] = set()
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in path.read_text().split():
+            found |= {int(child)} | descendants(int(child))
+    return found
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Calls) -> None:
+    code, out, err = calls.run("--serve")
+    assert code == 0, err
+    (process,) = map(int, re.findall(r"process (\d+)", out))
+    assert calls.answer("select sum(id) as s from ORDERS") == "s\n45\n"
+    both = [calls.begin(f"select {n} + max(id) as m from ORDERS", "--csv") for n in (1, 2)]
+    assert [each.communicate(timeout=LIMIT_SECONDS)[0] for each in both] == ["m\n10\n", "m\n11\n"]
+
+    # What is published later is in the next answer.
+    with tradewind.sync.connect(calls.environment["NATS_URL"]) as connection:
+        connection.jetstream().publish("orders", b'{"id": 100}')
+        assert calls.answer("select sum(id) as s from ORDERS") == "s\n145\n"
+        connection.jetstream_manager().streams.delete("ORDERS")
+    code, _, err = calls.run("select sum(id) from ORDERS")
+    assert (code, err) == (1, "tradewind: error: there is no table 'ORDERS'; there are none\n")
+
+    # An interrupted caller ends at once, and its query does not hold up the next one.
+    with calls.begin(stdin=subprocess.PIPE) as script:
+        assert script.stdin is not None
+        assert script.stdout is not None
+        script.stdin.write(f"select 'begun' as b; {ENDLESS};\n")
+        script.stdin.flush()
+        assert [script.stdout.readline() for _ in range(3)][2] == "begun\n"
+        script.send_signal(signal.SIGINT)
+        script.stdin.close()
+        assert script.wait(LIMIT_SECONDS) == INTERRUPTED
+    assert calls.answer("select 1 as one") == "one\n1\n"
+
+    in_shell(calls)
+
+    javas = descendants(process)
+    assert javas
+    os.kill(process, signal.SIGKILL)
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while any(is_alive(one) for one in javas):
+        assert time.monotonic() < deadline, "Java outlives a service that was killed"
+    assert calls.run("--stop") == (0, "no SQL service runs\n", "")
+
+
+def in_shell(calls: Calls) -> None:
+    """Ctrl-C on a terminal cancels the query and not the shell; `\\q` leaves it."""
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        [*ON_TERMINAL, *PROGRAM],
+        env=calls.environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        expect(ours, "sql> ")
+        os.write(ours, b"select 'it' || ' runs'\ras text;\r")
+        expect(ours, "it runs")
+        expect(ours, "sql> ")
+        os.write(ours, f"{ENDLESS};\r".encode())
+        # The echo ends with the statement; from then on keys are signals.
+        expect(ours, "% 11;")
+        interrupt_until(ours, "(cancelled)")
+        expect(ours, "sql> ")
+        os.write(ours, b"selec;\r")
+        expect(ours, "queries only read")
+        os.write(ours, b"\\q\r")
+        drain(ours)
+        assert shell.wait(LIMIT_SECONDS) == 0
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+
+
+def read_some(terminal: int, seconds: float) -> str:
+    ready, _, _ = select.select([terminal], [], [], seconds)
+    try:
+        return os.read(terminal, 65536).decode(errors="replace") if ready else ""
+    except OSError:
+        return ""  # the other end is closed
+
+
+def expect(terminal: int, text: str) -> None:
+    seen, deadline = "", time.monotonic() + LIMIT_SECONDS
+    while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen):
+        assert time.monotonic() < deadline, f"{text!r} has not come; seen: {seen!r}"
+        seen += read_some(terminal, 1)
+
+
+def interrupt_until(terminal: int, text: str) -> None:
+    """Ctrl-C, again if it came while the line was still edited."""
+    seen, deadline = "", time.monotonic() + LIMIT_SECONDS
+    while text not in seen:
+        assert time.monotonic() < deadline, f"{text!r} has not come; seen: {seen!r}"
+        os.write(terminal, b"\x03")
+        seen += read_some(terminal, 10)
+
+
+def drain(terminal: int) -> None:
+    while read_some(terminal, 1):
+        pass

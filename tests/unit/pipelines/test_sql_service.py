@@ -1,0 +1,392 @@
+"""The SQL service and its callers over a real socket, with desks that need no Spark."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.queries import Result
+from tradewind.pipelines.sql import caller as caller_module
+from tradewind.pipelines.sql import service as service_module
+from tradewind.pipelines.sql.caller import Caller, ElsewhereError, OtherVersionError, is_held, stop
+from tradewind.pipelines.sql.desk import Question, SessionLostError
+from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, Service
+from tradewind.pipelines.sql.wire import (
+    FRAME_BYTES_MAX,
+    SOCKET_NAME,
+    Ask,
+    Cancel,
+    Channel,
+    Hello,
+    WireError,
+    meeting_folder,
+)
+
+LIMIT_SECONDS = 60
+
+
+class FakeDesks:
+    """Desks that answer with the question, or (`hang`) when somebody says so or cancels."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.fails_to_start = ""
+        self.hanging = threading.Semaphore(0)
+        self.cancelled = threading.Event()
+        self.released = threading.Event()
+        self.hears_cancel = True
+        self.may_start = threading.Event()
+        self.may_start.set()
+        self.is_stopped = False
+
+    def start(self) -> None:
+        assert self.may_start.wait(LIMIT_SECONDS)
+        if self.fails_to_start:
+            raise PipelineError(self.fails_to_start)
+
+    def make(self) -> FakeDesk:
+        self.made += 1
+        return FakeDesk(self)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class FakeDesk:
+    def __init__(self, desks: FakeDesks) -> None:
+        self.desks = desks
+
+    def begin(self, group: str, text: str) -> None:
+        pass
+
+    def cancel(self, group: str) -> None:
+        self.desks.cancelled.set()
+        if self.desks.hears_cancel:
+            self.desks.released.set()
+
+    def ask(self, question: Question) -> Result:
+        if question.text == "hang":
+            self.desks.hanging.release()
+            assert self.desks.released.wait(LIMIT_SECONDS)
+        if question.text == "fail":
+            raise PipelineError("no such table")
+        if question.text == "lost":
+            raise SessionLostError("Spark has ended")
+        rows = [(question.text, number) for number in range(question.rows_max)]
+        return Result(["text", "number"], rows, has_more=question.rows_max > 2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(service_module, "_ASK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(service_module, "LOCK_SECONDS", 0.2)
+    found = meeting_folder(create=True)
+    assert found is not None
+    return found
+
+
+class Running:
+    """A service in a thread of this process."""
+
+    def __init__(self, folder: Path, idle_seconds: float = 3600) -> None:
+        self.desks = FakeDesks()
+        self.service = Service(folder, "local[*]", idle_seconds, self.desks)
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.service.run()
+        except BaseException as error:
+            self.error = error
+
+    def start(self) -> Running:
+        self.thread.start()
+        wait_for(lambda: connect() is not None)
+        return self
+
+    def join(self) -> None:
+        self.thread.join(LIMIT_SECONDS)
+        assert not self.thread.is_alive()
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    pause = threading.Event()
+    for _ in range(LIMIT_SECONDS * 100):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it has not come true")
+
+
+def connect() -> Caller | None:
+    caller = Caller.connect("state")
+    if caller is not None:
+        caller.close()
+    return caller
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[Running]:
+    service = Running(folder).start()
+    yield service
+    service.desks.released.set()
+    stop()
+    service.join()
+    assert service.desks.is_stopped
+
+
+def ask(text: str, **more: Any) -> tuple[str, bool]:
+    caller = Caller.connect()
+    assert caller is not None
+    written: list[str] = []
+    try:
+        has_more = caller.ask(Ask(text, **more), written.append)
+    finally:
+        caller.close()
+    return "".join(written), has_more
+
+
+def test_an_answer_comes_in_the_format_that_was_asked_for(running: Running) -> None:
+    assert ask("a", rows_max=2, format="csv") == ("text,number\na,0\na,1\n", False)
+    text, has_more = ask("a", rows_max=30_000, format="json")
+    assert text.count("\n") == 30_000
+    assert text.endswith('{"text":"a","number":29999}\n')
+    assert has_more
+    assert running.desks.made == 1, "the desk that is there is used again"
+
+
+def test_what_is_wrong_with_a_question_is_told_and_nothing_else_ends(running: Running) -> None:
+    with pytest.raises(PipelineError, match="no such table") as caught:
+        ask("fail")
+    assert not isinstance(caught.value, ElsewhereError)
+    assert ask("a", rows_max=1)[1] is False
+
+
+def test_two_callers_are_answered_at_once(running: Running) -> None:
+    answers: list[str] = []
+    first = threading.Thread(target=lambda: answers.append(ask("hang", rows_max=1)[0]))
+    first.start()
+    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    assert ask("second", rows_max=1)[0]
+    assert answers == []
+    running.desks.released.set()
+    first.join(LIMIT_SECONDS)
+    assert "hang" in answers[0]
+    assert running.desks.made == 2
+
+
+def test_an_interruption_of_the_caller_cancels_the_query(running: Running) -> None:
+    caller = Caller.connect()
+    assert caller is not None
+
+    class Interrupting(Channel):
+        """Ctrl-C while the answer is waited for."""
+
+        def from_service(self) -> Any:
+            if not running.desks.cancelled.is_set() and not interrupted:
+                interrupted.append(True)
+                assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+                raise KeyboardInterrupt
+            return super().from_service()
+
+    interrupted: list[bool] = []
+    caller._channel = Interrupting(caller._channel._socket)
+    with pytest.raises(KeyboardInterrupt):
+        caller.ask(Ask("hang"), lambda _text: None)
+    assert running.desks.cancelled.is_set()
+    caller.close()
+    assert ask("next", rows_max=1)[0]
+
+
+def test_a_caller_that_dies_cancels_its_query(running: Running) -> None:
+    caller = Caller.connect()
+    assert caller is not None
+    caller._channel.send(Ask("hang"))
+    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    caller.close()
+    assert running.desks.cancelled.wait(LIMIT_SECONDS)
+
+
+def test_a_query_that_does_not_stop_keeps_its_desk(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "CANCEL_SECONDS", 0.05)
+    running.desks.hears_cancel = False
+    caller = Caller.connect()
+    assert caller is not None
+    caller._channel.send(Ask("hang"))
+    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    caller._channel.send(Cancel())
+    with pytest.raises(PipelineError, match="cancelled"):
+        caller.ask(Ask("ignored"), lambda _text: None)
+    caller.close()
+    assert ask("next", rows_max=1)[0]
+    assert running.desks.made == 2
+
+
+def test_more_callers_than_it_takes_are_sent_elsewhere(running: Running) -> None:
+    held = []
+    for _ in range(CALLERS_MAX):
+        caller = Caller.connect()
+        assert caller is not None
+        held.append(caller)
+    with pytest.raises(ElsewhereError, match="answers 8 callers at once"):
+        ask("one too many")
+    for caller in held:
+        caller.close()
+    wait_for(lambda: not running.service._callers)
+    assert ask("a", rows_max=1)[0]
+
+
+def test_callers_that_come_while_spark_starts_wait_for_it(folder: Path) -> None:
+    running = Running(folder)
+    running.desks.may_start.clear()
+    running.thread.start()
+    wait_for(connect)
+    answers: list[str] = []
+    asking = threading.Thread(target=lambda: answers.append(ask("early", rows_max=1)[0]))
+    asking.start()
+    running.desks.may_start.set()
+    asking.join(LIMIT_SECONDS)
+    assert "early" in answers[0]
+    assert stop()
+    running.join()
+
+
+def test_a_spark_that_does_not_start_ends_the_service_with_its_reason(folder: Path) -> None:
+    running = Running(folder)
+    running.desks.fails_to_start = "no Java"
+    running.thread.start()
+    running.join()
+    assert isinstance(running.error, PipelineError)
+    assert str(running.error) == "no Java"
+    assert not is_held(folder)
+
+
+def test_a_session_that_is_lost_ends_the_service(folder: Path) -> None:
+    running = Running(folder).start()
+    with pytest.raises(ElsewhereError, match="Spark has ended"):
+        ask("lost")
+    running.join()
+    assert connect() is None
+
+
+def test_it_ends_by_itself_when_nobody_asks(folder: Path) -> None:
+    running = Running(folder, idle_seconds=0)
+    running.thread.start()
+    running.join()
+    assert running.error is None
+    assert list(folder.glob("*.sock")) == []
+
+
+def test_there_is_one_service_at_a_time(running: Running, folder: Path) -> None:
+    second = Running(folder)
+    second.thread.start()
+    second.join()
+    assert isinstance(second.error, AlreadyRunningError)
+    assert ask("a", rows_max=1)[0], "the first one has its socket still"
+
+
+def test_what_a_killed_service_leaves_stands_in_nobodys_way(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
+        left.bind(str(folder / SOCKET_NAME))
+        left.listen()
+    assert (folder / SOCKET_NAME).exists()
+    assert connect() is None
+    assert stop() is False
+    running = Running(folder).start()
+    assert ask("a", rows_max=1)[0]
+    assert stop()
+    running.join()
+
+
+def test_a_service_that_hears_nothing_is_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_module, "HELLO_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf:
+        deaf.bind(str(folder / SOCKET_NAME))
+        deaf.listen()
+        with pytest.raises(ElsewhereError, match="does not answer"):
+            Caller.connect()
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "error", "reason"),
+    [
+        ("version", "0.0.1", OtherVersionError, "is of version 0.0.1"),
+        ("place", "x", ElsewhereError, "another Python or home folder"),
+        ("master", "spark://a:7077", ElsewhereError, "--master spark://a:7077"),
+        ("folder", "/elsewhere", ElsewhereError, "looks for files in /elsewhere"),
+    ],
+)
+def test_a_service_that_would_answer_otherwise_is_not_asked(
+    running: Running, member: str, value: str, error: type[Exception], reason: str
+) -> None:
+    caller = Caller.connect("state")
+    assert caller is not None
+    question = Ask("select * from parquet.`lake`")
+    caller.check(question, "local[*]")
+    setattr(caller.welcome, member, value)
+    with pytest.raises(error, match=reason.replace("[", r"\[")):
+        caller.check(question, "local[*]")
+    caller.close()
+
+
+def test_a_login_that_only_this_process_can_look_up_is_not_sent(running: Running) -> None:
+    caller = Caller.connect("state")
+    assert caller is not None
+    with pytest.raises(ElsewhereError, match="other environment variables"):
+        caller.check(Ask("select 1", login={"token": "env:TOKEN"}), "local[*]")
+    caller.close()
+
+
+def test_the_folder_is_private_or_not_used(folder: Path) -> None:
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(PipelineError, match="mode 0700"):
+        Caller.connect()
+    folder.chmod(0o700)
+    folder.rename(folder.with_name("other"))
+    folder.symlink_to("other")
+    with pytest.raises(PipelineError, match="mode 0700"):
+        meeting_folder(create=True)
+
+
+def test_a_folder_that_is_too_long_for_a_socket_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp/" + "x" * 100)
+    with pytest.raises(PipelineError, match="set XDG_RUNTIME_DIR to a shorter folder"):
+        Caller.connect()
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 8, b"\0\0\0\2{]", b"\0\0\0\2[]", b"\0\0\0\x09{}", b""])
+def test_bytes_that_are_no_frames_end_only_their_caller(running: Running, data: bytes) -> None:
+    folder = meeting_folder()
+    assert folder is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.settimeout(LIMIT_SECONDS)
+        stranger.connect(str(folder / SOCKET_NAME))
+        stranger.sendall(data)
+        stranger.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):  # what it had not read yet is thrown away
+            assert stranger.recv(100) == b""
+    assert ask("a", rows_max=1)[0]
+
+
+def test_a_frame_has_a_largest_size() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        with pytest.raises(WireError, match="too many for one frame"):
+            Channel(one).send(Hello("x" * FRAME_BYTES_MAX))
+        one.sendall((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
+        with pytest.raises(WireError, match="are allowed"):
+            Channel(other).from_caller()
