@@ -5,14 +5,12 @@ promise against a power failure.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tradewind.errors import StoreError
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
@@ -140,12 +138,6 @@ class EvenSubjects:
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         """Nobody has a position to move."""
-
-    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        done(None)
-
-    def wake_consumers(self) -> None:
-        """There are none."""
 
 
 def run(config: dict[str, Any], messages: list[Any], *, slow: bool) -> tuple[object, ...]:

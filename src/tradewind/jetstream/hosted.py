@@ -1,6 +1,6 @@
 """A stream with its consumers: what the engine keeps of it.
 
-Owns the consumers of one stream, the way of its store to the syncer, and the share it has in the
+Owns the consumers of one stream, the way of their states to the syncer, and the share it has in the
 bytes of its account. Streams and consumers know nothing of each other; what one does to the other
 passes here: a message that has become visible wakes the consumers, an acknowledgement removes a
 message where the retention of the stream says so (`retention`).
@@ -8,14 +8,13 @@ message where the retention of the stream says so (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.errors import ApiError
-from tradewind.api.stream_types import PersistMode, RetentionPolicy, StreamConfig
+from tradewind.api.stream_types import RetentionPolicy, StreamConfig
 from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.starts import filters_of
@@ -26,11 +25,10 @@ from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.promises import Promises
 from tradewind.jetstream.retention import Retention
-from tradewind.jetstream.turns import StreamTurns
-from tradewind.jetstream.usage import Usage
+from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.consumer_states import ConsumerFiles
 from tradewind.store.filestore import FileStore
-from tradewind.store.syncer import SyncMode, SyncTarget
+from tradewind.store.syncer import SyncTarget
 from tradewind.stream.reading import to_text
 from tradewind.stream.stream import Stream
 from tradewind.subjects import is_subset
@@ -43,14 +41,17 @@ if TYPE_CHECKING:
     from tradewind.store.syncer import SyncEntry
 
 
-class HostedStream(StreamTurns):
+class HostedStream:
     """`stream` in the hands of the engine, from `attach` to `detach`."""
 
-    engine: JetStream
-
     def __init__(self, engine: JetStream, home: JetStreamAccount, stream: Stream) -> None:
-        super().__init__(engine, stream, home.usage)
+        self.engine = engine
         self.home = home
+        self.stream = stream
+        self.commits = stream.commits
+        self.commits.audience = self
+        self.share = UsageShare(stream.ingest, home.usage, engine.usage, self.room_share)
+        self.consumers: dict[str, Consumer] = {}
         # Of its consumers, and of those that are being created.
         self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
@@ -91,7 +92,7 @@ class HostedStream(StreamTurns):
     @property
     def place(self) -> str:
         """How the log names it."""
-        return f"'{self.home.name} > {self.name}'"
+        return self.stream.place
 
     @property
     def consumer_count(self) -> int:
@@ -112,13 +113,7 @@ class HostedStream(StreamTurns):
             store.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
             if store.unsettled:
                 store.on_unsettled()
-            self.sync_entry = self.engine.syncer.attach(
-                store,
-                on_synced=self.synced,
-                on_failure=self._failed,
-                on_resumed=self._resumed,
-                mode=self.sync_mode,
-            )
+        self.commits.attach(self.engine.syncer)
         if self.files is not None:
             self.files_entry = self.engine.syncer.attach(
                 self.files, on_synced=_nothing, on_failure=self._states_failed
@@ -132,14 +127,6 @@ class HostedStream(StreamTurns):
         for line in report.lines():
             self.engine.log.error(f"JetStream account {self.home.name!r}, {line}")
 
-    @property
-    def sync_mode(self) -> SyncMode:
-        """What the stream promises."""
-        if self.config.persist_mode is PersistMode.ASYNC:
-            return SyncMode.ASYNC
-        interval = self.engine.settings.options.sync_interval_ns
-        return SyncMode.INTERVAL if interval else SyncMode.ALWAYS
-
     def detach(self) -> None:
         """Have no part in turns any more; commits end as they will."""
         self.stream.deactivate()
@@ -147,8 +134,8 @@ class HostedStream(StreamTurns):
         self.engine.hosts.pop(self.stream.ingest, None)
         self.home.streams.pop(self.name, None)
         self.home.stream_configured(self.name, None)
-        self.count(Usage())
-        self.tell_requests(None)
+        self.share.count(Usage())
+        self.commits.tell(None)
         self.promises.failed(StoreError(f"stream {self.name!r} is closed"))
 
     def retire(self) -> None:
@@ -159,7 +146,7 @@ class HostedStream(StreamTurns):
             self.engine.syncer.detach(self.files)
         if isinstance(self.stream.store, FileStore):
             # The files are closed when no sync uses them any more.
-            self.engine.syncer.detach(self.stream.store, self.stream.store.abandon)
+            self.commits.detach(self.stream.store.abandon)
 
     def removed(self, error: Exception | None) -> None:
         """A worker has given the space back, or could not."""
@@ -222,10 +209,7 @@ class HostedStream(StreamTurns):
         # A file is never closed while a sync of it runs.
         if self.files is not None:
             self.engine.syncer.detach(self.files, self._close_states)
-        if isinstance(self.stream.store, FileStore):
-            self.engine.syncer.detach(self.stream.store, self._close_stream)
-        else:
-            self.stream.close()
+        self.commits.detach(self._close_stream)
 
     def _close_states(self) -> None:
         assert self.files is not None
@@ -244,45 +228,16 @@ class HostedStream(StreamTurns):
         """There may be something to send."""
         self.demand.wake(self.engine.turn, self.stream.visible_seq)
 
-    def _failed(self, _store: SyncTarget, error: StoreError) -> None:
-        self.stream.failed(error)
-        self.tell_requests(error)
-
-    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        """Call `done` when what has changed up to now is as safe as the stream promises, or with
-        the error if it will not be.
-        """
-        store = self.stream.store
-        if not isinstance(store, FileStore) or not self.stream.waits_for_sync:
-            done(None)
-        elif store.failure is not None:
-            done(store.failure)
-        else:
-            now_ns = self.engine.turn.monotonic_ns
-            self.waiting_requests.append((self.engine.syncer.mark_dirty(store, now_ns), done))
-            self.engine.turn.add_dirty(self.stream.ingest)
-
-    def tell_requests(self, error: StoreError | None, kept: int | None = None) -> None:
-        """Tell those who wait; with `kept` those up to this round."""
-        while self.waiting_requests and (kept is None or self.waiting_requests[0][0] <= kept):
-            _, done = self.waiting_requests.popleft()
-            try:
-                done(error)
-            except Exception as fault:
-                self.engine.faults.contain("request", fault, self.place)
-
     def refuse_waiting(self) -> None:
         """By a fault of ours nobody knows what became of what they wait for."""
         error = StoreError(INTERNAL_ERROR)
         body = self.stream.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
         self.stream.ingest.promise(self.stream.ingest.promised_seq, body)
-        self.tell_requests(error)
+        self.commits.tell(error)
 
-    def _resumed(self, _store: SyncTarget) -> None:
-        self.engine.log.notice(
-            f"JetStream stream '{self.home.name} > {self.name}' takes messages again"
-        )
-        self.stream.synced()
+    def resumed(self) -> None:
+        """There is room on the disk again."""
+        self.engine.log.notice(f"JetStream stream {self.place} takes messages again")
         if self.retention is not None:
             self.retention.remove_refused()
         self.set_timer()  # what was left to remove goes now
@@ -431,8 +386,8 @@ class HostedStream(StreamTurns):
 
     def recount(self) -> None:
         """Tell the account what the stream uses now, and the stream what it may still store."""
-        self.count(stream_usage(self.config, self.stream.store.bytes))
-        self.grant_credit()
+        self.share.count(stream_usage(self.config, self.stream.store.bytes))
+        self.share.grant_credit()
 
     def room_share(self) -> int:
         """What each of the streams of the account could still store."""
@@ -441,7 +396,7 @@ class HostedStream(StreamTurns):
 
     def room_problem(self, size: int) -> ApiError | None:
         """The error if the account or the server has no room for so many more bytes."""
-        self.count(stream_usage(self.config, self.stream.store.bytes))
+        self.share.count(stream_usage(self.config, self.stream.store.bytes))
         home_room = self.home.room_bytes(self.config.storage)
         if home_room is not None and size > home_room:
             return errors.ACCOUNT_RESOURCES_EXCEEDED()

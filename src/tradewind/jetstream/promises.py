@@ -61,13 +61,13 @@ class Promises:
 
     def keep_acks(self, consumer: Consumer) -> None:
         """Have the answers to the acks of this turn leave when they are true."""
-        mode, retention = self._hosted.sync_mode, self._hosted.retention
+        mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
         if mode is SyncMode.ASYNC:
             consumer.answer_acks(consumer.answers_end)
             return
         answers = _Answers(consumer, 1 if retention is None else 2)
         if retention is not None:
-            self._hosted.when_durable(answers.removed)
+            self._hosted.commits.when_durable(answers.removed)
         self.when_kept(consumer, answers.state_kept, is_synced=mode is SyncMode.ALWAYS)
 
     def when_kept(self, consumer: Consumer, told: Told, *, is_synced: bool = True) -> None:

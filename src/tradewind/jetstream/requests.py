@@ -60,7 +60,7 @@ class Durable(msgspec.Struct, frozen=True):
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """Call `done` then, or with the error if it will not be."""
         if self.consumer is None:
-            self.hosted.when_durable(done)
+            self.hosted.commits.when_durable(done)
         else:
             self.hosted.promises.when_kept(self.consumer, done)
 

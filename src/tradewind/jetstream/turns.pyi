@@ -1,27 +1,12 @@
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant, Turn
 from tradewind.consumer.consumer import Consumer
-from tradewind.errors import StoreError
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.usage import Usage
-from tradewind.store.syncer import SyncEntry, Syncer, SyncTarget
-from tradewind.stream.stream import Stream
-
-class StreamTurns:
-    stream: Stream
-    consumers: dict[str, Consumer]
-    sync_entry: SyncEntry | None
-    waiting_requests: deque[tuple[int, Callable[[StoreError | None], None]]]
-    def __init__(self, engine: Any, stream: Stream, account_usage: Usage) -> None: ...
-    def synced(self, _store: SyncTarget, kept: int) -> None: ...
-    def flush(self) -> None: ...
-    def grant_credit(self) -> None: ...
-    def count(self, usage: Usage) -> None: ...
+from tradewind.store.syncer import Syncer
 
 class EngineTurns:
     router: Router

@@ -1,3 +1,7 @@
+from collections.abc import Callable
+
+from tradewind.stream.ingest import Ingest
+
 class Usage:
     memory: int
     storage: int
@@ -11,3 +15,14 @@ class Usage:
         reserved_storage: int = 0,
     ) -> None: ...
     def replace(self, old: Usage, new: Usage) -> None: ...
+
+class UsageShare:
+    def __init__(
+        self,
+        ingest: Ingest,
+        of_account: Usage,
+        of_server: Usage,
+        room_share: Callable[[], int],
+    ) -> None: ...
+    def grant_credit(self) -> None: ...
+    def count(self, usage: Usage) -> None: ...

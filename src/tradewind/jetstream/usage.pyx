@@ -1,10 +1,14 @@
 """Bytes in use and bytes promised to streams, by kind of storage.
 
-Owns four numbers. They change in every turn in which something is stored: of the stream, of its
-account and of the server.
+Owns four numbers each, of a stream, of its account and of the server. They change in every turn in
+which something is stored. What a stream may store without asking is its *credit*.
 """
 
 from libc.stdint cimport int64_t
+from tradewind.stream.ingest cimport Ingest
+
+cdef enum:
+    CREDIT_BYTES = 67108864
 
 
 cdef class Usage:
@@ -23,3 +27,52 @@ cdef class Usage:
         self.storage += new.storage - old.storage
         self.reserved_memory += new.reserved_memory - old.reserved_memory
         self.reserved_storage += new.reserved_storage - old.reserved_storage
+
+
+cdef class UsageShare:
+    """What one stream has in the sums of its account and of the server.
+
+    `room_share()` gives what each stream of the account could still store.
+    """
+
+    def __init__(self, Ingest ingest not None, Usage of_account not None, Usage of_server not None,
+                 room_share not None):
+        self._ingest = ingest
+        self._of_account = of_account
+        self._of_server = of_server
+        self._room_share = room_share
+        self._counted = Usage()
+        self._is_tight = True
+
+    cdef int update(self) except -1:
+        """The stream has stored or removed messages; what it reserves is the same as before."""
+        cdef Usage usage = self._counted
+        cdef int64_t more = <int64_t>self._ingest.store.bytes - usage.memory - usage.storage
+        if more:
+            if not self._ingest.store.keeps_tombstones:
+                usage.memory += more
+                self._of_account.memory += more
+                self._of_server.memory += more
+            else:
+                usage.storage += more
+                self._of_account.storage += more
+                self._of_server.storage += more
+        if self._is_tight or self._ingest.credit_bytes < CREDIT_BYTES // 2:
+            self.grant_credit()
+        return 0
+
+    def grant_credit(self):
+        """Let the stream store so much without asking.
+
+        While there is room for the credit of every stream nobody can use up that of another; else
+        it is shared out anew in every turn.
+        """
+        cdef int64_t share = self._room_share()
+        self._is_tight = share < CREDIT_BYTES
+        self._ingest.credit_bytes = min(share, <int64_t>CREDIT_BYTES)
+
+    def count(self, Usage usage not None):
+        """What the stream uses and reserves from now on."""
+        self._of_account.replace(self._counted, usage)
+        self._of_server.replace(self._counted, usage)
+        self._counted = usage

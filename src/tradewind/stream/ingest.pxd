@@ -47,9 +47,10 @@ cdef class Ingest(Participant):
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cdef uint64_t visible(self) noexcept
-    cdef int note_turn(self) except -1
-    cdef int promise_to(self, uint64_t promised, bytes failure) except -1
-    cdef int send_replies(self, uint64_t promised, bytes failure) except -1
+    cdef int end_turn(self) except -1
+    cpdef void promise(self, uint64_t promised, bytes failure=*) except *
+    cdef int _send_replies(self, uint64_t promised, bytes failure) except -1
+    cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
     cdef bint _is_full(self) noexcept
     cdef bint _fits(self, Message* message, uint64_t size) noexcept

@@ -3,7 +3,8 @@
 Owns the ids, the replies that wait and the limits that are looked at for every message. The fast
 path does only what is certain to succeed: whatever is unusual in the message, in the configuration
 or in the state of the store leaves it for `Stream.publish`, which is plain Python and gives the
-exact error. Never publishes by itself: `release` does, at the end of a turn.
+exact error. Never publishes by itself: replies leave at the end of a turn, or when a commit has
+ended (`commit_path`).
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -366,8 +367,10 @@ cdef class Ingest(Participant):
         """Up to here consumers and readers may see messages."""
         return self.visible()
 
-    cdef int note_turn(self) except -1:
-        """Remember how much was stored up to now, to know later what still waits."""
+    cdef int end_turn(self) except -1:
+        """The messages of this turn wait for the disk: remember how much was stored up to now, to
+        know later what still waits, and send what need not wait.
+        """
         cdef TurnMark mark
         mark.seq = self.store.last_seq
         mark.bytes = self.appended_bytes
@@ -376,6 +379,7 @@ cdef class Ingest(Participant):
             self.marks.end -= sizeof(TurnMark)
         if buffer_append(&self.marks, <const char*>&mark, sizeof(TurnMark)) != 0:
             raise MemoryError
+        self._send_replies(self.promised_seq, None)
         return 0
 
     @property
@@ -383,7 +387,11 @@ cdef class Ingest(Participant):
         """How many turns have stored something that is not promised yet."""
         return buffer_size(&self.marks) // sizeof(TurnMark)
 
-    cdef int promise_to(self, uint64_t promised, bytes failure) except -1:
+    cpdef void promise(self, uint64_t promised, bytes failure=None) except *:
+        """Everything up to `promised` is as safe as the stream promises: send its replies.
+
+        With a `failure` all other replies go too, with it as their body.
+        """
         cdef TurnMark* mark
         while buffer_size(&self.marks):
             mark = <TurnMark*>(self.marks.data + self.marks.begin)
@@ -393,28 +401,23 @@ cdef class Ingest(Participant):
             self.marks.begin += sizeof(TurnMark)
         if buffer_size(&self.marks) == 0:
             buffer_clear(&self.marks)
-        self.send_replies(promised, failure)
-        return 0
-
-    def promise(self, uint64_t promised, bytes failure=None):
-        """Everything up to `promised` is as safe as the stream promises: send its replies.
-
-        With a `failure` all other replies go too, with it as their body.
-        """
-        self.promise_to(promised, failure)
-
-    def release(self):
-        """The end of a turn whose messages wait for the disk: send what need not wait."""
-        self.note_turn()
-        self.send_replies(self.promised_seq, None)
-
-    cdef int send_replies(self, uint64_t promised, bytes failure) except -1:
         self.promised_seq = max(self.promised_seq, promised)
+        self._send_replies(promised, failure)
+
+    cdef inline int _send_replies(self, uint64_t promised, bytes failure) except -1:
         if self.refusals.count:
             self.refusals.release(self.router, self.account, 0, None)
         if self.replies.count:
             self.replies.release(self.router, self.account, promised, failure)
         return 0
+
+    cdef bint has_moved(self) except -1:
+        """Whether the engine has to ask for the next deadline, since something changed."""
+        cdef MessageCore store = self.store
+        cdef bint asked = self.has_deadline
+        self.has_deadline = False
+        return asked or self.ids.count or store.age_max_ns > 0 or store.timers.table.count \
+            or store.trims or store.cuts_front
 
     # -------------------------------------------------------------- at the start
 

@@ -5,8 +5,8 @@ active, changed, closed or deleted. The per-message work is in `ingest`, the che
 messages in `publish`. It knows nothing of consumers: the engine tells it who is interested, and
 asks it for messages.
 
-Replies to publishers wait until their message is promised: in memory that is the end of the turn
-(`flush`), in files the syncer says when (`synced`). Until then nobody sees a message that a power
+Replies to publishers wait until their message is promised: in memory that is the end of the turn,
+in files when a commit has ended, see `commit_path`. Until then nobody sees a message that a power
 cut could take back: `visible_seq`.
 """
 
@@ -38,7 +38,9 @@ from tradewind.store.filestore import FileStore
 from tradewind.store.messages import MessageStore
 from tradewind.store.meta import StreamMeta
 from tradewind.store.stream_folder import limits_of
+from tradewind.store.syncer import SyncMode
 from tradewind.stream import headers, reading
+from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct import DirectGet
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
@@ -123,7 +125,8 @@ class Stream:
             context.waiting_bytes_max,
         )
         self.ingest.stream = self
-        self.upkeep = Upkeep(store, self.ingest, self.turn)
+        self.commits = CommitPath(self, self.ingest)
+        self.upkeep = Upkeep(store, self.commits, self.turn)
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
@@ -137,10 +140,13 @@ class Stream:
             context.direct_bytes_max,
             self._direct_waits,
         )
-        # The store if acknowledged means synced.
-        self._synced_store: FileStore | None = None
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._configure()
+
+    @property
+    def place(self) -> str:
+        """How the log names it."""
+        return f"'{self.account.name} > {self.name}'"
 
     @property
     def interest(self) -> Interest | None:
@@ -254,9 +260,6 @@ class Stream:
 
     def _configure(self) -> None:
         config = self.config
-        self._synced_store = None
-        if isinstance(self.store, FileStore) and self.context.syncs:
-            self._synced_store = None if config.persist_mode is PersistMode.ASYNC else self.store
         self._transform = self._republish = None
         if (mapping := config.subject_transform) is not None:
             self._transform = self._mapping(mapping.src, mapping.dest)
@@ -449,26 +452,16 @@ class Stream:
         return self.ingest.visible_seq
 
     @property
+    def sync_mode(self) -> SyncMode:
+        """What an acknowledgement of a stream in files promises."""
+        if self.config.persist_mode is PersistMode.ASYNC:
+            return SyncMode.ASYNC
+        return SyncMode.ALWAYS if self.context.syncs else SyncMode.INTERVAL
+
+    @property
     def waits_for_sync(self) -> bool:
         """Whether an acknowledgement means that the message is synced."""
-        return self._synced_store is not None
-
-    def flush(self) -> None:
-        """The end of a turn in which something changed: send what need not wait.
-
-        A stream in files is then handed to the syncer, which writes it.
-        """
-        store = self.store
-        if not isinstance(store, FileStore):
-            self.ingest.promise(self.visible_seq)
-        elif store.failure is not None:
-            self.failed(store.failure)
-        elif self._synced_store is not None:
-            self.ingest.release()
-
-    def synced(self) -> None:
-        """The syncer has kept its promise for all that it was given: send the replies."""
-        self.ingest.promise(self.visible_seq)
+        return isinstance(self.store, FileStore) and self.sync_mode is SyncMode.ALWAYS
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
         """A message could not be stored: its publisher is told. Called inside a delivery."""

@@ -12,7 +12,7 @@ removed at once, and nobody notices; many wait here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,7 +22,7 @@ from tradewind.errors import StoreError
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
     from tradewind.store.messages import MessageStore
-    from tradewind.stream.ingest import Ingest
+    from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000
 # A removal that so many consumers are told of costs twice as much as one that nobody is.
@@ -46,12 +46,6 @@ class Interest(Protocol):
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         """Messages that match were purged, all if it is empty; this is the first that was not."""
 
-    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        """Call `done` when what has changed up to now is as safe as the stream promises."""
-
-    def wake_consumers(self) -> None:
-        """There may be more to see."""
-
 
 @dataclass(slots=True)
 class RollUp:
@@ -65,9 +59,10 @@ class RollUp:
 class Upkeep:
     """The removals of one stream that take more than a moment."""
 
-    def __init__(self, store: MessageStore, ingest: Ingest, turn: Turn) -> None:
+    def __init__(self, store: MessageStore, commits: CommitPath, turn: Turn) -> None:
         self._store = store
-        self._ingest = ingest
+        self._commits = commits
+        self._ingest = commits.ingest
         self._turn = turn
         self.interest: Interest | None = None
         self._roll_ups: deque[RollUp] = deque()
@@ -151,10 +146,7 @@ class Upkeep:
             if not self._roll_some(roll_up):
                 continue
             self._roll_ups.popleft()
-            if self.interest is not None:
-                self.interest.when_durable(partial(self._show, roll_up.seq))
-            else:
-                self._show(roll_up.seq, None)
+            self._commits.when_durable(partial(self._show, roll_up.seq))
 
     def _roll_some(self, roll_up: RollUp) -> bool:
         """Whether all that it replaces is gone."""
@@ -174,6 +166,4 @@ class Upkeep:
         while self._hidden and self._hidden[0] <= seq:
             self._hidden.popleft()
         self._ingest.hidden_from = self._hidden[0] if self._hidden else 0
-        self._ingest.promise(self._ingest.visible_seq)
-        if self.interest is not None:
-            self.interest.wake_consumers()
+        self._commits.show()

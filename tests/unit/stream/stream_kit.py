@@ -8,7 +8,6 @@ from tradewind.api.configs import stream_config_from_dict
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
 from tradewind.store.stream_folder import StreamFolder
-from tradewind.store.syncer import SyncMode
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream, StreamContext
 from tradewind.testing import InProcessServer
@@ -34,10 +33,7 @@ class Engine:
         dirty: list[Participant] = turn.take_dirty()
         for ingest in dirty:
             assert isinstance(ingest, Ingest)
-            stream = ingest.stream
-            stream.flush()
-            if stream.folder is not None and stream.store.failure is None:
-                self.syncer.mark_dirty(stream.store, turn.monotonic_ns)
+            ingest.stream.commits.settle(turn.monotonic_ns)
         self.syncer.end_turn(turn.monotonic_ns)
         if self.auto_sync:
             self.syncer.run_all()
@@ -86,13 +82,7 @@ class StreamKit:
         return self._started(stream)
 
     def _started(self, stream: Stream) -> Stream:
-        if stream.folder is not None:
-            self.syncer.attach(
-                stream.store,  # type: ignore[arg-type]
-                on_synced=lambda _store, _round: stream.synced(),
-                on_failure=lambda _store, error: stream.failed(error),
-                mode=SyncMode.ALWAYS if stream.waits_for_sync else SyncMode.INTERVAL,
-            )
+        stream.commits.attach(self.syncer)
         stream.activate()
         return stream
 

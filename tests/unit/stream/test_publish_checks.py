@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 from stream_kit import StreamKit
 
 from publish_faults import EXCLUSIVE, FAULTS
-from tradewind.errors import StoreError
 
 
 def full_stream() -> StreamKit:
@@ -250,12 +248,6 @@ class _Interest:
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         raise AssertionError((pattern, first_left))
-
-    def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        raise AssertionError(done)
-
-    def wake_consumers(self) -> None:
-        raise AssertionError("nothing was hidden")
 
 
 def test_interest_retention_numbers_what_nobody_wants() -> None:

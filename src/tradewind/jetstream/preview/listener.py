@@ -139,7 +139,7 @@ class PreviewListener:
             self._engine.faults.contain("request", error, message.subject)
             answer = dialect.error(INTERNAL_ERROR)
         if isinstance(answer, WhenDurable):
-            answer.hosted.when_durable(partial(self._durable, dialect, message))
+            answer.hosted.commits.when_durable(partial(self._durable, dialect, message))
         else:
             self._send(message, answer)
 

@@ -1,0 +1,18 @@
+"""State of a stream's way through commits; the explanation is in commit_path.pyx."""
+
+from libc.stdint cimport int64_t, uint64_t
+from tradewind.store.syncer cimport SyncEntry, Syncer
+from tradewind.stream.ingest cimport Ingest
+
+
+cdef class CommitPath:
+    cdef readonly Ingest ingest
+    cdef object _stream                     # Stream: words the errors, knows its mode
+    cdef Syncer _syncer                     # None: not attached, or in memory
+    cdef readonly SyncEntry entry           # None: the same
+    cdef public object audience             # Audience, or None: nobody waits for messages
+    # (round of the syncer, whom to tell when it is kept), oldest first.
+    cdef object _waiting                    # deque
+
+    cpdef void settle(self, int64_t now_ns) except *
+    cpdef void show(self) except *

@@ -1,0 +1,123 @@
+"""The way of a change from the end of its turn to the acknowledgement, in the one order there is.
+
+    append   a message was stored or removed in this turn            Ingest, Upkeep
+    settle   the turn ends: what need not wait leaves                CommitPath.settle
+    write    the system gets the bytes, one write per block          Syncer, FileCore.begin_commit
+    sync     a thread syncs them, with all that came meanwhile       server/sync_threads
+    promise  what is synced is safe: `synced_seq` moves              FileCore.finish_commit
+    reply    acknowledgements leave                                  CommitPath.show, Ingest.promise
+    wake     consumers may send it, and requests that waited go on   CommitPath.show, tell
+
+Owns who waits for the commits of one stream. How far a stream goes before its promise depends on
+its mode: in memory nothing is written, with `sync_interval` the sync comes later, with
+`persist_mode: async` the write too. That is decided in one place, `Syncer._decide`. Never touches a
+file itself, and never waits.
+
+A change that cannot be written or synced ends the promises of this stream (`failed`): everybody who
+waits is told. When a full disk has room again the stream goes on (`resumed`).
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+from tradewind.store.file_core cimport FileCore
+from tradewind.store.syncer cimport Syncer
+from tradewind.stream.ingest cimport Ingest
+
+from collections import deque
+from typing import Protocol
+
+
+class Audience(Protocol):
+    """Who waits for the messages of a stream. The stub says what it has."""
+
+
+cdef class CommitPath:
+    """Of one stream. One in files takes part in commits from `attach` to `detach`."""
+
+    def __init__(self, stream not None, Ingest ingest not None):
+        self._stream = stream
+        self.ingest = ingest
+        self._waiting = deque()
+
+    # -------------------------------------------------------------- life
+
+    def attach(self, Syncer syncer not None):
+        """Have the changes of a stream in files committed from now on."""
+        if isinstance(self.ingest.store, FileCore):
+            self._syncer = syncer
+            self.entry = syncer.attach(
+                self.ingest.store, on_synced=self.kept, on_failure=self.failed,
+                on_resumed=self.resumed, mode=self._stream.sync_mode)
+
+    def detach(self, when_free not None):
+        """Take no more part; `when_free` is called as soon as no commit uses the files."""
+        if self.entry is None:
+            when_free()
+            return
+        syncer, self._syncer, self.entry = self._syncer, None, None
+        syncer.detach(self.ingest.store, when_free)
+
+    # -------------------------------------------------------------- the path
+
+    cpdef void settle(self, int64_t now_ns) except *:
+        """The stream changed in this turn, which ends."""
+        cdef Ingest ingest = self.ingest
+        if self.entry is None:
+            self.show()
+            return
+        failure = (<FileCore>ingest.store).failure
+        if failure is not None:
+            self._stream.failed(failure)
+        elif ingest.waits:
+            ingest.end_turn()
+            self.entry.waiters = ingest.replies.count
+        self._syncer.changed(self.entry, now_ns)
+
+    def kept(self, _store, uint64_t number):
+        """The syncer has kept its promise for this round."""
+        self.show()
+        if self._waiting:
+            self.tell(None, number)
+
+    cpdef void show(self) except *:
+        """What is safe is promised: acknowledge it, and wake who may see more."""
+        self.ingest.promise(self.ingest.visible())
+        if self.audience is not None and self.audience.consumers:
+            self.audience.wake_consumers()
+
+    # -------------------------------------------------------------- failures
+
+    def failed(self, _store, error not None):
+        """Writing or syncing failed, or we did: nobody who waits is promised anything."""
+        self._stream.failed(error)
+        self.tell(error)
+
+    def resumed(self, _store):
+        """There is room on the disk again."""
+        self.ingest.promise(self.ingest.visible())
+        if self.audience is not None:
+            self.audience.resumed()
+
+    # -------------------------------------------------------------- requests
+
+    def when_durable(self, done not None):
+        """Call `done` when what has changed up to now is as safe as the stream promises, or with
+        the error if it will not be.
+        """
+        if self.entry is None or not self.ingest.waits:
+            done(None)
+        elif (<FileCore>self.ingest.store).failure is not None:
+            done((<FileCore>self.ingest.store).failure)
+        else:
+            now_ns = self.ingest.turn.monotonic_ns
+            number = self._syncer.mark_dirty(self.ingest.store, now_ns)
+            self._waiting.append((number, done))
+            self.ingest.turn.mark_dirty(self.ingest)
+
+    def tell(self, error, kept=None):
+        """Tell those who wait for a commit; with `kept` those up to this round."""
+        while self._waiting and (kept is None or self._waiting[0][0] <= kept):
+            _, done = self._waiting.popleft()
+            try:
+                done(error)
+            except Exception as fault:
+                self.ingest.router.faults.contain("request", fault, self._stream.place)
