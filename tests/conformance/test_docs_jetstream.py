@@ -111,7 +111,6 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("mirror", {"mirror": {"name": "OTHER"}}),
     ("sources", {"sources": [{"name": "OTHER"}]}),
     ("subject_delete_marker_ttl", {"subject_delete_marker_ttl": 1_000_000_000}),
-    ("allow_atomic", {"allow_atomic": True}),
     ("allow_msg_schedules", {"allow_msg_schedules": True}),
     ("allow_batched", {"allow_batched": True}),
 ]

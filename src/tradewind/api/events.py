@@ -43,6 +43,15 @@ class StreamAction(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
+class BatchAbandoned(Event, frozen=True, kw_only=True):
+    """An atomic batch was given up; `reason` is timeout, large, incomplete or unsupported."""
+
+    stream: str
+    batch: str
+    reason: str
+    domain: str = ""
+
+
 class SnapshotCreate(Event, frozen=True, kw_only=True):
     """A backup has begun."""
 

@@ -49,7 +49,6 @@ UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
     "mirror": "mirrors",
     "sources": "sources",
     "subject_delete_marker_ttl": "delete markers",
-    "allow_atomic": "atomic batches",
     "allow_msg_schedules": "scheduled messages",
     "allow_batched": "fast batches",
 }

@@ -93,6 +93,18 @@ class Advisories:
             action=action,
         )
 
+    def batch_abandoned(self, account: Account, stream: str, batch: str, reason: str) -> None:
+        """An atomic batch was given up before it was committed."""
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.STREAM.BATCH_ABANDONED.{stream}",
+            events.BatchAbandoned,
+            ADVISORY_TYPE + "stream_batch_abandoned",
+            stream=stream,
+            batch=batch,
+            reason=reason,
+        )
+
     def snapshot_create(
         self, account: Account, stream: str, state: StreamState, client: EventClient
     ) -> None:

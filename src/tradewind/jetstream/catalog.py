@@ -51,6 +51,8 @@ def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> Stre
         engine.log,
         engine.broker.chance,
         domain=engine.domain,
+        batches=engine.batches,
+        abandoned=partial(engine.advisories.batch_abandoned, home.account),
         syncs=options.sync_interval_ns == 0,
         resources=resources,
     )

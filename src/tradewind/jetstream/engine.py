@@ -41,6 +41,7 @@ from tradewind.jetstream.snapshots import Snapshots
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.turns import EngineTurns
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
+from tradewind.stream.staging import batch_limits
 
 if TYPE_CHECKING:
     from tradewind.store.stream_folder import StoreRoot
@@ -93,6 +94,7 @@ class JetStream(EngineTurns):
         self.workers = workers
         self.names = Names(broker.chance)
         self.advisories = Advisories(self.names, broker.now_ns, self.domain)
+        self.batches = batch_limits(self.settings.options.limits)
         self.accounts: dict[str, JetStreamAccount] = {}
         # What streams leave to be done while all of them are closed, see `close`; else None.
         self._unfinished: list[Callable[[], None]] | None = None

@@ -40,6 +40,7 @@ cdef class MessageCore:
     cdef readonly TimingWheel timers        # of live messages only
     cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max
+    cdef uint64_t unit_end                  # the last block may grow to here; 0: as others
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef public bint keeps_tombstones       # a file store says on disk what was deleted
     cdef public uint64_t synced_seq         # of files: everything up to it is on disk

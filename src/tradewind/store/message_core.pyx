@@ -362,13 +362,26 @@ cdef class MessageCore:
         if self.last is None:
             self.add_block()
         elif self.last.compressed \
-                or (self.last.size and self.last.size + size > self.block_bytes_max):
+                or (self.last.size and self.last.size + size > max(
+                    self.block_bytes_max, self.unit_end)):
             self.add_block()
         elif self.last.records.count and (
                 seq > self.last.indexed_to() + GAP_ROLL_MIN
                 or self.last.live_msgs and seq > self.last.first_seq + SPAN_ROLL_MIN):
             self.add_block()
         return 0
+
+    def begin_unit(self, uint64_t size):
+        """Have the next messages in one block, which may grow by `size` bytes for it.
+
+        A write that is cut off leaves the beginning of a block, never its end alone.
+        """
+        self.prepare_room(size, self.last_seq + 1)
+        self.unit_end = self.last.size + size
+
+    def end_unit(self):
+        """Blocks are as large as always again."""
+        self.unit_end = 0
 
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,

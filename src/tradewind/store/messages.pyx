@@ -79,18 +79,24 @@ cdef class MessageStore(MessageCore):
             self.timers.clear()
 
     def check_room(self, bytes subject not None, uint64_t header_size, uint64_t payload_size,
-                   bint per_subject=False):
-        """With discard new: DiscardedError if this message does not fit, with the official text."""
+                   bint per_subject=False, uint64_t more_msgs=0, uint64_t more_bytes=0,
+                   uint64_t more_of_subject=0):
+        """With discard new: DiscardedError if this message does not fit, with the official text.
+
+        So much `more` comes before it.
+        """
         cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
-        cdef uint64_t total = entry.total if entry != NULL else 0
+        cdef uint64_t total = (entry.total if entry != NULL else 0) + more_of_subject
         cdef bint replaces = self.subject_msgs_max > 0 and total >= <uint64_t>self.subject_msgs_max
         cdef uint64_t size = self.stored_size(<uint32_t>len(subject), header_size, payload_size)
         if replaces and per_subject:
             raise DiscardedError("maximum messages per subject exceeded")
-        if self.msgs_max > 0 and self.msgs >= <uint64_t>self.msgs_max and not replaces:
+        if self.msgs_max > 0 and self.msgs + more_msgs >= <uint64_t>self.msgs_max \
+                and not replaces:
             raise DiscardedError("maximum messages exceeded")
-        if self.bytes_max > 0 and self.bytes + size > <uint64_t>self.bytes_max:
-            if not replaces or size > self._size_of(self.first_of(entry)):
+        if self.bytes_max > 0 and self.bytes + more_bytes + size > <uint64_t>self.bytes_max:
+            if not replaces or entry == NULL \
+                    or size > self._size_of(self.first_of(entry)):
                 raise DiscardedError("maximum bytes exceeded")
 
     def counted_size(self, message):

@@ -308,6 +308,16 @@ cdef class Ingest(Participant):
         return self._append(subject, <uint32_t>len(subject), body, <uint32_t>len(header),
                             <uint32_t>len(body), &id, ttl_ns)
 
+    def remember_id(self, bytes message_id not None, uint64_t seq):
+        """The id of the message that was stored last, or just now; empty: it has none."""
+        cdef Span id
+        id.start = message_id
+        id.size = <uint32_t>len(message_id)
+        if id.size:
+            self.ids.expire(self.turn.now_ns)
+            self.ids.add(id.start, id.size, seq, self.turn.now_ns)
+        self._remember_last(&id)
+
     def skip(self, bytes message_id=b""):
         """Use up a sequence without a message; gives it."""
         cdef Span id

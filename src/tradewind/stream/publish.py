@@ -4,8 +4,8 @@ Owns the order and the errors; the texts are in `api.errors`. Looks at the store
 changes nothing: it gives a verdict, and `Stream` carries it out. Whatever the fast path accepts is
 accepted here too.
 
-Batches, schedules and sources are not part of this server yet; their headers get the
-errors of a stream that does not allow them.
+Schedules and sources are not part of this server yet; their headers get the errors of a stream that
+does not allow them.
 """
 
 from __future__ import annotations
@@ -98,16 +98,16 @@ class Judge(msgspec.Struct):
             return self._admit(message, Accept(b"", count=self._count(message)))
         fields = message.fields
         self._check_features(message)
-        ttl_ns = _time_to_live(fields.get(headers.TTL, b""))
+        ttl_ns = time_to_live(fields.get(headers.TTL, b""))
         self._check_expectations(message, ttl_ns)
-        self._check_origin(message)
+        self.check_origin(message)
         message_id = fields.get(headers.MESSAGE_ID, b"")
         if message_id and (seq := self.ids.lookup(message_id, now_ns)):
             return Duplicate(seq)
         expected_id = fields.get(headers.EXPECTED_LAST_MESSAGE_ID)
         if expected_id and expected_id != last_id:
             raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
-        rollup = self._rollup(message)
+        rollup = self.rollup(message)
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             return Busy()
         return self._admit(message, Accept(message_id, rollup, ttl_ns, count=self._count(message)))
@@ -127,32 +127,35 @@ class Judge(msgspec.Struct):
 
     def _check_features(self, message: Publish) -> None:
         """What this stream does not do, and headers that are too large."""
-        if message.fields.get(headers.BATCH_ID):
-            raise errors.ATOMIC_PUBLISH_DISABLED()
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
         check_increment(message.fields, message.payload, is_counter=self.config.allow_msg_counter)
 
     def _check_expectations(self, message: Publish, ttl_ns: int) -> None:
         fields = message.fields
-        expected_stream = fields.get(headers.EXPECTED_STREAM)
-        if expected_stream and expected_stream != self.config.name.encode():
-            raise errors.STREAM_NOT_MATCH()
+        self.check_stream(message)
         if ttl_ns and not self.config.allow_msg_ttl:
             raise errors.MESSAGE_TTL_DISABLED()
         expected = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
         subject = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
         if expected:
-            actual = self._last_sequence_of(subject or message.subject)
-            if not _is_number(expected, actual):
+            actual = self.last_sequence_of(subject or message.subject)
+            if not says_number(expected, actual):
                 raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
         elif subject:
             raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
         expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
-        if expected and not _is_number(expected, self.store.last_seq):
+        if expected and not says_number(expected, self.store.last_seq):
             raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=self.store.last_seq)
 
-    def _last_sequence_of(self, subject: bytes) -> int:
+    def check_stream(self, message: Publish) -> None:
+        """Whether it is meant for this stream."""
+        expected = message.fields.get(headers.EXPECTED_STREAM)
+        if expected and expected != self.config.name.encode():
+            raise errors.STREAM_NOT_MATCH()
+
+    def last_sequence_of(self, subject: bytes) -> int:
+        """Of a subject, or of all that match a pattern; 0: there is none."""
         if (state := self.store.subject_state(subject)) is not None:
             return state.last_seq
         try:
@@ -160,7 +163,7 @@ class Judge(msgspec.Struct):
         except NotFoundError:
             return 0
 
-    def _check_origin(self, message: Publish) -> None:
+    def check_origin(self, message: Publish) -> None:
         """Headers that only a server may send."""
         fields = message.fields
         if fields.get(headers.SCHEDULE):
@@ -170,7 +173,8 @@ class Judge(msgspec.Struct):
         if fields.get(headers.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
 
-    def _rollup(self, message: Publish) -> str:
+    def rollup(self, message: Publish) -> str:
+        """What it takes the place of: "sub", "all" or nothing."""
         value = message.fields.get(headers.ROLLUP, b"").decode("utf-8", "replace")
         if not value:
             return ""
@@ -182,34 +186,58 @@ class Judge(msgspec.Struct):
         return rollup
 
     def _is_too_large(self, message: Publish) -> bool:
-        """Whether no file can hold it; a message of a batch is refused for being one instead."""
+        """Whether no file can hold it."""
         return (
             self.config.storage is StorageType.FILE
-            and not message.fields.get(headers.BATCH_ID)
-            and self._counted_size(message) > RECORD_BYTES_MAX
+            and self.counted_size(message) > RECORD_BYTES_MAX
         )
 
-    def _counted_size(self, message: Publish) -> int:
+    def counted_size(self, message: Publish) -> int:
+        """What it counts in the bytes of the stream."""
         stored = StoredMessage(0, 0, message.subject, message.header, message.payload)
         return self.store.counted_size(stored)
 
     def _admit(self, message: Publish, accept: Accept) -> Accept:
         """The limits, which are looked at last."""
-        if (error := self.resources(self._counted_size(message))) is not None:
+        if (error := self.resources(self.counted_size(message))) is not None:
             raise error
         if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
             return Accept(accept.message_id, skip=True)
         if message.fields.get(headers.TTL) and not accept.ttl_ns:
             raise errors.MESSAGE_TTL_INVALID()
         if self.config.discard is DiscardPolicy.NEW:
-            per_subject = self.config.discard_new_per_subject and not accept.rollup
-            try:
-                self.store.check_room(
-                    message.subject, len(message.header), len(message.payload), per_subject
-                )
-            except DiscardedError as error:
-                raise errors.STREAM_STORE_FAILED(err=str(error)) from None
+            self.check_room(message, accept.rollup)
         return accept
+
+    def check_room(
+        self, message: Publish, rollup: str, *, msgs: int = 0, size: int = 0, subject_msgs: int = 0
+    ) -> None:
+        """With discard new: ApiError if there is no room, beside so much that comes before it."""
+        per_subject = self.config.discard_new_per_subject and not rollup
+        try:
+            self.store.check_room(
+                message.subject,
+                len(message.header),
+                len(message.payload),
+                per_subject,
+                msgs,
+                size,
+                subject_msgs,
+            )
+        except DiscardedError as error:
+            raise errors.STREAM_STORE_FAILED(err=str(error)) from None
+
+    def admit_part(self, message: Publish) -> None:
+        """What is looked at before a message of a batch is kept; ApiError if it is refused."""
+        if self.config.sealed:
+            raise errors.STREAM_SEALED()
+        if (error := self.resources(self.counted_size(message))) is not None:
+            raise error
+        size = len(message.header) + len(message.payload)
+        if 0 <= _limit(self.config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        if not self.config.allow_atomic:
+            raise errors.ATOMIC_PUBLISH_DISABLED()
 
 
 def _limit(value: int) -> int:
@@ -217,7 +245,7 @@ def _limit(value: int) -> int:
     return value if value > 0 else -1
 
 
-def _time_to_live(value: bytes) -> int:
+def time_to_live(value: bytes) -> int:
     """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
     digits = value.lstrip(b"0")
     if digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63):
@@ -228,7 +256,12 @@ def _time_to_live(value: bytes) -> int:
         return 0
 
 
-def _is_number(text: bytes, value: int) -> bool:
-    """Whether a header says this number; what is no number says nothing."""
+def whole_number(text: bytes) -> int | None:
+    """The number that a header says; None if it says none."""
     match = _DIGITS.fullmatch(text)
-    return match is not None and int(match[1]) == value
+    return int(match[1]) if match is not None else None
+
+
+def says_number(text: bytes, value: int) -> bool:
+    """Whether a header says this number; what is no number says nothing."""
+    return whole_number(text) == value

@@ -13,7 +13,7 @@ cut could take back: `visible_seq`.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -35,16 +35,20 @@ from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.filestore import FileStore
+from tradewind.store.layout import record_bytes
 from tradewind.store.messages import MessageStore
 from tradewind.store.meta import StreamMeta
 from tradewind.store.stream_folder import limits_of
 from tradewind.store.syncer import SyncMode
 from tradewind.stream import headers, reading
+from tradewind.stream.batch_checks import BatchJudge
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct import DirectGet
+from tradewind.stream.half_batch import remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
+from tradewind.stream.staging import BatchLimits, Staging
 from tradewind.stream.upkeep import Interest, Upkeep
 
 if TYPE_CHECKING:
@@ -69,13 +73,18 @@ def _no_limit(_size_bytes: int) -> errors.ApiError | None:
     return None
 
 
+def _nobody_told(_stream: str, _batch: str, _reason: str) -> None:
+    pass
+
+
 class StreamContext(msgspec.Struct):
     """What a stream needs of the server around it.
 
     `syncs`: acknowledged means synced, for streams in files that do not ask for less.
     `resources(bytes)` gives the error if the account may not store so many more bytes. It is asked
     by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
-    `chance` is the operating system's, except in a test.
+    `chance` is the operating system's, except in a test. `abandoned(stream, batch, reason)` is told
+    of batches that are given up.
     """
 
     router: Router
@@ -83,11 +92,27 @@ class StreamContext(msgspec.Struct):
     log: BrokerLog
     chance: random.Random
     domain: str = ""
+    batches: BatchLimits = msgspec.field(default_factory=BatchLimits)
+    abandoned: Callable[[str, str, str], None] = msgspec.field(default=_nobody_told)
     syncs: bool = True
     waiting_msgs_max: int = WAITING_MSGS_MAX
     waiting_bytes_max: int = WAITING_BYTES_MAX
     direct_bytes_max: int = DIRECT_BYTES_MAX
     resources: Callable[[int], errors.ApiError | None] = msgspec.field(default=_no_limit)
+
+
+def _stored_bytes(message: Publish, verdict: Accept) -> int:
+    """What a message takes in its block, if it is stored."""
+    sizes = message if verdict.count is None else verdict.count
+    return record_bytes(len(message.subject), len(sizes.header), len(sizes.payload))
+
+
+class Stored(NamedTuple):
+    """A message as it was stored, and the sequence of its subject before that; 0: none."""
+
+    message: Publish
+    seq: int
+    previous_seq: int
 
 
 class Stream:
@@ -138,9 +163,10 @@ class Stream:
             context.account,
             context.router,
             context.direct_bytes_max,
-            self._direct_waits,
+            self._deadline_changed,
         )
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
+        self._staging = Staging(context.batches, self._batch_abandoned)
         self._configure()
 
     @property
@@ -195,6 +221,7 @@ class Stream:
         settings.setdefault("seed", context.chance.getrandbits(64))
         meta, store, report = folder.open(now_ns, **settings)
         stream = cls(context, meta, store, folder)
+        remove_half_batch(store)
         stream.load_ids(now_ns)
         return stream, report
 
@@ -223,6 +250,7 @@ class Stream:
     def deactivate(self) -> None:
         """Take no more messages."""
         self.is_active = False
+        self._staging.clear()
         self.direct.deactivate()
         for token in self._tokens.values():
             self.account.unsubscribe(token)
@@ -249,6 +277,8 @@ class Stream:
         self.meta = meta
         self.config = config
         self._judge.config = config
+        if not config.allow_atomic:
+            self._staging.clear()
         self._configure()
         self.ids.set_window(config.duplicate_window, self.turn.now_ns)
         if limits_of(meta.config) != self.store.limits:
@@ -320,6 +350,9 @@ class Stream:
             subject = self._transform.apply_bytes(subject) or subject
         header = headers.clean(header)
         message = Publish(subject, header, payload, headers.special_fields(header))
+        if message.fields.get(headers.BATCH_ID):
+            self._publish_part(message, reply)
+            return
         try:
             verdict = self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
         except errors.ApiError as error:
@@ -332,23 +365,78 @@ class Stream:
         else:
             self._accept(message, verdict, reply)
 
-    def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
-        if verdict.skip:
-            self.ingest.acknowledge(reply, self.ingest.skip(verdict.message_id))
+    def _publish_part(self, message: Publish, reply: bytes) -> None:
+        """A message of an atomic batch: kept until the last one comes, which stores them all."""
+        try:
+            self._judge.admit_part(message)
+            batch = self._staging.add(message, self.turn.monotonic_ns)
+            if batch is not None:
+                verdicts = BatchJudge(self._judge).judge(batch, self.turn.now_ns)
+        except errors.ApiError as error:
+            self.ingest.answer(reply, self.error_body(error))
             return
-        tail = b""
+        finally:
+            self._deadline_changed()
+        if batch is None:
+            self.ingest.answer(reply, b"")
+            return
+        try:
+            seq = self._store_all(batch, verdicts)
+        except StoreError as error:
+            self.store_failed(error, reply)
+            return
+        batch_id = encode(message.fields[headers.BATCH_ID].decode("utf-8", "replace"))
+        tail = b',"batch":%s,"count":%d' % (batch_id, len(batch))
+        self.ingest.acknowledge(reply, seq, tail=tail)
+
+    def _store_all(self, batch: list[Publish], verdicts: list[Accept]) -> int:
+        """Store the messages of a batch, or none of them; gives the last sequence."""
+        first_seq = self.store.last_seq + 1
+        stored = []
+        try:
+            self.store.begin_unit(sum(map(_stored_bytes, batch, verdicts)))
+            for message, verdict in zip(batch, verdicts, strict=True):
+                stored.append(self._append(message, replace(verdict, message_id=b"")))
+        except StoreError:
+            self.upkeep.discard(first_seq, self.store.last_seq)
+            raise
+        finally:
+            self.store.end_unit()
+        for one, verdict in zip(stored, verdicts, strict=True):
+            self.ingest.remember_id(verdict.message_id, one.seq)
+            self._follow(one, verdict)
+        return self.store.last_seq
+
+    def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
+        self.context.abandoned(self.name, batch_id.decode("utf-8", "surrogateescape"), reason)
+
+    def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
+        stored = self._append(message, verdict)
+        self._follow(stored, verdict)
+        tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
+        self.ingest.acknowledge(reply, stored.seq, tail=tail)
+
+    def _append(self, message: Publish, verdict: Accept) -> Stored:
+        """Store a message, or use up a sequence."""
+        if verdict.skip:
+            return Stored(message, self.ingest.skip(verdict.message_id), 0)
         if (counted := verdict.count) is not None:
             message = replace(message, header=counted.header, payload=counted.payload)
-            tail = b',"val":"%s"' % counted.value
         previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
             message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
         )
+        return Stored(message, seq, previous.last_seq if previous else 0)
+
+    def _follow(self, stored: Stored, verdict: Accept) -> None:
+        """What a stored message brings about: others go, and a copy of it leaves."""
+        if verdict.skip:
+            return
         if verdict.rollup:
-            self.upkeep.roll_up(b"" if verdict.rollup == ROLLUP_ALL else message.subject, seq)
+            subject = b"" if verdict.rollup == ROLLUP_ALL else stored.message.subject
+            self.upkeep.roll_up(subject, stored.seq)
         if self._republish is not None:
-            self._publish_again(message, seq, previous.last_seq if previous else 0)
-        self.ingest.acknowledge(reply, seq, tail=tail)
+            self._publish_again(stored.message, stored.seq, stored.previous_seq)
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
         """A copy for whoever listens to the stream without a consumer."""
@@ -490,8 +578,8 @@ class Stream:
 
     # ---------------------------------------------------------------- time
 
-    def _direct_waits(self) -> None:
-        """A direct get goes on at a time of its own."""
+    def _deadline_changed(self) -> None:
+        """A direct get or an open batch has a time of its own."""
         self.ingest.has_deadline = True
         self.turn.add_dirty(self.ingest)
 
@@ -500,20 +588,22 @@ class Stream:
         """When `tick` has something to do (monotonic); 0: never."""
         if self.upkeep.has_work:
             return max(self.turn.monotonic_ns, 1)
-        direct_ns = self.direct.next_deadline_ns
+        times = (self.direct.next_deadline_ns, self._staging.next_deadline_ns)
+        soonest_ns = min(filter(None, times), default=0)
         age_ns = self.store.next_expiry_ns()
         if self.ids.count:
             # Late is soon enough for ids: their time is looked at whenever one is found.
             id_ns = self.ids.next_expiry_ns + IDS_LATE_NS
             age_ns = id_ns if age_ns is None else min(age_ns, id_ns)
         if age_ns is None:
-            return direct_ns
+            return soonest_ns
         due_ns = self.turn.monotonic_ns + max(age_ns - self.turn.now_ns, 0)
-        return min(due_ns, direct_ns) if direct_ns else due_ns
+        return min(due_ns, soonest_ns) if soonest_ns else due_ns
 
     def tick(self, now_ns: int) -> None:
         """Forget what is too old; in steps, so that nobody waits for it."""
         self.ids.forget_expired(now_ns)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
+        self._staging.tick(self.turn.monotonic_ns)
         self.upkeep.step(now_ns)

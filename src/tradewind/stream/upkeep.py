@@ -1,8 +1,9 @@
 """What a stream has left to remove, in steps that take little time.
 
-Owns the order of these steps: what messages roll up, what limits that were lowered do not allow any
-more, what is too old. One stream may have a million messages to remove at once, and all others are
-served by the same loop. Which messages go is decided by the store.
+Owns the order of these steps: what is left of a batch that failed, what messages roll up, what
+limits that were lowered do not allow any more, what is too old. One stream may have a million
+messages to remove at once, and all others are served by the same loop. Which messages go is decided
+by the store.
 
 A message that rolls up others is hidden until those are gone, and so is all that came after it:
 its acknowledgement says that it took their place, and no reader finds it beside them. Few are
@@ -68,6 +69,8 @@ class Upkeep:
         self._roll_ups: deque[RollUp] = deque()
         # Messages that rolled up others and are hidden still: those may be gone, but not durably.
         self._hidden: deque[int] = deque()
+        # First and last sequences of messages that must not be seen, nor stay.
+        self._discarded: deque[tuple[int, int]] = deque()
         self._spare = REMOVED_PER_STEP  # so much may be rolled up before others have their turn
 
     @property
@@ -80,13 +83,17 @@ class Upkeep:
     @property
     def has_work(self) -> bool:
         """Whether `step` has something to do whatever the time is."""
-        return (bool(self._roll_ups) and not self._store.read_only) or self._store.is_overdue
+        if (self._roll_ups or self._discarded) and not self._store.read_only:
+            return True
+        return self._store.is_overdue
 
     def step(self, now_ns: int) -> bool:
         """Remove some of what is to be removed; whether it is worth another call now."""
         before, size = self._store.msgs, self.step_size
         try:
-            if self._roll_ups and not self._store.read_only:
+            if self._discarded and not self._store.read_only:
+                self._discard_first()
+            elif self._roll_ups and not self._store.read_only:
                 self._spare = size
                 self._go_on_rolling()
             elif self._store.is_overdue:
@@ -101,6 +108,8 @@ class Upkeep:
     def finish(self) -> None:
         """Remove all that messages roll up: the stream ends, and then everything is durable."""
         self.interest = None
+        while self._discarded and not self._store.read_only:
+            self._discard_first()
         while self._roll_ups and not self._store.read_only:
             while not self._roll_some(self._roll_ups[0]):
                 pass
@@ -121,6 +130,28 @@ class Upkeep:
                 first_left = self._store.next_sequence(0, (pattern,)) or self._store.last_seq + 1
             self.interest.after_purge(pattern, first_left)
         return purged
+
+    # ---------------------------------------------------------------- half of a batch
+
+    def discard(self, first_seq: int, last_seq: int) -> None:
+        """Have messages go that nobody was promised; they are hidden until they have.
+
+        They are removed as soon as the store takes changes again.
+        """
+        if first_seq > last_seq:
+            return
+        self._discarded.append((first_seq, last_seq))
+        self._hidden.append(first_seq)
+        self._ingest.hidden_from = self._hidden[0]
+        self._ingest.has_deadline = True
+        self._turn.add_dirty(self._ingest)
+
+    def _discard_first(self) -> None:
+        first_seq, last_seq = self._discarded[0]
+        for seq in range(first_seq, last_seq + 1):
+            self._store.remove(seq)
+        self._discarded.popleft()
+        self._commits.when_durable(partial(self._show, last_seq))
 
     # ---------------------------------------------------------------- roll-ups
 

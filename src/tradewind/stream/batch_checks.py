@@ -1,0 +1,158 @@
+"""What an atomic batch has to fulfil when it is committed: all of its messages, or none is stored.
+
+Owns the order of these checks, which is that of nats-server, and what a message may not demand
+because another one of its batch comes before it. Looks at the store and changes nothing; the checks
+of a single message are in `publish`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
+from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.stream import headers, reading
+from tradewind.stream.counters import Count, check_increment, count
+from tradewind.stream.publish import (
+    HEADER_BYTES_MAX,
+    ROLLUP_ALL,
+    Accept,
+    Judge,
+    Publish,
+    says_number,
+    time_to_live,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class _SoFar(msgspec.Struct):
+    """What the messages of the batch up to now have come to."""
+
+    ids: set[bytes] = msgspec.field(default_factory=set)
+    subjects: dict[bytes, int] = msgspec.field(default_factory=dict)
+    sums: dict[bytes, StoredMessage] = msgspec.field(default_factory=dict)
+    msgs: int = 0
+    bytes: int = 0
+
+
+class BatchJudge:
+    """The checks of one stream."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def judge(self, messages: Sequence[Publish], now_ns: int) -> list[Accept]:
+        """A verdict for each; ApiError is the reply to the whole batch."""
+        so_far = _SoFar()
+        return [self._one(message, so_far, now_ns) for message in messages]
+
+    def _one(self, message: Publish, so_far: _SoFar, now_ns: int) -> Accept:
+        config = self._judge.config
+        fields = message.fields
+        if fields.get(headers.EXPECTED_LAST_MESSAGE_ID):
+            name = headers.EXPECTED_LAST_MESSAGE_ID.decode()
+            raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER(header=name)
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        check_increment(fields, message.payload, is_counter=config.allow_msg_counter)
+        self._judge.check_stream(message)
+        ttl_ns = self._time_to_live(message)
+        message_id = fields.get(headers.MESSAGE_ID, b"")
+        if message_id:
+            if message_id in so_far.ids or self._judge.ids.lookup(message_id, now_ns):
+                raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE()
+            so_far.ids.add(message_id)
+        if fields.get(headers.STREAM_SOURCE):
+            raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
+        counted = self._count(message, so_far)
+        self._check_expectations(message, so_far)
+        self._judge.check_origin(message)
+        rollup = self._rollup(message, so_far)
+        self._check_room(message, counted, so_far, rollup)
+        so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
+        skip = config.retention is RetentionPolicy.INTEREST and not self._judge.wanted(
+            message.subject
+        )
+        return Accept(message_id, rollup, ttl_ns, skip=skip, count=counted)
+
+    def _time_to_live(self, message: Publish) -> int:
+        text = message.fields.get(headers.TTL, b"")
+        if not text:
+            return 0
+        if not self._judge.config.allow_msg_ttl:
+            raise errors.MESSAGE_TTL_DISABLED()
+        ttl_ns = time_to_live(text)
+        if not ttl_ns:
+            raise errors.MESSAGE_TTL_INVALID()
+        return ttl_ns
+
+    def _count(self, message: Publish, so_far: _SoFar) -> Count | None:
+        """The sum, on top of those of the batch before it."""
+        if not self._judge.config.allow_msg_counter:
+            return None
+        previous = so_far.sums.get(message.subject)
+        if previous is None:
+            store = self._judge.store
+            try:
+                previous = reading.last_message(store, message.subject, store.last_seq)
+            except NotFoundError:
+                previous = None
+        counted = count(message.header, message.fields, previous)
+        so_far.sums[message.subject] = StoredMessage(
+            0, 0, message.subject, counted.header, counted.payload
+        )
+        return counted
+
+    def _check_expectations(self, message: Publish, so_far: _SoFar) -> None:
+        fields = message.fields
+        before = sum(so_far.subjects.values())
+        last_seq = self._judge.store.last_seq + before
+        expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
+        if expected:
+            if not says_number(expected, last_seq):
+                raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=last_seq)
+            if before:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT()
+        expected = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
+        subject = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+        if expected:
+            asked = subject or message.subject
+            if asked in so_far.subjects:
+                raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT()
+            actual = self._judge.last_sequence_of(asked)
+            if not says_number(expected, actual):
+                raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
+        elif subject:
+            raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
+
+    def _rollup(self, message: Publish, so_far: _SoFar) -> str:
+        rollup = self._judge.rollup(message)
+        if rollup == ROLLUP_ALL and so_far.subjects:
+            raise errors.STREAM_ROLLUP_FAILED(err="batch rollup all invalid")
+        if rollup and message.subject in so_far.subjects:
+            raise errors.STREAM_ROLLUP_FAILED(err="batch rollup sub invalid")
+        return rollup
+
+    def _check_room(
+        self, message: Publish, counted: Count | None, so_far: _SoFar, rollup: str
+    ) -> None:
+        """With discard new: the batch so far has its place already."""
+        if self._judge.config.discard is not DiscardPolicy.NEW:
+            return
+        header, payload = message.header, message.payload
+        if counted is not None:
+            header, payload = counted.header, counted.payload
+        self._judge.check_room(
+            Publish(message.subject, header, payload, message.fields),
+            rollup,
+            msgs=so_far.msgs,
+            size=so_far.bytes,
+            subject_msgs=so_far.subjects.get(message.subject, 0),
+        )
+        so_far.msgs += 1
+        so_far.bytes += self._judge.counted_size(message)

@@ -1,0 +1,136 @@
+"""Atomic batches and servers that are killed: all of a batch is there, or nothing of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import defaultdict
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tradewind.api.configs import stream_config_from_dict
+from tradewind.store.contract import NotFoundError
+from tradewind.stream import headers
+from tradewind.stream.half_batch import remove_half_batch
+from tradewind.stream.stream import Stream
+from unit.stream.stream_kit import DEFAULTS, StreamKit, frame
+
+BLOCK_BYTES = 700
+# Publishes between batches, the messages of a batch, and whether the disk has come along then.
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 6), st.booleans()), min_size=1, max_size=6
+)
+
+
+def part(batch: str, number: int, count: int) -> bytes:
+    commit = "\r\nNats-Batch-Commit: 1" if number == count else ""
+    return f"Nats-Batch-Id: {batch}\r\nNats-Batch-Sequence: {number}{commit}".encode()
+
+
+def make(kit: StreamKit) -> Stream:
+    document = {"name": "S", "subjects": ["s.>"], **DEFAULTS}
+    document |= {"storage": "file", "allow_atomic": True}
+    stream = Stream.create(
+        kit.context,
+        stream_config_from_dict(document),
+        kit.clock.wall_ns(),
+        kit.folder("S"),
+        block_bytes_max=BLOCK_BYTES,
+    )
+    stream.commits.attach(kit.syncer)
+    stream.activate()
+    return stream
+
+
+def batches_in(stream: Stream) -> dict[str, list[int]]:
+    """By batch: the numbers of its messages that are there."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for seq in range(1, stream.store.last_seq + 1):
+        try:
+            fields = headers.special_fields(stream.store.get(seq).header)
+        except NotFoundError:
+            continue
+        if batch := fields.get(headers.BATCH_ID):
+            found[batch.decode()].append(int(fields[headers.BATCH_SEQUENCE]))
+    return found
+
+
+@given(STEPS, st.integers(0, 2**32))
+def test_power_failure_leaves_whole_batches(steps: list[tuple[int, int, bool]], seed: int) -> None:
+    kit = StreamKit()
+    make(kit)
+    sizes: dict[str, int] = {}
+    promised: set[str] = set()
+    for index, (singles, count, is_synced) in enumerate(steps):
+        kit.engine.auto_sync = is_synced
+        batch = f"b{index}"
+        sizes[batch] = count
+        for _ in range(singles):
+            kit.peer.send(frame("s.0", b"single", reply=""))
+        for number in range(1, count + 1):
+            reply = "inbox.1" if number == count else ""
+            kit.peer.send(frame(f"s.{number}", b"x" * 90, part(batch, number, count), reply))
+        promised |= {json.loads(body)["batch"] for body in kit.replies()}
+    disk = kit.disk
+    for step in [0, *disk.unsynced_steps()]:
+        kit.disk = disk.crash_keeping_steps(step)
+        stream, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+        found = batches_in(stream)
+        for batch, numbers in found.items():
+            assert numbers == list(range(1, sizes[batch] + 1))
+        assert promised <= set(found)
+
+
+@given(st.integers(1, 8), st.integers(0, 40), st.booleans())
+def test_failing_disk_leaves_whole_batches(count: int, nth: int, is_for_good: bool) -> None:
+    kit = StreamKit()
+    stream = make(kit)
+    kit.publish("s.0", b"first")
+    times = 1000 if is_for_good else 1
+    kit.disk.fail("*", nth=nth + 1, error=errno.ENOSPC, times=times)
+    for number in range(1, count + 1):
+        reply = "inbox.1" if number == count else ""
+        kit.peer.send(frame(f"s.{number}", b"x" * 300, part("b", number, count), reply))
+    answers = kit.replies()
+    kit.disk.clear_faults()
+    is_kept = bool(answers) and b'"count"' in answers[0]
+    seen = [seq for seq in range(2, stream.visible_seq + 1) if _is_there(stream, seq)]
+    assert len(seen) in (0, count)
+    assert not is_kept or len(seen) == count
+    kit.disk = kit.disk.crash_keeping_unsynced()
+    found = batches_in(kit.reopen())
+    assert len(found["b"]) in (0, count)
+    assert not is_kept or len(found["b"]) == count
+
+
+def _is_there(stream: Stream, seq: int) -> bool:
+    try:
+        stream.store.get(seq)
+    except NotFoundError:
+        return False
+    return True
+
+
+def test_batch_whose_last_message_was_deleted_is_no_half_one() -> None:
+    kit = StreamKit()
+    stream = make(kit)
+    for number in (1, 2, 3):
+        kit.peer.send(frame(f"s.{number}", b"", part("b", number, 3)))
+    kit.replies()
+    stream.delete_message(3)
+    assert remove_half_batch(stream.store) == 0
+    stream.close()
+    assert batches_in(kit.reopen()) == {"b": [1, 2]}
+
+
+def test_batch_behind_another_one_is_looked_at_alone() -> None:
+    kit = StreamKit()
+    stream = make(kit)
+    for batch in ("a", "b"):
+        for number in (1, 2, 3):
+            kit.peer.send(frame(f"s.{number}", b"", part(batch, number, 3)))
+    stream.ingest.append(b"s.1", b"NATS/1.0\r\n" + part("c", 1, 3) + b"\r\n\r\n", b"")
+    stream.ingest.append(b"s.2", b"NATS/1.0\r\n" + part("c", 2, 3) + b"\r\n\r\n", b"")
+    assert remove_half_batch(stream.store) == 2
+    assert batches_in(stream) == {"a": [1, 2, 3], "b": [1, 2, 3]}
