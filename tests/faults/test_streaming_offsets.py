@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import tradewind.sync
 from harness import ServerProcess
@@ -314,3 +314,35 @@ def test_a_first_batch_whose_messages_are_gone_is_an_error(
     again = following(("seq",), servers=server, stream="ORDERS")
     with pytest.raises(DataLossError, match="sequences 1 to 6 were removed before they were read"):
         again.read(again.offset, end)
+
+
+def test_a_report_says_what_waits_and_since_when(
+    server: str, connection: Any, following: Following
+) -> None:
+    streams = connection.jetstream_manager().streams
+    for name in ("ORDERS", "QUEUE"):
+        retention = "workqueue" if name == "QUEUE" else "limits"
+        streams.add(name=name, subjects=[f"{name}.>"], retention=retention, allow_direct=True)
+        publish(connection, f"{name}.x", 10)
+        streams.delete_message(name, 6)
+        streams.delete_message(name, 1)
+    follower = following(("seq",), servers=server, stream="ORDERS,QUEUE")
+    end = follower.reader.latestOffset(follower.offset, ReadMaxRows(8))
+    assert [point["seq"] for point in end.values()] == [5, 5]
+    for name, report in (follower.reader.reportLatestOffset() or {}).items():
+        info = streams.info(name)
+        assert report == {
+            "created_ns": end[name]["created_ns"],
+            "seq": 10,
+            "first_seq": 2,
+            "messages": 8,
+            "bytes": info.state.bytes,
+            "waiting_ns": streams.get_message(name, seq=7).time_ns,
+        }
+    follower.reader.latestOffset(end, ReadAllAvailable())
+    for report in (follower.reader.reportLatestOffset() or {}).values():
+        assert "waiting_ns" not in report
+    # A query is not to fail because of its metrics.
+    follower.reader.latestOffset(end, ReadMaxRows(4))
+    streams.delete("QUEUE")
+    assert "waiting_ns" not in (follower.reader.reportLatestOffset() or {})["QUEUE"]

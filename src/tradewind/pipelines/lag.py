@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
 from tradewind.pipelines.connections import Address
-from tradewind.pipelines.status import StreamLag
 from tradewind.spark.errors import OptionError
+from tradewind.spark.lag import StreamLag
 
 if TYPE_CHECKING:
     from tradewind.spark.provider import GrowingProvider
@@ -42,8 +40,11 @@ class ServerLag:
             streams = self._connection.jetstream_manager().streams
             for lag in found:
                 with suppress(JetStreamApiError):
-                    lag.last_seq = streams.info(lag.stream).state.last_seq
+                    state = streams.info(lag.stream).state
+                    lag.last_seq, lag.gaps = state.last_seq, state.num_deleted
                     self._next(streams, lag)
+                    assert lag.messages is not None
+                    lag.bytes = state.bytes * lag.messages // max(state.messages, 1)
             self.problem = ""
         except (ClientError, OptionError, OSError) as error:
             self.problem = f"the server does not answer ({error}); the queries wait for it"
@@ -81,7 +82,6 @@ class StoreLag:
 
     def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
         """See `ServerLag`."""
-        from tradewind.spark.filters import RowFilter
         from tradewind.spark.options import parse_options
         from tradewind.spark.providers import open_growing
 
@@ -95,11 +95,8 @@ class StoreLag:
                 lag.last_seq = states[lag.stream].last_seq
                 lag.messages, lag.seconds = max(lag.last_seq - lag.seq, 0), 0.0
                 if lag.messages:
-                    first = max(lag.seq + 1, states[lag.stream].first_seq)
-                    rows = RowFilter().between(first, first)
-                    for task in provider.tasks(lag.stream, rows, 1):
-                        for batch in task.batches(["time"]):
-                            lag.seconds = _age(batch.column(0).cast("int64")[0].as_py() * 1000)
+                    waiting_ns = provider.time_behind(lag.stream, lag.seq)
+                    lag.seconds = 0.0 if waiting_ns is None else _age(waiting_ns)
             provider.close()
         except (TradewindError, OSError):
             return [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
@@ -107,15 +104,6 @@ class StoreLag:
 
     def close(self) -> None:
         """Nothing is open between two calls."""
-
-
-def offsets_of(end_offset: str) -> dict[str, int]:
-    """The sequences of an offset of our source; empty for another one's."""
-    try:
-        decoded = msgspec.json.decode(end_offset, type=dict[str, dict[str, int]])
-    except (msgspec.DecodeError, UnicodeError):
-        return {}
-    return {name: one["seq"] for name, one in decoded.items() if "seq" in one}
 
 
 def _age(time_ns: int) -> float:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
-from tradewind.pipelines.lag import ServerLag, StoreLag, offsets_of
+from tradewind.pipelines.lag import ServerLag, StoreLag
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.sinks import (
     BatchPrinter,
@@ -38,6 +38,7 @@ from tradewind.pipelines.status import (
     read_status,
     write_status,
 )
+from tradewind.spark.lag import offset_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -350,11 +351,4 @@ def _revived(running: _Running, error: BaseException) -> bool:
 
 def _offset(source: Any) -> dict[str, int]:
     """The sequences of a source's end."""
-    end = source["endOffset"]
-    return offsets_of(end if isinstance(end, str) else _encoded(end)) if end else {}
-
-
-def _encoded(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+    return {name: point["seq"] for name, point in offset_of(source["endOffset"]).items()}

@@ -14,19 +14,10 @@ from typing import Final, Literal
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.spark.lag import StreamLag
 
 STATUS_FILE: Final = "status.json"
 State = Literal["starting", "running", "stopped", "failed", "done"]
-
-
-class StreamLag(msgspec.Struct):
-    """How far behind a query is in one stream; None where that is not known."""
-
-    stream: str
-    seq: int
-    last_seq: int | None = None
-    messages: int | None = None
-    seconds: float | None = None
 
 
 class QueryStatus(msgspec.Struct):

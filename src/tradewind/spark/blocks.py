@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.files import StreamFiles, Vanished, find_streams
+from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import choose_blocks, divide, part_count
 from tradewind.spark.provider import StreamState
 from tradewind.spark.rows import TIME_NS_MIN, RowDecoder
@@ -28,7 +29,6 @@ from tradewind.store.stream_folder import limits_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tradewind.spark.filters import RowFilter
     from tradewind.spark.options import SourceOptions
     from tradewind.spark.planning import Part
 
@@ -175,6 +175,17 @@ class BlocksProvider:
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`."""
         return self._viewer(name).seq_at_time(time_ns)
+
+    def time_behind(self, name: str, after_seq: int) -> int | None:
+        """See `GrowingProvider`."""
+        view = self._viewer(name).view(after_seq + 1)
+        reached, messages, _ = self._viewer(name).advance(view, after_seq, 1, 1)
+        for task in (
+            self.tasks(name, RowFilter().between(after_seq + 1, reached), 1) if messages else ()
+        ):
+            for batch in task.batches(("time",)):
+                return int(batch.column(0).cast("int64")[0].as_py()) * 1000
+        return None
 
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int

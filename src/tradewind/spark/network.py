@@ -54,6 +54,7 @@ from tradewind.subjects import collide
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.message import Msg
     from tradewind.spark.options import SourceOptions
@@ -446,6 +447,16 @@ class NetworkProvider:
 
         return self._kept.run(ask)
 
+    def time_behind(self, name: str, after_seq: int) -> int | None:
+        """See `GrowingProvider`."""
+        wanted = {"seq": after_seq + 1, "next_by_subj": ">"}
+
+        async def ask(connection: Connection) -> int | None:
+            found = await _found(connection, name, wanted)
+            return None if found is None else parse_time(found.time)
+
+        return self._kept.run(ask)
+
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
     ) -> tuple[int, int, int]:
@@ -484,6 +495,8 @@ def _state(info: StreamInfo) -> StreamState:
         first_seq,
         state.last_seq,
         max(info.config.max_msgs_per_subject, 0),
+        state.messages,
+        state.bytes,
     )
 
 
@@ -494,12 +507,19 @@ async def _next_message(connection: Connection, stream: str, seq: int) -> int:
 
 async def _found_seq(connection: Connection, stream: str, wanted: dict[str, Any]) -> int:
     """The sequence of the message that a request for one finds; 0 if there is none."""
+    found = await _found(connection, stream, wanted)
+    return 0 if found is None else found.seq
+
+
+async def _found(
+    connection: Connection, stream: str, wanted: dict[str, Any]
+) -> StoredMessage | None:
     api = connection.jetstream_manager().api
     try:
         answer = await api.call(MsgGetResponse, "stream_msg_get", stream, body=wanted)
     except NoMessageFoundError:
-        return 0
-    return answer.message.seq if answer.message is not None else 0
+        return None
+    return answer.message
 
 
 async def _nth_message(

@@ -21,7 +21,8 @@ class StreamState:
     """A stream at one moment; without messages first_seq is last_seq + 1.
 
     `created_ns` tells it from another stream of the same name. `subject_msgs_max` is how many
-    messages of a subject it keeps, 0 if that is not limited or not known.
+    messages of a subject it keeps, 0 if that is not limited or not known. How many messages and
+    bytes it has is None where that is not known without a look at all of it.
     """
 
     name: str
@@ -29,6 +30,8 @@ class StreamState:
     first_seq: int
     last_seq: int
     subject_msgs_max: int = 0
+    messages: int | None = None
+    bytes: int | None = None
 
 
 class Task(Protocol):
@@ -59,6 +62,9 @@ class GrowingProvider(Provider, Protocol):
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """The first sequence of a message that is not older; one behind the last if none is."""
+
+    def time_behind(self, name: str, after_seq: int) -> int | None:
+        """When the first message behind a sequence was stored, in nanoseconds; None if none is."""
 
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int

@@ -40,6 +40,7 @@ from tradewind.spark.acking import Acknowledger
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import filter_of
 from tradewind.spark.holding import Holding
+from tradewind.spark.lag import Reporter
 from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
 from tradewind.spark.positions import check_named
@@ -89,7 +90,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
-        self._seen: Offset | None = None
+        self._seen: list[StreamState] = []
+        self._reached: Offset = {}
+        self._reporter = Reporter()
         self._holding = Holding(
             options.msgs_per_trigger_min, options.trigger_delay_ns, clock or SystemClock()
         )
@@ -145,8 +148,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until = self._ends(self._open().states())
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """The ends of the streams, from which Spark computes how far behind the query is."""
-        return self._seen if self._seen is not None else self._ends(self._open().states())
+        """The ends of the streams, with what tells how far behind the query is, see `lag`."""
+        states = self._seen or self._open().states()
+        return self._reporter.report(states, self._reached, self._open().time_behind)
 
     def _ends(self, states: Sequence[StreamState]) -> Offset:
         return {
@@ -166,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_lost = False
         self._open().expect(start)
         states = {state.name: state for state in self._open().states()}
-        self._seen = self._ends(list(states.values()))
+        self._seen = list(states.values())
         result: Offset = {}
         behind: list[tuple[str, int, int]] = []
         for name, state in sorted(states.items()):
@@ -184,12 +188,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in start.keys() - states.keys():
             self._lost(f"stream {name} was deleted; it had been read up to {start[name]['seq']}")
         if self._is_held(behind, limit):
+            self._reached = start
             return start
         self._go_on(result, behind, limit)
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
             result[name] |= {"parts": max(len(parts), 1), "after": seq}
+        self._reached = result
         return result
 
     def _is_held(self, behind: Sequence[tuple[str, int, int]], limit: ReadLimit) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from tradewind.cli.main import run
 from tradewind.pipelines.runner import locked
-from tradewind.pipelines.status import PipelineStatus, QueryStatus, StreamLag, write_status
+from tradewind.pipelines.status import PipelineStatus, QueryStatus, write_status
+from tradewind.spark.lag import StreamLag
 
 GOOD = """\
 pipeline: copy

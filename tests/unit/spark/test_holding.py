@@ -185,6 +185,26 @@ def test_streams_wait_together(place: Place) -> None:
     store.close()
 
 
+def test_what_is_held_back_is_reported_as_waiting(place: Place) -> None:
+    query = place.query()
+    query.look()
+    place.clock.advance_ns(7 * SECOND_NS)
+    first_ns = place.clock.wall_ns()
+    place.add(2)
+    place.clock.advance_ns(SECOND_NS)
+    place.add(1)
+    assert query.look() == 0
+    (report,) = (query.reader.reportLatestOffset() or {}).values()
+    assert report["seq"] == 3
+    assert report["waiting_ns"] == first_ns
+    place.store.remove(1)
+    place.store.remove(2)
+    place.add(2)
+    assert query.look() == 5
+    (report,) = (query.reader.reportLatestOffset() or {}).values()
+    assert "waiting_ns" not in report
+
+
 def test_spark_is_told_of_the_limit(place: Place) -> None:
     assert place.query().reader.getDefaultReadLimit() == ReadMinRows(5)
     most = place.query(maxMsgsPerTrigger="9").reader.getDefaultReadLimit()
