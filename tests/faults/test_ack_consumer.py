@@ -7,6 +7,7 @@ next one is planned behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from test_streaming_offsets import Follower, publish
 
 import tradewind.sync
+from harness import ServerProcess
 from jetstream_servers import jetstream_on_both
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options import parse_options
@@ -206,6 +208,37 @@ def test_a_consumer_of_another_kind_is_an_error(place: Place) -> None:
     consumers.add("ORDERS", durable_name="lake", ack_policy="all", deliver_subject="to.me")
     with pytest.raises(OptionError, match=r"pushes its messages to 'to\.me'; only pull consumers"):
         place.follow()
+
+
+def test_a_consumer_that_cannot_be_moved_is_an_error(place: Place) -> None:
+    place.add()
+    place.manager.consumers.add(
+        "ORDERS", durable_name="lake", ack_policy="all", deliver_policy="new"
+    )
+    with place.follow() as follower:
+        place.publish(5)
+        follower.plan()
+        with pytest.raises(OptionError, match="'lake' of stream ORDERS: invalid reset"):
+            follower.plan()
+
+
+@pytest.mark.parametrize("kind", ["official", "tradewind"])
+@pytest.mark.parametrize("retention", RETENTIONS)
+def test_reads_from_blocks_are_acknowledged_too(kind: str, retention: str, tmp_path: Path) -> None:
+    flags = ["-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", "-1"]
+    process = ServerProcess(kind, flags).wait_ready()
+    try:
+        with tradewind.sync.connect(process.url) as connection:
+            place = Place(process.url, connection)
+            place.add(retention)
+            with place.follow(storeDir=str(tmp_path)) as follower:
+                for first in (1, 51):
+                    place.publish(50)
+                    assert seqs(follower.read(*follower.plan())) == list(range(first, first + 50))
+                follower.plan()
+                assert (place.floor, place.kept()) == (100, 100 if retention == "limits" else 0)
+    finally:
+        process.stop()
 
 
 def test_messages_that_the_query_does_not_read_are_not_acknowledged(place: Place) -> None:

@@ -28,7 +28,7 @@ from tradewind.spark.network import Address
 from tradewind.spark.patience import passes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import StreamInfo
@@ -78,7 +78,7 @@ class Acknowledger:
             async def work(connection: Connection) -> None:
                 await self._find(connection, stream, created_ns, point["seq"], is_begin=True)
 
-            self._kept.run(work)
+            self._run(stream, work)
 
     def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
         """Acknowledge what Spark has committed; what was acknowledged before costs nothing.
@@ -107,7 +107,18 @@ class Acknowledger:
                 await acknowledge(connection, consumer, seq)
             floor.seq = seq
 
-        self._kept.run(work)
+        self._run(stream, work)
+
+    def _run(self, stream: str, work: Callable[[Connection], Awaitable[None]]) -> None:
+        """Do it over the kept connection; of a stream that is gone there is nothing to do."""
+        try:
+            self._kept.run(work)
+        except StreamNotFoundError:
+            return
+        except JetStreamApiError as error:
+            if passes(error):
+                raise
+            raise OptionError(OPTION, f"{self._name!r} of stream {stream}: {error}") from error
 
     async def _find(
         self,
@@ -120,24 +131,17 @@ class Acknowledger:
     ) -> _Floor | None:
         """What the server says of a consumer, which is made if it is not there.
 
-        None if the stream is gone, or another one of the same name: nothing of that was read.
+        None if the stream is another one of the same name: nothing of that was read.
         """
         manager = connection.jetstream_manager()
-        try:
-            place = await manager.streams.info(stream)
-            if parse_time(place.created) != created_ns:
-                return None
-            try:
-                info = await manager.consumers.info(stream, self._name)
-            except ConsumerNotFoundError:
-                config = self._config(place, after_seq, is_begin=is_begin)
-                info = await manager.consumers.add(stream, **config)
-        except StreamNotFoundError:
+        place = await manager.streams.info(stream)
+        if parse_time(place.created) != created_ns:
             return None
-        except JetStreamApiError as error:
-            if passes(error):
-                raise
-            raise OptionError(OPTION, f"{self._name!r} of stream {stream}: {error}") from error
+        try:
+            info = await manager.consumers.info(stream, self._name)
+        except ConsumerNotFoundError:
+            config = self._config(place, after_seq, is_begin=is_begin)
+            info = await manager.consumers.add(stream, **config)
         self._check(place, info)
         if is_begin:
             self._check_begin(place, info.ack_floor.stream_seq, after_seq)
