@@ -3,7 +3,8 @@
 One store of 128 B messages is made once; the same rows are written to Parquet. Each round then
 reads them in turn: with the compiled decoder alone (one core), with Spark from the blocks, from
 Parquet and through a server, all columns to the sink `noop`, and writes them from Parquet to a
-stream. Last, a streaming query follows a stream that gets 10,000 messages a second.
+stream. Last, a streaming query follows a stream that gets 10,000 messages a second, and another one
+a stream that gets nothing.
 
 Each figure of a job of Spark is given in rows per second and in microseconds of CPU per row, of
 Spark, its Python processes and the server together: the latter hardly depends on what else runs.
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from benchmarks.figures import format_value, spread
 from benchmarks.procfs import tree_cpu_s
 from benchmarks.servers import Server
+from benchmarks.spark_idle import measure_idle
 from benchmarks.spark_writes import measure_tail, write_stream
 from tradewind.spark.arrow import arrow_schema
 from tradewind.spark.blocks import BlocksProvider
@@ -88,7 +90,7 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
         rows / decode(base / "store", rows) for _ in range(rounds)
     ]
     command = f"{Path(sys.executable).with_name('tradewind-server')} -c {{conf}}"
-    config = f'jetstream {{ store_dir: "{base / "served"}" }}'
+    config = f'http: "127.0.0.1:{{port}}"\njetstream {{ store_dir: "{base / "served"}" }}'
     (base / "served").mkdir()
     (base / "store" / "jetstream").rename(base / "served" / "jetstream")
     with Server(command, config) as server:
@@ -111,6 +113,9 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
                 results.setdefault(f"Spark {what}, rows/s", []).append(rows / wall_s)
                 results.setdefault(f"Spark {what}, CPU us/row", []).append(cpu_s / rows * 1e6)
         results |= measure_tail(spark, url, base / "checkpoint", batches=60 if rounds > 1 else 8)
+        results |= measure_idle(
+            spark, url, server.http_port, server.session, base / "idle", 30 if rounds > 1 else 5
+        )
         spark.stop()
     for unit in ("rows/s", "CPU us/row"):
         ours, theirs = results[f"Spark from blocks, {unit}"], results[f"Spark from Parquet, {unit}"]

@@ -5,7 +5,6 @@ It takes a batch only when it is told to, so that a test decides how far it come
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tradewind.spark.network import Address
 from tradewind.spark.outgoing_columns import plan_columns
-from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite
+from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite, write_partition
 from tradewind.spark.sink_options import parse_sink_options
 
 
@@ -36,9 +36,9 @@ def attempt(
             pipe.recv()
             yield pa.RecordBatch.from_pydict(batch)
 
-    write = PartitionWrite(parsed, plan, PartitionEpoch(*epoch), waits=True)
+    write = PartitionWrite(parsed, plan, PartitionEpoch(*epoch))
     try:
-        outcome: object = asyncio.run(write.run(batches()))
+        outcome: object = write_partition(write, Address(parsed.address), batches(), waits=True)
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"
     pipe.send(outcome)

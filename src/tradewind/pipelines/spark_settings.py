@@ -26,7 +26,9 @@ HIDDEN: Final = "(not shown)"
 _SECTION: Final = "spark"
 _NAME: Final = re.compile(r"spark(\.[A-Za-z0-9_*-]+)+")
 _PACKAGE: Final = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
-_SECRET: Final = re.compile(r"secret|passw|token|key|credential|login|auth", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"secret|passw|token|key|credential|login|auth|seed|jwt|nats_url", re.IGNORECASE
+)
 # What another key of the file says, or what the results would not be right with.
 FORBIDDEN: Final = {
     "spark.master": "say `master` in the section spark",

@@ -1,9 +1,9 @@
 """Reading streams through their server, whichever NATS server it is.
 
-Owns the `network` mode. Ranges of sequences are read side by side, each over a connection of its
-own: by an ordered consumer, which lives in the server's memory and goes with the task, or, where
-a consumer would change what the stream keeps (work queues, interest), by direct batches, which
-leave nothing at all. The event loop of a task runs only while Spark waits for rows.
+Owns the `network` mode. Ranges of sequences are read side by side, each over a connection that it
+has for itself: by an ordered consumer, which lives in the server's memory and goes with the task,
+or, where a consumer would change what the stream keeps (work queues, interest), by direct batches,
+which leave nothing at all. The event loop of a task runs only while Spark waits for rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import uvloop
 
 from tradewind.api.responses import MsgGetResponse
 from tradewind.api.times import parse_time
@@ -43,6 +42,7 @@ from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.kept import KeptConnection
+from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.logins import resolve_servers, spark_name
 from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import part_count, ranges
@@ -72,10 +72,13 @@ END_OF_BATCH: Final = 204
 NOT_FOUND: Final = 404
 SEQUENCE_HEADER: Final = "Nats-Sequence"
 _STREAM_HEADER: Final = b"\r\nNats-Stream: "
-# Spark asks a hundred times a second whether there is anything new.
+# Spark asks a hundred times a second whether there is anything new. The server is asked less often,
+# and the less the longer nothing comes.
 ASK_SECONDS: Final = 0.05
 # While nothing changes, at most one part in so many of the time is spent on asking.
 ASK_SHARE: Final = 10
+ASK_GROWTH: Final = 1.2
+ASK_IDLE_SECONDS: Final = 0.25
 ASK_SECONDS_MAX: Final = 1.0
 # More streams by name than this are found in a list, which has up to 256 of them on a page.
 NAMES_PER_PAGE: Final = 4
@@ -125,15 +128,18 @@ class RangeTask:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `Task`."""
         decoder = self.rows.decoder()
-        chunks = self._direct() if self.by_direct else self._ordered(decoder)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with CONNECTIONS.lent(self.address, self.address.options.timeout_seconds) as lent:
+            connection = lent.connection
+            chunks = (
+                self._direct(connection) if self.by_direct else self._ordered(connection, decoder)
+            )
             try:
-                while runner.run(self._collect(chunks, decoder)):
+                while lent.run(self._collect(chunks, decoder)):
                     yield from batches(decoder, self.stream, columns)
                     decoder.clear()
                 yield from batches(decoder, self.stream, columns)
             finally:
-                runner.run(_finish(chunks))
+                lent.run(_finish(chunks))
 
     async def _collect(self, chunks: AsyncIterator[list[Msg]], decoder: RowDecoder) -> bool:
         """Messages for one batch; whether there may be more."""
@@ -157,28 +163,29 @@ class RangeTask:
             return None
         return RangeProof(self.stream, self.rows.first_seq, self.rows.last_seq, self.planned)
 
-    async def _ordered(self, decoder: RowDecoder) -> AsyncIterator[list[Msg]]:
+    async def _ordered(
+        self, connection: Connection, decoder: RowDecoder
+    ) -> AsyncIterator[list[Msg]]:
         seconds = self.address.options.timeout_seconds
-        async with self.address.connected(seconds) as connection:
-            proof = self._proof()
-            patience = Patience(seconds)
-            position = self.rows.first_seq - 1
-            while position < self.rows.last_seq:
-                try:
-                    messages = await self._consume(connection, position + 1, proof)
-                    async for chunk in self._delivered(connection, messages):
-                        if proof is not None:
-                            proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
-                            if proof.is_due:
-                                await proof.check(connection)
-                        position = chunk[-1].metadata.stream_sequence
-                        patience.renew()
-                        yield chunk
-                    break
-                except ClientError as error:
-                    await patience.wait_after(error)
-            if proof is not None:
-                await patiently(lambda: proof.finish(connection), seconds)
+        proof = self._proof()
+        patience = Patience(seconds)
+        position = self.rows.first_seq - 1
+        while position < self.rows.last_seq:
+            try:
+                messages = await self._consume(connection, position + 1, proof)
+                async for chunk in self._delivered(connection, messages):
+                    if proof is not None:
+                        proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
+                        if proof.is_due:
+                            await proof.check(connection)
+                    position = chunk[-1].metadata.stream_sequence
+                    patience.renew()
+                    yield chunk
+                break
+            except ClientError as error:
+                await patience.wait_after(error)
+        if proof is not None:
+            await patiently(lambda: proof.finish(connection), seconds)
 
     async def _delivered(
         self, connection: Connection, messages: OrderedMessages
@@ -236,23 +243,22 @@ class RangeTask:
 
     # ---------------------------------------------------------------- direct batches
 
-    async def _direct(self) -> AsyncIterator[list[Msg]]:
+    async def _direct(self, connection: Connection) -> AsyncIterator[list[Msg]]:
         """The same without a consumer; the stream has to allow direct access."""
         seconds = self.address.options.timeout_seconds
-        async with self.address.connected(seconds) as connection:
-            proof = self._proof()
-            next_seq = self.rows.first_seq
-            while next_seq <= self.rows.last_seq:
-                chunk = await patiently(partial(self._direct_batch, connection, next_seq), seconds)
-                if not chunk:
-                    break
-                found = [int(message.headers.get_all(SEQUENCE_HEADER)[-1]) for message in chunk]
-                if proof is not None:
-                    proof.saw(*_gaps(found, next_seq - 1, self.rows.last_seq), len(chunk))
-                yield chunk
-                next_seq = found[-1] + 1
+        proof = self._proof()
+        next_seq = self.rows.first_seq
+        while next_seq <= self.rows.last_seq:
+            chunk = await patiently(partial(self._direct_batch, connection, next_seq), seconds)
+            if not chunk:
+                break
+            found = [int(message.headers.get_all(SEQUENCE_HEADER)[-1]) for message in chunk]
             if proof is not None:
-                await patiently(lambda: proof.finish(connection), seconds)
+                proof.saw(*_gaps(found, next_seq - 1, self.rows.last_seq), len(chunk))
+            yield chunk
+            next_seq = found[-1] + 1
+        if proof is not None:
+            await patiently(lambda: proof.finish(connection), seconds)
 
     async def _direct_batch(self, connection: Connection, next_seq: int) -> list[Msg]:
         """Messages from a sequence on; none if there are none. They come in order.
@@ -317,8 +323,8 @@ class NetworkProvider:
         self._states = [_state(info) for info in self._infos.values()]
         self._expected |= self._infos.keys()
         self._asked_at = time.monotonic()
-        took = self._asked_at - began if before == self._states else 0.0
-        self._pace_seconds = min(max(ASK_SECONDS, took * ASK_SHARE), ASK_SECONDS_MAX)
+        took = self._asked_at - began
+        self._pace_seconds = next_pace(self._pace_seconds, took, is_idle=before == self._states)
         return self._states
 
     async def _find(self, connection: Connection) -> dict[str, StreamInfo]:
@@ -484,6 +490,14 @@ class NetworkProvider:
     def close(self) -> None:
         """See `Provider`."""
         self._kept.close()
+
+
+def next_pace(seconds: float, took_seconds: float, *, is_idle: bool) -> float:
+    """How long to wait before the server is asked again; a stream that is busy is asked often."""
+    if not is_idle:
+        return ASK_SECONDS
+    grown = min(seconds * ASK_GROWTH, ASK_IDLE_SECONDS)
+    return min(max(grown, took_seconds * ASK_SHARE), ASK_SECONDS_MAX)
 
 
 def _state(info: StreamInfo) -> StreamState:

@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -32,8 +33,8 @@ import pyarrow.compute as pc
 
 from tradewind.client.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
+from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.marks import KeptMark, Mark, Run, digest_text, join_run, open_marks
-from tradewind.spark.network import Address
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.patience import patiently
 from tradewind.spark.spool import Spool
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tradewind.api.stream_types import StreamInfo
+    from tradewind.client.connection import Connection
     from tradewind.client.jetstream import JetStream
+    from tradewind.spark.network import Address
     from tradewind.spark.outgoing_columns import ColumnPlan, Outgoing
     from tradewind.spark.sink_options import SinkOptions
 
@@ -89,13 +92,10 @@ def run_key(token: str) -> str:
 class PartitionWrite:
     """One attempt. It may fail at any point, and another one then does the rest."""
 
-    def __init__(
-        self, options: SinkOptions, plan: ColumnPlan, epoch: PartitionEpoch, *, waits: bool
-    ) -> None:
+    def __init__(self, options: SinkOptions, plan: ColumnPlan, epoch: PartitionEpoch) -> None:
         self._options = options
         self._plan = plan
         self._epoch = epoch
-        self._waits = waits
         self._attempt = uuid.uuid4().hex
         self._scope = epoch.scope.encode()
         self._right_subjects: set[str] = set()
@@ -110,32 +110,21 @@ class PartitionWrite:
         self.earlier: int | None = None
         self.claimed = 0
 
-    async def run(self, batches: Iterator[pa.RecordBatch]) -> int:
+    async def run(self, connection: Connection, batches: Iterator[pa.RecordBatch]) -> int:
         """Write all rows; how many there were."""
-        arriving = _arriving(batches)
-        first = await anext(arriving, None)
-        if first is None:
-            return 0
         options = self._options
-        address = Address(options.address)
-        async with address.connected(
-            waits_seconds=options.timeout_seconds if self._waits else 0
-        ) as (connection):
-            self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
-            await self._look()
-            self._window_ns = self._info.config.duplicate_window
-            # What is sent again after a reconnect must arrive while its id is remembered.
-            self._timeout = min(options.timeout_seconds, self._window_ns / NS_PER_SECOND / 2)
-            bucket = await open_marks(
-                self._js, options.marks_bucket, self._info, options.timeout_seconds
-            )
-            seconds = options.timeout_seconds
-            self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
-            everything = _chained(first, arriving)
-            if not self._epoch.run:
-                return await self._write(everything)
-            runs = KeptMark(bucket, run_key(self._epoch.token), Run, seconds)
-            return await self._write_named(everything, runs)
+        seconds = options.timeout_seconds
+        self._js = connection.jetstream(publish_window=WINDOW_MESSAGES)
+        await self._look()
+        self._window_ns = self._info.config.duplicate_window
+        # What is sent again after a reconnect must arrive while its id is remembered.
+        self._timeout = min(seconds, self._window_ns / NS_PER_SECOND / 2)
+        bucket = await open_marks(self._js, options.marks_bucket, self._info, seconds)
+        self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
+        if not self._epoch.run:
+            return await self._write(_arriving(batches))
+        runs = KeptMark(bucket, run_key(self._epoch.token), Run, seconds)
+        return await self._write_named(_arriving(batches), runs)
 
     async def _look(self) -> None:
         """What the target is like now."""
@@ -395,9 +384,13 @@ async def _arriving(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Recor
             yield batch
 
 
-async def _chained(
-    first: pa.RecordBatch, others: AsyncIterator[pa.RecordBatch]
-) -> AsyncIterator[pa.RecordBatch]:
-    yield first
-    async for batch in others:
-        yield batch
+def write_partition(
+    write: PartitionWrite, address: Address, batches: Iterator[pa.RecordBatch], *, waits: bool
+) -> int:
+    """Make an attempt; how many rows there were. Without rows no server is asked."""
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return 0
+    seconds = address.options.timeout_seconds if waits else 0
+    with CONNECTIONS.lent(address, seconds) as lent:
+        return lent.run(write.run(lent.connection, chain((first,), batches)))

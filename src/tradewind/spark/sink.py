@@ -30,6 +30,7 @@ from tradewind.spark.partition_write import (
     PartitionWrite,
     report_unknown,
     run_key,
+    write_partition,
 )
 from tradewind.spark.patience import patiently
 from tradewind.spark.worker import spare_modules
@@ -183,6 +184,6 @@ def _run(
     waits: bool,
 ) -> Written:
     spare_modules()
-    write = PartitionWrite(options, plan, epoch, waits=waits)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return Written(runner.run(write.run(batches)), write.earlier, write.claimed)
+    write = PartitionWrite(options, plan, epoch)
+    rows = write_partition(write, Address(options.address), batches, waits=waits)
+    return Written(rows, write.earlier, write.claimed)

@@ -88,6 +88,7 @@ def test_a_setting_that_is_none_or_not_for_a_file_is_named(
         "spark.ssl.keyPassword",
         "spark.hadoop.fs.azure.account.key.x",
         "spark.my.TOKEN",
+        "spark.executorEnv.NATS_SEED",
     ],
 )
 def test_a_secret_is_in_no_text(name: str) -> None:
