@@ -14,7 +14,7 @@ WORKERS ?= 3
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
 	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py
 
-.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative clean
+.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative lakes clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -73,6 +73,11 @@ crash-spark: build
 declarative: build
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[declarative]'
 	$(BIN)/python -m pytest -q tests/spark/test_declarative.py
+
+# Tables and the status of pipelines in S3, by a server on this machine; it needs more packages.
+lakes: build
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[s3-tests]'
+	$(BIN)/python -m pytest -q tests/unit/pipelines/test_s3.py
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

@@ -16,8 +16,8 @@ from tradewind.pipelines.checking import check_server, check_tables
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines, plan_lines
+from tradewind.pipelines.leases import locked
 from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.runner import locked
 from tradewind.pipelines.session import pipeline_session
 from tradewind.pipelines.status import read_status
 

@@ -32,7 +32,6 @@ PipelineMaster = Annotated[
     ),
 ]
 LINE_SECONDS = 5.0
-SPARK_LOG = "spark.log"
 
 
 @app.command("check", aliases=("validate",))
@@ -190,9 +189,9 @@ def compact_tables(
     from contextlib import nullcontext
 
     from tradewind.pipelines.compaction import SAFE_HOURS, compact
+    from tradewind.pipelines.leases import locked
     from tradewind.pipelines.loading import load_pipeline
     from tradewind.pipelines.opening import lake_table
-    from tradewind.pipelines.runner import locked
 
     pipeline = load_pipeline(file)
     names = _sinks_of(pipeline, sink, ("delta", "iceberg"), "small files cannot be joined")
@@ -242,7 +241,7 @@ def _counter(what: str) -> Callable[[int, int], None]:
 
 
 def _log_of(pipeline: Pipeline) -> Path:
-    return pipeline.checkpoint / SPARK_LOG
+    return pipeline.log_file
 
 
 def _session(pipeline: Pipeline, master: str) -> Any:

@@ -5,12 +5,16 @@ Owns what `tradewind pipeline batches` shows; `tradewind.spark.batch_log` reads 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tradewind.spark.batch_log import OFFSETS_FOLDER, State, read_batches
+from tradewind.pipelines.places import RemoteFolder, names_in, replace_file
+from tradewind.spark.batch_log import COMMITS_FOLDER, OFFSETS_FOLDER, State, read_batches
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +38,28 @@ class QueryBatch(msgspec.Struct, frozen=True):
 def batches_of(pipeline: Pipeline) -> list[QueryBatch]:
     """All that is known of a pipeline's batches, by query; empty if it never ran."""
     folder = pipeline.query_checkpoint("")
+    if not isinstance(folder, Path):
+        with TemporaryDirectory(prefix="tradewind-batches-") as scratch:
+            copy_logs(folder, Path(scratch))
+            return _batches_in(Path(scratch))
+    return _batches_in(folder)
+
+
+def copy_logs(folder: RemoteFolder, target: Path) -> None:
+    """Have the logs of queries in a folder of this machine; they are small, and few are kept.
+
+    What is done comes first: a batch that is committed in between has its offsets among the others.
+    """
+    for query in names_in(folder):
+        for log in (COMMITS_FOLDER, OFFSETS_FOLDER):
+            for name in names_in(folder / query / log):
+                if name.isascii() and name.isdigit():
+                    with suppress(FileNotFoundError):  # Spark has removed it meanwhile
+                        data = (folder / query / log / name).read_bytes()
+                        replace_file(target / query / log / name, data)
+
+
+def _batches_in(folder: Path) -> list[QueryBatch]:
     queries = sorted(path for path in folder.glob("*") if (path / OFFSETS_FOLDER).is_dir())
     return [QueryBatch(path.name, *batch) for path in queries for batch in read_batches(path)]
 

@@ -20,6 +20,7 @@ import msgspec
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.model import Iceberg
+from tradewind.pipelines.places import Place, names_in
 
 logger = logging.getLogger(__name__)
 MARK_SINK: Final = "tradewind.sink"
@@ -34,13 +35,21 @@ class SinkQuery:
     """The query of a sink, by its name in the pipeline and the folder where Spark keeps it."""
 
     sink: str
-    checkpoint: Path
+    checkpoint: Place
 
     @property
     def query_id(self) -> str:
         """What Spark calls the query; a new checkpoint gets a new one."""
         found: str = msgspec.json.decode((self.checkpoint / "metadata").read_bytes())["id"]
         return found
+
+    def committed(self) -> str | None:
+        """What Spark has planned for the last batch that is done; None if there is none."""
+        names = names_in(self.checkpoint / "commits")
+        numbers = [int(name) for name in names if name.isdecimal()]
+        if not numbers:
+            return None
+        return (self.checkpoint / "offsets" / str(max(numbers))).read_bytes().decode()
 
     def marks(self, number: int) -> dict[str, str]:
         """What a commit says of its batch."""

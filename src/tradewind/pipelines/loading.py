@@ -29,6 +29,7 @@ from tradewind.pipelines.model import (
     Step,
     texts,
 )
+from tradewind.pipelines.places import problem_of
 from tradewind.pipelines.spark_settings import check_settings
 from tradewind.pipelines.templates import parse_template
 from tradewind.spark.errors import OptionError
@@ -86,9 +87,8 @@ def pipeline_of(document: Document) -> Pipeline:
     if not _NAME.fullmatch(head.pipeline):
         text = f"{head.pipeline!r} is no name: letters, digits and _, not more than 100"
         raise document.error(("pipeline",), text)
-    if "://" in head.checkpoint:
-        text = "a folder of this machine, or one that is mounted: it holds a lock and the status"
-        raise document.error(("checkpoint",), f"{head.checkpoint!r}: {text}")
+    if "://" in head.checkpoint and (problem := problem_of(head.checkpoint)):
+        raise document.error(("checkpoint",), f"checkpoint: {problem}")
     check_settings(document, head.spark)
     sources = _section(document, "sources", Source)
     steps = _section(document, "steps", Step)

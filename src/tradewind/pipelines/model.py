@@ -6,14 +6,17 @@ checked by `loading`; nothing here reads a file or a stream.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Final, Literal
 
 import msgspec
 
 from tradewind.pipelines.document import Document
+from tradewind.pipelines.places import Place, place_of
 from tradewind.pipelines.spark_settings import SparkSettings
 from tradewind.spark.logins import LOGIN_FIELDS, Login
 
@@ -223,11 +226,19 @@ class Pipeline:
         return self.document.path.resolve().parent
 
     @property
-    def checkpoint(self) -> Path:
+    def checkpoint(self) -> Place:
         """Where it remembers how far it came."""
-        return self.folder / self.head.checkpoint
+        settings = self.head.spark.session_settings()
+        return place_of(self.folder, self.head.checkpoint, settings)
 
-    def query_checkpoint(self, name: str) -> Path:
+    @property
+    def log_file(self) -> Path:
+        """Where Spark's own log goes: into the checkpoint, if that is of this machine."""
+        if isinstance(self.checkpoint, Path):
+            return self.checkpoint / "spark.log"
+        return Path(gettempdir(), f"tradewind-{os.getuid()}", self.name, "spark.log")
+
+    def query_checkpoint(self, name: str) -> Place:
         """Where Spark remembers how far the query of a sink or dead letter came."""
         return self.checkpoint / "queries" / name
 

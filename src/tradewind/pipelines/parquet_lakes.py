@@ -28,6 +28,7 @@ from tradewind.pipelines.lakes import (
     SinkQuery,
     is_written,
 )
+from tradewind.pipelines.places import Place, replace_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,7 +76,7 @@ def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> 
                 " with a new checkpoint, and remove the rows that it reads again"
             )
         _publish(folder, staged, lake)
-        _replace(done_file, msgspec.json.encode(marks))
+        _note_done(done_file, msgspec.json.encode(marks))
         shutil.rmtree(folder)
 
     return write
@@ -122,6 +123,13 @@ def _publish(folder: Path, staged: Staged, lake: Path) -> None:
     for one in folders:
         if one.exists():
             _sync(one)
+
+
+def _note_done(file: Place, data: bytes) -> None:
+    if isinstance(file, Path):
+        _replace(file, data)
+    else:
+        replace_file(file, data)
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -2,19 +2,17 @@
 
 Owns the life of the queries and what is known about them. The state that matters is Spark's
 checkpoint; a runner may be killed at any moment, and the next one goes on. Only one at a time may
-use a checkpoint, which a lock file makes sure.
+use a checkpoint (`leases`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +20,9 @@ from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
 from tradewind.pipelines.lag import ServerLag, StoreLag
+from tradewind.pipelines.leases import Lease, locked
 from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.places import Place, RemoteFolder
 from tradewind.pipelines.sinks import (
     BatchPrinter,
     check_columns,
@@ -51,7 +51,8 @@ GRACE_SECONDS: Final = 5.0
 BEGIN_SECONDS_MAX: Final = 60.0
 RESTARTS_MAX: Final = 10
 SLOW_SIGNS: Final = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
-LOCK_FILE: Final = "lock"
+# How often the status is written to another file system.
+REMOTE_SECONDS: Final = 10.0
 DEAD_SUFFIX: Final = "_dead"
 
 
@@ -89,7 +90,10 @@ class Runner:
         self._queries: list[_Running] = []
         self._lags: dict[str, ServerLag | StoreLag] = {}
         self._lag_due = 0.0
-        old = read_status(pipeline.checkpoint)
+        self.lease: Lease | None = None
+        self._written = 0.0
+        self._checkpoint = pipeline.checkpoint
+        old = read_status(self._checkpoint)
         self._before = {query.name: query.rows_total for query in old.queries} if old else {}
         now = time.time_ns()
         self.status = PipelineStatus(
@@ -182,6 +186,10 @@ class Runner:
                 self.status.error = text
                 self.stop("failed")
                 raise PipelineError(f"pipeline {self._pipeline.name}: {text}")
+        if self.lease is not None and self.lease.problem:
+            self.status.error = self.lease.problem
+            self.stop("failed")
+            raise PipelineError(f"pipeline {self._pipeline.name}: {self.lease.problem}")
         is_active = any(running.query.isActive for running in self._queries)
         self._write("running")
         return is_active
@@ -278,39 +286,23 @@ class Runner:
         self._write(state)
 
     def _write(self, state: State) -> None:
+        # Each write to an object store is a request that is paid for.
+        is_paid = isinstance(self._checkpoint, RemoteFolder) and state == self.status.state
+        if is_paid and time.monotonic() < self._written + REMOTE_SECONDS:
+            return
+        self._written = time.monotonic()
         self.status.state = state
         self.status.updated_ns = time.time_ns()
         self.status.queries = [running.status for running in self._queries]
-        write_status(self._pipeline.checkpoint, self.status)
+        write_status(self._checkpoint, self.status)
 
 
 @contextmanager
-def locked(checkpoint: Path) -> Iterator[None]:
-    """Hold the lock of a checkpoint; PipelineError if another process does."""
-    try:
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        file = os.open(checkpoint / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise PipelineError(f"checkpoint {checkpoint}: {error.strerror}") from None
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            status = read_status(checkpoint)
-            who = f" by process {status.pid}" if status else ""
-            raise PipelineError(
-                f"checkpoint {checkpoint} is in use{who}: the pipeline runs already"
-            ) from None
-        yield
-    finally:
-        os.close(file)
-
-
-@contextmanager
-def running(runner: Runner, checkpoint: Path) -> Iterator[Runner]:
+def running(runner: Runner, checkpoint: Place) -> Iterator[Runner]:
     """A runner whose queries are started, and stopped whatever happens."""
-    with locked(checkpoint):
+    with locked(checkpoint) as lease:
         try:
+            runner.lease = lease
             runner.start()
             yield runner
         except BaseException as error:

@@ -7,9 +7,7 @@ the next run look again.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,6 +15,7 @@ import msgspec
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.inference import Inferred, infer
 from tradewind.pipelines.model import INFER
+from tradewind.pipelines.places import Place, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,12 +39,12 @@ def declared_ddl(schema: str | dict[str, str]) -> str:
     return "" if schema.strip() == INFER else schema
 
 
-def frozen_path(checkpoint: Path, source: str) -> Path:
+def frozen_path(checkpoint: Place, source: str) -> Place:
     """Where the inferred schema of a source is kept."""
     return checkpoint / "schemas" / f"{source}.json"
 
 
-def read_frozen(checkpoint: Path, source: str) -> FrozenSchema | None:
+def read_frozen(checkpoint: Place, source: str) -> FrozenSchema | None:
     """The frozen schema of a source, if there is one."""
     path = frozen_path(checkpoint, source)
     try:
@@ -58,14 +57,11 @@ def read_frozen(checkpoint: Path, source: str) -> FrozenSchema | None:
         ) from None
 
 
-def freeze(checkpoint: Path, source: str, inferred: Inferred) -> FrozenSchema:
+def freeze(checkpoint: Place, source: str, inferred: Inferred) -> FrozenSchema:
     """Keep a schema for all later runs."""
     frozen = FrozenSchema(inferred.ddl, inferred.sampled, inferred.others)
-    path = frozen_path(checkpoint, source)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    aside.write_bytes(msgspec.json.format(msgspec.json.encode(frozen)) + b"\n")
-    aside.rename(path)
+    data = msgspec.json.format(msgspec.json.encode(frozen)) + b"\n"
+    replace_file(frozen_path(checkpoint, source), data)
     return frozen
 
 

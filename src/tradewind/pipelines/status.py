@@ -8,12 +8,12 @@ from its checkpoint whether the file is there or not.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.places import Place, replace_file
 from tradewind.spark.lag import StreamLag
 
 STATUS_FILE: Final = "status.json"
@@ -58,26 +58,27 @@ class PipelineStatus(msgspec.Struct):
         """Whether the process that wrote this still runs, as far as this machine can tell."""
         if self.state not in ("starting", "running"):
             return False
-        if self.host != os.uname().nodename:
-            return True
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+        return self.host != os.uname().nodename or is_process(self.pid)
+
+
+def is_process(pid: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
         return True
+    return True
 
 
-def write_status(checkpoint: Path, status: PipelineStatus) -> None:
+def write_status(checkpoint: Place, status: PipelineStatus) -> None:
     """Replace the file; readers see the old one or the new one."""
-    path = checkpoint / STATUS_FILE
-    aside = path.with_name(f"{STATUS_FILE}.{os.getpid()}")
-    aside.write_bytes(msgspec.json.format(msgspec.json.encode(status)) + b"\n")
-    aside.rename(path)
+    data = msgspec.json.format(msgspec.json.encode(status)) + b"\n"
+    replace_file(checkpoint / STATUS_FILE, data)
 
 
-def read_status(checkpoint: Path) -> PipelineStatus | None:
+def read_status(checkpoint: Place) -> PipelineStatus | None:
     """What the last runner wrote; None if the pipeline never ran."""
     path = checkpoint / STATUS_FILE
     try:

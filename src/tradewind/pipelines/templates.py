@@ -29,7 +29,7 @@ def parse_template(text: str) -> list[tuple[str, str]]:
 def template_sql(text: str) -> str:
     """An SQL expression of the text; it is null where a column is."""
     pieces = [
-        _quoted(part) if kind == "text" else f"cast({column_sql(part)} as string)"
+        text_sql(part) if kind == "text" else f"cast({column_sql(part)} as string)"
         for kind, part in parse_template(text)
     ]
     return f"concat({', '.join(pieces)})" if pieces else "''"
@@ -46,6 +46,7 @@ def quoted_sql(name: str) -> str:
     return f"`{escaped}`"
 
 
-def _quoted(text: str) -> str:
+def text_sql(text: str) -> str:
+    """A text as SQL takes it, whatever is in it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

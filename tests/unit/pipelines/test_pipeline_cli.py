@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tradewind.cli.main import run
-from tradewind.pipelines.runner import locked
+from tradewind.pipelines.leases import locked
 from tradewind.pipelines.status import PipelineStatus, QueryStatus, write_status
 from tradewind.spark.lag import StreamLag
 

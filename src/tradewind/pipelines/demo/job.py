@@ -79,7 +79,7 @@ def run_demo(settings: DemoSettings, screen: Screen) -> None:
         )
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         _ensure_stream(connection)
-        log_file = pipeline.checkpoint / "spark.log"
+        log_file = pipeline.log_file
         screen.say(f"Spark starts, which takes some seconds (its log: {log_file})")
         spark = opened.enter_context(using_session(settings.master, log_file, SPARK_SETTINGS))
         stop = opened.enter_context(stop_event())
