@@ -172,10 +172,10 @@ def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
 
 def split_by(
     batch: pa.RecordBatch, columns: Sequence[str]
-) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:
-    """The rows of each partition."""
+) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """The rows of each partition, with its values."""
     if not columns:
-        yield {}, batch
+        yield (), batch
         return
     codes: Any = None
     for name in columns:
@@ -191,7 +191,7 @@ def split_by(
     for count in counts.field("counts").take(by_code).to_pylist():
         part = rows.slice(start, count)
         start += count
-        yield {name: partition_text(part.column(name)[0].as_py()) for name in columns}, part
+        yield tuple(part.column(name)[0].as_py() for name in columns), part
 
 
 # -------------------------------------------------------------------------- writing
@@ -221,15 +221,14 @@ class FileWriter:
     partition_by: Sequence[str]
     prefix: str
     keeps_partition: bool
-    _open: dict[tuple[str | None, ...], _Open] = field(default_factory=dict)
+    _open: dict[tuple[Any, ...], _Open] = field(default_factory=dict)
     _done: list[WrittenFile] = field(default_factory=list)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; columns that the table has and they do not are null."""
         rows = aligned(batch, self.schema)
-        for partition, part in split_by(rows, self.partition_by):
-            key = tuple(partition.values())
-            file = self._open.pop(key, None) or self._begin(partition)
+        for key, part in split_by(rows, self.partition_by):
+            file = self._open.pop(key, None) or self._begin(key)
             self._open[key] = file  # the last one is the one that was used last
             kept = part if self.keeps_partition else part.select(self._file_columns())
             file.writer.write_batch(kept)
@@ -248,7 +247,9 @@ class FileWriter:
     def _file_columns(self) -> list[str]:
         return [name for name in self.schema.names if name not in self.partition_by]
 
-    def _begin(self, partition: dict[str, str | None]) -> _Open:
+    def _begin(self, key: tuple[Any, ...]) -> _Open:
+        texts = [partition_text(value) for value in key]
+        partition = dict(zip(self.partition_by, texts, strict=True))
         path = f"{partition_folder(partition)}{self.prefix}-{uuid4().hex}.parquet"
         schema = self.schema
         if not self.keeps_partition:
@@ -257,7 +258,7 @@ class FileWriter:
         writer = pq.ParquetWriter(stream, schema, compression="zstd")
         return _Open(path, partition, stream, writer)
 
-    def _finish(self, key: tuple[str | None, ...]) -> None:
+    def _finish(self, key: tuple[Any, ...]) -> None:
         file = self._open.pop(key)
         file.writer.close()
         size = file.stream.tell()

@@ -209,6 +209,18 @@ def test_partitions_of_any_value_come_back(lake: Lake, column: str) -> None:
         lake.writer()(orders([9], **{column: VALUES[column][:1]}), 2)
 
 
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_an_empty_text_and_null_are_two_partitions(lake: Lake) -> None:
+    """Delta has no empty texts in partitions; in Iceberg a filter must find either."""
+    lake.writer(partition_by=["r"])(Frame(pa.table({"id": [1, 2], "r": ["", None]})), 0)
+    table: Any = lake.table
+    found = [
+        table.load().scan(row_filter=wanted).to_arrow()["id"].to_pylist()
+        for wanted in ("r == ''", "r is null")
+    ]
+    assert found == [[1], [2]]
+
+
 def test_values_of_all_types_come_back(lake: Lake) -> None:
     moment = datetime(2026, 11, 16, 12, 0, 0, 123456, tzinfo=UTC)
     headers = pa.map_(pa.string(), pa.list_(pa.string()))
