@@ -213,6 +213,40 @@ def compact_tables(
         )
 
 
+@app.command("verify")
+def verify_lakes(
+    file: PipelineFile,
+    sink: SinkName = "",
+    columns: Annotated[
+        str, Option("--columns", help="Compare only these, such as subject,data")
+    ] = "",
+    json: JsonFlag = False,
+    master: PipelineMaster = "",
+) -> int:
+    """Prove that lakes have what their streams have; the exit code is 0 if they do."""
+    from tradewind.cli.failures import EXIT_FAILED
+    from tradewind.pipelines.loading import load_pipeline
+    from tradewind.pipelines.verdicts import lines_of
+    from tradewind.pipelines.verifying import LAKES, verify
+
+    pipeline = load_pipeline(file)
+    names = _sinks_of(pipeline, sink, LAKES, "there is no lake to compare")
+    wanted = [name.strip() for name in columns.split(",") if name.strip()]
+    note(f"pipeline {pipeline.name}: Spark starts (its log: {_log_of(pipeline)})")
+    session = _session(pipeline, master)
+    verdicts = []
+    for name in names:
+        progress = _counter(f"tasks of this part of {name}")
+        verdicts.append(verify(pipeline, session, spark_address(), name, wanted, progress))
+        if not json:
+            for each in lines_of(verdicts[-1]):
+                line(each)
+    if json:
+        print_json(verdicts)
+    outcomes = {verdict.outcome for verdict in verdicts}
+    return 0 if "same" in outcomes and "different" not in outcomes else EXIT_FAILED
+
+
 def _sinks_of(pipeline: Pipeline, wanted: str, kinds: tuple[str, ...], problem: str) -> list[str]:
     """The sinks of some kinds, or the one that is asked for."""
     from tradewind.cli.failures import CommandError, near

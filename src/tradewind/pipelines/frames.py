@@ -6,6 +6,7 @@ read here, except the sample from which a schema is inferred.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -39,18 +40,25 @@ class Frames:
 
 
 def build_frames(
-    pipeline: Pipeline, spark: SparkSession, address: Address, *, may_freeze: bool
+    pipeline: Pipeline,
+    spark: SparkSession,
+    address: Address,
+    *,
+    may_freeze: bool,
+    extra: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Frames:
     """All tables of a pipeline; an error names the line. `address` is what the user's command says.
 
-    Without `may_freeze` an inferred schema is not written down.
+    Without `may_freeze` an inferred schema is not written down. `extra` are more options for the
+    streams of some sources.
     """
     from pyspark.errors import PySparkException
 
     frames = Frames()
     for name, source in pipeline.sources.items():
         try:
-            _Builder(pipeline, spark, address, name, source).build(frames, may_freeze=may_freeze)
+            builder = _Builder(pipeline, spark, address, name, source, (extra or {}).get(name))
+            builder.build(frames, may_freeze=may_freeze)
         except PySparkException as error:
             raise pipeline.document.error(("sources", name), short_reason(error)) from None
         frames.tables[name].createOrReplaceTempView(name)
@@ -102,13 +110,20 @@ class _Builder:
     """Makes the frame of one source."""
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, address: Address, name: str, source: Source
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        address: Address,
+        name: str,
+        source: Source,
+        extra: Mapping[str, str] | None,
     ) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._address = address
         self._name = name
         self._source = source
+        self._extra = dict(extra or {})
 
     def build(self, frames: Frames, *, may_freeze: bool) -> None:
         source = self._source
@@ -146,6 +161,7 @@ class _Builder:
     def _jetstream(self) -> DataFrame:
         source = self._source
         options = source_options(self._pipeline, source, self._address)
+        options |= self._extra
         if source.is_followed and source.batch:
             options["maxMsgsPerTrigger"] = str(source.batch)
         reader: Any = self._spark.readStream if source.is_followed else self._spark.read

@@ -1,0 +1,84 @@
+"""Lakes that are what their streams are, and lakes that are not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pipeline_kit import Place, orders_place
+from test_pipelines import HEAD, ORDERS
+
+from tradewind.pipelines.connections import Address
+from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.verdicts import Difference, Verdict
+from tradewind.pipelines.verifying import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
+    with orders_place(spark, tmp_path) as place:
+        yield place
+
+
+def check(place: Place, sink: str, *columns: str) -> Verdict:
+    pipeline = load_pipeline(place.folder / "p.yaml")
+    return verify(pipeline, place.spark, Address(place.url), sink, columns)
+
+
+def test_a_lake_is_compared_with_its_stream(place: Place) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyiceberg")
+    text = f"""{HEAD}{ORDERS}      bad: skip
+steps:
+  kept: {{sql: "select seq, subject, id, region, amount from orders where id <> 5"}}
+  sums: {{sql: 'select region, count(*) as n from orders group by region'}}
+sinks:
+  delta: {{from: kept, delta: lake/delta, partition_by: region}}
+  now: {{from: kept, iceberg: {{table: a.now, warehouse: lake/ice}}, mode: upsert, key: region}}
+"""
+    place.publish_orders(0, 10)
+    place.publish(b"no json")
+    place.run(text)
+    for sink, rows in (("delta", 9), ("now", 3)):
+        verdict = check(place, sink)
+        assert (verdict.outcome, verdict.rows_stream, verdict.rows_lake) == ("same", rows, rows)
+        assert [(one.first_seq, one.last_seq) for one in verdict.ranges] == [(1, 11)]
+
+    # What is gone from the stream cannot be compared, at its begin and inside of it. What comes
+    # later is not committed. A row less, one twice, one of no message, one with another column.
+    place.publish_orders(10, 1)
+    streams = place.connection.jetstream_manager().streams
+    streams.purge("ORDERS", seq=3)
+    streams.delete_message("ORDERS", 5)
+    table = deltalake.DeltaTable(str(place.folder / "lake" / "delta"))
+    table.delete("seq = 4")
+    table.update(updates={"amount": "7.77"}, predicate="seq = 8")
+    rows = table.to_pyarrow_table()
+    twice = rows.filter([seq == 9 for seq in rows["seq"].to_pylist()])
+    for more in (twice, twice.set_column(0, "seq", [[6]])):
+        deltalake.write_deltalake(table, more, mode="append")
+    verdict = check(place, "delta")
+    assert (verdict.outcome, verdict.rows_stream, verdict.rows_lake) == ("different", 6, 8)
+    assert verdict.removed == 1
+    assert [(one.first_seq, one.rows_before) for one in verdict.ranges] == [(3, 2)]
+    assert verdict.counts == {"missing": 1, "changed": 1, "twice": 1, "extra": 1}
+    assert verdict.differences == [
+        Difference("ORDERS", 4, 4, "missing"),
+        Difference("ORDERS", 6, 6, "extra"),
+        Difference("ORDERS", 8, 8, "changed"),
+        Difference("ORDERS", 9, 9, "twice"),
+    ]
+
+    with (place.folder / "p.yaml").open("a") as file:
+        file.write("  sums: {from: sums, delta: lake/sums, mode: complete}\n")
+    assert check(place, "sums").reason == "it has not committed a batch yet"
+    queries = place.folder / "state" / "queries"
+    shutil.copytree(queries / "delta", queries / "sums")
+    reason = check(place, "sums").reason
+    assert "step sums cannot be made again: it makes rows from several others (Aggregate" in reason
