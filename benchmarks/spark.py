@@ -2,23 +2,28 @@
 
 One store of 128 B messages is made once; the same rows are written to Parquet. Each round then
 reads them in turn: with the compiled decoder alone (one core), with Spark from the blocks, from
-Parquet and through a server, all columns to the sink `noop`, and writes them from Parquet to a
-stream. Last, a streaming query follows a stream that gets 10,000 messages a second, and another one
-a stream that gets nothing.
+Parquet and through a server, to the sink `noop`, and writes them from Parquet to a stream. All
+columns are read, or two of them. The server is ours, and nats-server on a copy of the same store.
+Last, a streaming query follows a stream that gets 10,000 messages a second, and another one a
+stream that gets nothing.
 
 Each figure of a job of Spark is given in rows per second and in microseconds of CPU per row, of
-Spark, its Python processes and the server together: the latter hardly depends on what else runs.
+Spark, its Python processes and the servers together: the latter hardly depends on what else runs.
+Where a server takes part, its own share of that is given too.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,7 +31,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.figures import format_value, spread
-from benchmarks.procfs import tree_cpu_s
+from benchmarks.procfs import session_usage, tree_cpu_s
 from benchmarks.servers import Server
 from benchmarks.spark_idle import measure_idle
 from benchmarks.spark_writes import measure_tail, write_stream
@@ -46,6 +51,10 @@ FLUSH_MESSAGES = 1000
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_MESSAGES = 49_000
 BILLION = 1_000_000_000
+FEW_COLUMNS = "seq,subject"
+
+# What is timed, and the server that takes part in it.
+Job = tuple[Callable[[], None], Server | None]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,46 +98,88 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
     results["decode alone, rows per CPU s of one core"] = [
         rows / decode(base / "store", rows) for _ in range(rounds)
     ]
-    command = f"{Path(sys.executable).with_name('tradewind-server')} -c {{conf}}"
-    config = f'http: "127.0.0.1:{{port}}"\njetstream {{ store_dir: "{base / "served"}" }}'
     (base / "served").mkdir()
     (base / "store" / "jetstream").rename(base / "served" / "jetstream")
-    with Server(command, config) as server:
+    shutil.copytree(base / "served", base / "peer")
+    with ExitStack() as running:
+        ours = running.enter_context(_server("tradewind-server", base / "served"))
+        peer = running.enter_context(_server("nats-server", base / "peer"))
         spark = get_session("local[2]", {"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
-        url = f"nats://127.0.0.1:{server.port}"
-        blocks = {"stream": "ORDERS", "storeDir": str(base / "served")}
-        network = {"stream": "ORDERS", "servers": url}
-        parquet = str(base / "rows.parquet")
-        jobs: dict[str, Callable[[], None]] = {
-            "from blocks": lambda: drain(_load(spark, blocks)),
-            "from Parquet": lambda: drain(spark.read.parquet(parquet)),
-            "through the server": lambda: drain(_load(spark, network)),
-            "to a stream": lambda: write_stream(spark.read.parquet(parquet), url, rows),
-        }
-        for job in jobs.values():
+        running.callback(spark.stop)
+        jobs = make_jobs(spark, base, {"Tradewind": ours, "nats-server": peer}, rows)
+        for job, _ in jobs.values():
             job()  # Spark's first query of a kind takes seconds
         for _ in range(rounds):
-            for what, job in jobs.items():
-                wall_s, cpu_s = timed(job)
-                results.setdefault(f"Spark {what}, rows/s", []).append(rows / wall_s)
-                results.setdefault(f"Spark {what}, CPU us/row", []).append(cpu_s / rows * 1e6)
-        results |= measure_tail(spark, url, base / "checkpoint", batches=60 if rounds > 1 else 8)
+            for what, (job, server) in jobs.items():
+                for figure, value in timed(job, server, rows).items():
+                    results.setdefault(f"Spark {what}, {figure}", []).append(value)
+        tail_batches = 60 if rounds > 1 else 8
+        results |= measure_tail(spark, _url(ours), base / "checkpoint", batches=tail_batches)
+        idle_s = 30 if rounds > 1 else 5
         results |= measure_idle(
-            spark, url, server.http_port, server.session, base / "idle", 30 if rounds > 1 else 5
+            spark, _url(ours), ours.http_port, ours.session, base / "idle", idle_s
         )
-        spark.stop()
-    for unit in ("rows/s", "CPU us/row"):
-        ours, theirs = results[f"Spark from blocks, {unit}"], results[f"Spark from Parquet, {unit}"]
-        ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-        results[f"blocks / Parquet, {unit}"] = ratios
+    for columns in ("", f" ({FEW_COLUMNS})"):
+        for unit in ("rows/s", "CPU us/row"):
+            pair = (
+                results[f"Spark from {kind}{columns}, {unit}"] for kind in ("blocks", "Parquet")
+            )
+            ratios = [one / other for one, other in zip(*pair, strict=True)]
+            results[f"blocks / Parquet{columns}, {unit}"] = ratios
     return results
 
 
-def timed(job: Callable[[], None]) -> tuple[float, float]:
-    """Wall and CPU seconds of a job, the latter of all our processes."""
+def _server(program: str, store: Path) -> Server:
+    command = f"{Path(sys.executable).with_name(program)} -c {{conf}}"
+    config = f'http: "127.0.0.1:{{port}}"\njetstream {{ store_dir: "{store}" }}'
+    return Server(command, config)
+
+
+def _url(server: Server) -> str:
+    return f"nats://127.0.0.1:{server.port}"
+
+
+def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> dict[str, Job]:
+    """What is measured, in the order in which the jobs take turns."""
+    blocks = {"stream": "ORDERS", "storeDir": str(base / "served")}
+    few = blocks | {"columns": FEW_COLUMNS}
+    parquet = str(base / "rows.parquet")
+
+    def read_parquet(*columns: str) -> Any:
+        return spark.read.parquet(parquet).select(*columns)
+
+    jobs: dict[str, Job] = {
+        "from blocks": (lambda: drain(_load(spark, blocks)), None),
+        "from Parquet": (lambda: drain(read_parquet("*")), None),
+        f"from blocks ({FEW_COLUMNS})": (lambda: drain(_load(spark, few)), None),
+        f"from Parquet ({FEW_COLUMNS})": (
+            lambda: drain(read_parquet(*FEW_COLUMNS.split(","))),
+            None,
+        ),
+    }
+    for name, server in servers.items():
+        url = _url(server)
+        network = {"stream": "ORDERS", "servers": url}
+        jobs[f"through {name}"] = (partial(_drain_stream, spark, network), server)
+        jobs[f"to {name}"] = (partial(write_stream, read_parquet("*"), url, rows), server)
+    return jobs
+
+
+def _drain_stream(spark: Any, options: dict[str, str]) -> None:
+    drain(_load(spark, options))
+
+
+def timed(job: Callable[[], None], server: Server | None, rows: int) -> dict[str, float]:
+    """Rows per second of a job, and CPU per row of all our processes and of its server."""
+    served_start_s = session_usage(server.session).cpu_s if server else 0.0
     cpu_start_s, start_s = tree_cpu_s(os.getpid()), time.perf_counter()
     job()
-    return time.perf_counter() - start_s, tree_cpu_s(os.getpid()) - cpu_start_s
+    wall_s, cpu_s = time.perf_counter() - start_s, tree_cpu_s(os.getpid()) - cpu_start_s
+    figures = {"rows/s": rows / wall_s, "CPU us/row": cpu_s / rows * 1e6}
+    if server:
+        served_s = session_usage(server.session).cpu_s - served_start_s
+        figures["of it CPU us/row of the server"] = served_s / rows * 1e6
+    return figures
 
 
 def _load(spark: Any, options: dict[str, str]) -> Any:
