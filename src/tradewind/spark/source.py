@@ -16,6 +16,7 @@ from tradewind.spark.reading import BatchReader
 from tradewind.spark.sink import BatchWriter, StreamWriter
 from tradewind.spark.sink_options import parse_sink_options
 from tradewind.spark.streaming import StreamReader
+from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -60,6 +61,7 @@ class JetStreamSource(DataSource):
 
     def schema(self) -> str:
         """All columns, or those of the option `columns`."""
+        spare_modules()
         options = parse_options(self.options)
         columns = options.columns or options.table_columns
         return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
@@ -76,6 +78,7 @@ class JetStreamSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
         """For `frame.write`."""
+        spare_modules()
         options = parse_sink_options(self.options)
         return BatchWriter(options, plan_columns(schema, options), overwrite=overwrite)
 
@@ -85,6 +88,7 @@ class JetStreamSource(DataSource):
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
         """For `frame.writeStream`."""
+        spare_modules()
         options = parse_sink_options(self.options)
         return StreamWriter(options, plan_columns(schema, options), overwrite=overwrite)
 
