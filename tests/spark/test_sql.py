@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pipeline_kit import Place, orders_place
 
+import tradewind.sync
+from harness import ServerProcess
 from tradewind.pipelines import schemas
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import Result
+from tradewind.pipelines.queries import Result, Table
 from tradewind.pipelines.sql.desk import Desk, Question
 
 if TYPE_CHECKING:
@@ -74,3 +76,81 @@ def test_names_with_a_dash_and_statements_about_tables(place: Place) -> None:
 def test_what_is_no_query_is_named(place: Place, text: str, reason: str) -> None:
     with pytest.raises(PipelineError, match=reason):
         ask(place, text)
+
+
+STATE_QUERIES = (
+    "select count(*) from {}",
+    "select COUNT(1), Min(Seq), max({}.seq), count(seq) as n from {}",
+    "select max(seq) as `the last` from {}",
+)
+
+
+@pytest.fixture(params=["official", "tradewind"])
+def streams(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path, Any]]:
+    """A server with streams that are whole, have holes at all places, were purged, or are empty."""
+    folder = tmp_path / "store"
+    flags = ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
+    process = ServerProcess(request.param, flags).wait_ready()
+    try:
+        with tradewind.sync.connect(process.url) as connection:
+            for name in ("WHOLE", "HOLES", "ENDLESS", "PURGED", "EMPTY"):
+                connection.jetstream_manager().streams.add(name=name, subjects=[name])
+                for number in range(0 if name == "EMPTY" else 30):
+                    connection.jetstream().publish(name, b"%d" % number)
+            manager = connection.jetstream_manager().streams
+            for seq in (1, 2, 7, 8, 20):
+                manager.delete_message("HOLES", seq)
+            for seq in (5, 28, 29, 30):
+                manager.delete_message("ENDLESS", seq)
+            manager.purge("PURGED")
+        yield process.url, folder, process
+    finally:
+        process.stop()
+
+
+def test_answers_from_the_state_are_those_of_a_read(
+    spark: SparkSession, streams: tuple[str, Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, folder, process = streams
+    desk = Desk(spark.newSession())
+    asked = [
+        Question(text.format(name, name) if "{}." in text else text.format(name), Address(url))
+        for name in ("WHOLE", "HOLES", "ENDLESS", "PURGED", "EMPTY")
+        for text in STATE_QUERIES
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "__init__", _refuse)
+        by_state = [desk.ask(question) for question in asked]
+    rows = [tuple(result.rows[0]) for result in by_state]
+    assert rows[1::3] == [
+        (30, 1, 30, 30),
+        (25, 3, 30, 25),
+        (26, 1, 27, 26),
+        (0, None, None, 0),
+        (0, None, None, 0),
+    ]
+    monkeypatch.setattr("tradewind.pipelines.sql.desk.recognise", lambda _text, _plan: None)
+    for question, found in zip(asked[4:9:3], by_state[4:9:3], strict=True):
+        read = desk.ask(question)
+        assert (read.columns, [tuple(row) for row in read.rows]) == (
+            found.columns,
+            [tuple(row) for row in found.rows],
+        )
+    monkeypatch.undo()
+    first = desk.ask(Question("select seq from HOLES limit 5", Address(url)))
+    assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
+    # The files say the same once the server has ended, without a read or with one.
+    process.stop()
+    for question, found in zip(asked[1::3], by_state[1::3], strict=True):
+        text = question.text
+        read = desk.ask(Question(text, store=str(folder)))
+        assert (read.columns, [tuple(row) for row in read.rows]) == (
+            found.columns,
+            [tuple(row) for row in found.rows],
+        )
+    first = desk.ask(Question("select seq from HOLES limit 5", store=str(folder)))
+    assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise AssertionError("a table was looked at, though the state has the answer")

@@ -97,6 +97,7 @@ def is_alive(process: int) -> bool:
     return state.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.timeout(900)
 def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Calls) -> None:
     code, out, err = calls.run("--serve")
     assert code == 0, err

@@ -137,6 +137,21 @@ class BlocksProvider:
             )
         return result
 
+    def counted(self, name: str) -> tuple[int, int, int, bool] | None:
+        """Messages, first and last sequence of a stream, and whether the last one is there.
+
+        None if that is not written down, or if age decides what is there.
+        """
+        viewer = self._viewer(name)
+        limits = limits_of(viewer.files.config)
+        view = viewer.view()
+        if view.messages is None or limits.age_max_ns or limits.message_ttl:
+            return None
+        has_last = bool(view.blocks) and (
+            view.blocks[-1].last_seq == view.last_seq and view.last_seq not in view.removed
+        )
+        return view.messages, view.first_seq, view.last_seq, has_last
+
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[BlockTask]:
         """See `Provider`."""
         viewer = self._viewer(name)

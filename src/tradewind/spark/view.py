@@ -74,6 +74,7 @@ class StreamView:
     floor: int = 0
     last_number: int = 0
     is_whole: bool = True  # no block was left out
+    messages: int | None = None  # how many there are, if that is known without counting
 
 
 class StreamViewer:
@@ -339,6 +340,7 @@ def _from_index(index: StreamIndex, blocks: list[BlockFile]) -> StreamView:
     sizes = {block.number: block.size for block in blocks}
     view = StreamView(max(index.first_seq, 1), index.last_seq, last_number=blocks[-1].number)
     view.floor = index.first_seq
+    view.messages = index.messages
     for block in index.blocks:
         if block.messages and block.number in sizes:
             view.blocks.append(

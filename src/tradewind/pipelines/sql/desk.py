@@ -32,7 +32,10 @@ from tradewind.pipelines.queries import (
     tables_result,
 )
 from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
 from tradewind.pipelines.templates import quoted_sql
+from tradewind.spark.figures import Figures, ask_figures, server_figures, store_figures
+from tradewind.spark.options import parse_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,12 +119,30 @@ class Desk:
             if SHOW_TABLES.fullmatch(text):
                 return tables_result(catalog, folders)
             named = one_spelling(text, names_in(text, catalog.names) - used)
-            tables = [self._table(question, catalog, name) for name in named]
+            shape = self._shape(text, named, catalog)
+            if isinstance(shape, FiguresPlan):
+                answer = _from_state(question, named[0], shape)
+                if answer is not None:
+                    return answer
+            tables = [self._table(question, catalog, name, shape) for name in named]
         self._forget_views({*used, *(table.name for table in tables)})
         for name in used:
             folder_frame(self._spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
             self._views.add(name)
         return self._answer(text, tables, [*folders, *catalog.names], question.rows_max)
+
+    def _shape(
+        self, text: str, named: Sequence[str], catalog: Catalog
+    ) -> FiguresPlan | FirstRowsPlan | None:
+        """Whether a query about one stream is one of those that need not read all of it."""
+        if len(named) != 1 or named[0] not in catalog.streams:
+            return None
+        try:
+            parser = self._spark._jsparkSession.sessionState().sqlParser()
+            shape = recognise(text, parser.parsePlan(text).toJSON())
+        except Exception:  # Spark itself says later what is wrong with the text
+            return None
+        return shape if shape is not None and shape.table.lower() == named[0].lower() else None
 
     def _answer(
         self, text: str, tables: Sequence[Table], known: list[str], rows_max: int
@@ -149,20 +170,32 @@ class Desk:
         rows: list[Any] = frame.limit(count).collect()
         return rows
 
-    def _table(self, question: Question, catalog: Catalog, name: str) -> Table:
+    def _table(
+        self,
+        question: Question,
+        catalog: Catalog,
+        name: str,
+        shape: FiguresPlan | FirstRowsPlan | None,
+    ) -> Table:
         """The table of a stream or bucket; the same as before if the stream is the same."""
         is_bucket = name not in catalog.streams
-        if question.store:
-            options = {"storeDir": question.store}
-            return Table(self._spark, name, options, is_bucket=is_bucket)
-        key = (question.address, name)
         info = catalog.infos.get(name)
         state = _state_of(info) if info is not None else None
-        found = self._kept.pop(key, None)
+        key = (question.address, name)
+        found = None if question.store else self._kept.pop(key, None)
         if found is None or state is None or found[0] != state:
-            options = question.address.spark_options()
+            options = _where(question)
+            if isinstance(shape, FirstRowsPlan):
+                rows = question.rows_max + 1
+                rows = rows if shape.limit is None else min(shape.limit, rows)
+                ending = _ending_seq(question, name, info, rows)
+                if ending:
+                    # The frame is for this question only.
+                    options["endingSeq"] = str(ending)
+                    return Table(self._spark, name, options, is_bucket=is_bucket)
             found = (state, Table(self._spark, name, options, is_bucket=is_bucket))
-        self._kept[key] = found
+        if not question.store:
+            self._kept[key] = found
         while len(self._kept) > TABLES_KEPT_MAX:
             del self._kept[next(iter(self._kept))]
         return found[1]
@@ -189,6 +222,44 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
             )
         found += exact
     return found
+
+
+def _where(question: Question) -> dict[str, str]:
+    """The options of Spark that say where tables are."""
+    return {"storeDir": question.store} if question.store else question.address.spark_options()
+
+
+def _from_state(question: Question, name: str, plan: FiguresPlan) -> Result | None:
+    """The answer that the state of a stream holds; None if it does not hold it exactly."""
+    figures: Figures | None
+    if question.store:
+        counted = store_figures(parse_options({**_where(question), "stream": name}))
+        figures = counted[0] if counted is not None else None
+    else:
+        with question.address.connect() as connection:
+            figures = ask_figures(connection, name)
+    if figures is None:
+        return None
+    if not figures.has_last and any(one.function == "max" for one in plan.figures):
+        return None
+    values = {"count": figures.messages, "min": figures.first_seq, "max": figures.last_seq}
+    row = tuple(values[one.function] for one in plan.figures)
+    return Result([one.name for one in plan.figures], [row], has_more=False)
+
+
+def _ending_seq(question: Question, name: str, info: StreamInfo | None, rows: int) -> int:
+    """The sequence up to which a stream has so many rows at least; 0 if that is all of it."""
+    if question.store:
+        counted = store_figures(parse_options({**_where(question), "stream": name}))
+        if counted is None:
+            return 0
+        figures, last_seq = counted
+    elif info is not None:
+        figures, last_seq = server_figures(info), info.state.last_seq
+    else:
+        return 0
+    ending = figures.ending_seq(max(rows, 1), last_seq)
+    return ending if ending < last_seq else 0
 
 
 def _state_of(info: StreamInfo) -> object:
