@@ -11,6 +11,7 @@ from pipeline_kit import Place, orders_place
 
 import tradewind.sync
 from harness import ServerProcess
+from tradewind.cli.main import run
 from tradewind.pipelines import schemas
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
@@ -154,3 +155,18 @@ def test_answers_from_the_state_are_those_of_a_read(
 
 def _refuse(*_: Any, **__: Any) -> None:
     raise AssertionError("a table was looked at, though the state has the answer")
+
+
+def test_a_process_that_has_a_spark_uses_it_and_keeps_it(
+    place: Place,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # no service of whoever runs the tests
+    place.publish_orders(0, 3)
+    text = "select sum(id) as s from ORDERS; select count(*) as n from ORDERS"
+    assert run(["--server", place.url, "sql", text, "--csv"]) == 0
+    assert capsys.readouterr().out == "s\n3\nn\n3\n"
+    assert place.spark.range(5).count() == 5
+    assert place.spark.conf.get("spark.sql.shuffle.partitions") == "2"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +22,20 @@ import tradewind
 import tradewind.sync
 
 PROGRAM = [sys.executable, "-m", "tradewind.cli", "sql"]
+# Whoever runs the tests in the background has Ctrl-C ignored, and so would what they start.
+HEAR_SIGNALS = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+HEARING = [sys.executable, "-c", HEAR_SIGNALS]
 # The terminal has to be the one that Ctrl-C is for.
 TAKE_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-ON_TERMINAL = [sys.executable, "-c", TAKE_TERMINAL]
+ON_TERMINAL = [*HEARING, sys.executable, "-c", TAKE_TERMINAL]
 ENDLESS = "select count(*) from range(0, 1000000000000000) where id % 7 = hash(id) % 11"
 LIMIT_SECONDS = 240
 INTERRUPTED = 130
@@ -46,7 +56,7 @@ class Calls:
 
     def begin(self, *words: str, **settings: object) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*PROGRAM, *words],
+            [*HEARING, *PROGRAM, *words],
             env=self.environment,
             stdin=settings.get("stdin", subprocess.DEVNULL),  # type: ignore[call-overload]
             stdout=subprocess.PIPE,
@@ -137,63 +147,66 @@ def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Call
     assert calls.run("--stop") == (0, "no SQL service runs\n", "")
 
 
+class Terminal:
+    """What a program shows on a terminal; what was waited for is taken away."""
+
+    def __init__(self) -> None:
+        self.handle, self.other = pty.openpty()
+        fcntl.ioctl(self.handle, termios.TIOCSWINSZ, struct.pack("4H", 50, 250, 0, 0))
+        self.seen = ""
+
+    def read(self, seconds: float) -> str:
+        ready, _, _ = select.select([self.handle], [], [], seconds)
+        try:
+            text = os.read(self.handle, 65536).decode(errors="replace") if ready else ""
+        except OSError:
+            text = ""  # the other end is closed
+        self.seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen + text)
+        return text
+
+    def type(self, text: str) -> None:
+        os.write(self.handle, text.encode())
+
+    def expect(self, wanted: str, again: str = "") -> None:
+        """Wait for a text; `again` is typed every few seconds until it comes."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while wanted not in self.seen:
+            assert time.monotonic() < deadline, f"{wanted!r} has not come; seen: {self.seen!r}"
+            if again:
+                self.type(again)
+            self.read(10)
+        self.seen = self.seen.partition(wanted)[2]
+
+
 def in_shell(calls: Calls) -> None:
     """Ctrl-C on a terminal cancels the query and not the shell; `\\q` leaves it."""
-    ours, theirs = pty.openpty()
+    terminal = Terminal()
     shell = subprocess.Popen(
         [*ON_TERMINAL, *PROGRAM],
         env=calls.environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=terminal.other,
+        stdout=terminal.other,
+        stderr=terminal.other,
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(terminal.other)
     try:
-        expect(ours, "sql> ")
-        os.write(ours, b"select 'it' || ' runs'\ras text;\r")
-        expect(ours, "it runs")
-        expect(ours, "sql> ")
-        os.write(ours, f"{ENDLESS};\r".encode())
-        # The echo ends with the statement; from then on keys are signals.
-        expect(ours, "% 11;")
-        interrupt_until(ours, "(cancelled)")
-        expect(ours, "sql> ")
-        os.write(ours, b"selec;\r")
-        expect(ours, "queries only read")
-        os.write(ours, b"\\q\r")
-        drain(ours)
-        assert shell.wait(LIMIT_SECONDS) == 0
+        terminal.expect("sql>")
+        terminal.type("select 'it' || ' runs'\ras text;\r")
+        terminal.expect("it runs")
+        terminal.expect("sql>")
+        terminal.type(f"{ENDLESS};\r")
+        terminal.expect("% 11;")
+        terminal.expect("(cancelled)", again="\x03")
+        terminal.expect("sql>")
+        terminal.type("selec;\r")
+        terminal.expect("queries only read")
+        terminal.expect("sql>")
+        terminal.type("\\q\r")
+        while shell.poll() is None:
+            terminal.read(1)
+        assert shell.returncode == 0
     finally:
         shell.kill()
         shell.wait()
-        os.close(ours)
-
-
-def read_some(terminal: int, seconds: float) -> str:
-    ready, _, _ = select.select([terminal], [], [], seconds)
-    try:
-        return os.read(terminal, 65536).decode(errors="replace") if ready else ""
-    except OSError:
-        return ""  # the other end is closed
-
-
-def expect(terminal: int, text: str) -> None:
-    seen, deadline = "", time.monotonic() + LIMIT_SECONDS
-    while text not in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen):
-        assert time.monotonic() < deadline, f"{text!r} has not come; seen: {seen!r}"
-        seen += read_some(terminal, 1)
-
-
-def interrupt_until(terminal: int, text: str) -> None:
-    """Ctrl-C, again if it came while the line was still edited."""
-    seen, deadline = "", time.monotonic() + LIMIT_SECONDS
-    while text not in seen:
-        assert time.monotonic() < deadline, f"{text!r} has not come; seen: {seen!r}"
-        os.write(terminal, b"\x03")
-        seen += read_some(terminal, 10)
-
-
-def drain(terminal: int) -> None:
-    while read_some(terminal, 1):
-        pass
+        os.close(terminal.handle)

@@ -84,18 +84,25 @@ def run_sql(
 
 
 def _run(query: str | None, answers: Answers, template: Ask, address: Address) -> None:
-    from tradewind.cli.sql_shell import Shell, prompt_session, statements_of, write_out
+    from tradewind.cli.sql_shell import (
+        Shell,
+        prompt_session,
+        statements_of,
+        visible_errors,
+        write_out,
+    )
 
     shell = Shell(answers, template, write_out, note)
     if query is not None:
         # An empty text is a question too, to which the answer says what would be right.
         for statement in list(statements_of([query])) or [query]:
             shell.ask(statement)
-    elif is_terminal(sys.stdin):
+    elif is_terminal(sys.stdin) and is_terminal(sys.stdout):
         prompt = prompt_session(address, template.store, template.folders)
-        answers.warm_up(template)
-        line("SQL on streams and buckets. \\h helps, \\q leaves.")
-        shell.run(prompt.prompt)
+        with visible_errors():
+            answers.warm_up(template)
+            line("SQL on streams and buckets. \\h helps, \\q leaves.")
+            shell.run(prompt.prompt)
     else:
         for statement in statements_of(sys.stdin):
             shell.ask(statement)

@@ -37,12 +37,15 @@ class OwnSession:
     """A Spark of this process."""
 
     def __init__(self, master: str) -> None:
+        from tradewind.pipelines.session import is_spark_running
+
         self._master = master
         self._closing = ExitStack()
         self._is_up = threading.Event()
         self._error: BaseException | None = None
         self._session: Any = None
         self._desk: Desk | None = None
+        self._was_running = is_spark_running()
         threading.Thread(target=self._start, daemon=True).start()
 
     def _start(self) -> None:
@@ -91,7 +94,7 @@ class OwnSession:
 
     def close(self) -> None:
         """Stop Spark, if it is up."""
-        if self._is_up.is_set() and self._session is not None:
+        if self._is_up.is_set() and self._session is not None and not self._was_running:
             from tradewind.pipelines.session import forget_session
 
             try:

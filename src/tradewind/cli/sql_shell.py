@@ -7,8 +7,10 @@ shell. A script ends with the first statement that fails. What is asked, and whe
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -168,6 +170,18 @@ def prompt_session(address: Address, store: str, folders: Mapping[str, str]) -> 
         complete_while_typing=False,
         enable_history_search=True,
     )
+
+
+@contextmanager
+def visible_errors() -> Iterator[None]:
+    """Errors of this program go to the terminal, though Spark's go to a file while it starts."""
+    kept = sys.stderr
+    with os.fdopen(os.dup(kept.fileno()), "w", buffering=1, errors="replace") as errors:
+        sys.stderr = errors
+        try:
+            yield
+        finally:
+            sys.stderr = kept
 
 
 def write_out(text: str) -> None:

@@ -60,9 +60,7 @@ def using_session(
     master: str, log_file: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """A session for one piece of work; one that ran before is used, and goes on."""
-    from pyspark.sql import SparkSession
-
-    was_running = SparkSession.getActiveSession() is not None
+    was_running = is_spark_running()
     session = open_session(master, log_file, settings)
     try:
         yield session
@@ -70,6 +68,12 @@ def using_session(
         if not was_running:
             with suppress(Exception):  # Java may be gone already
                 session.stop()
+
+
+def is_spark_running() -> bool:
+    """Whether this process has a Spark, in whichever thread; it is not imported for that."""
+    module = sys.modules.get("pyspark")
+    return module is not None and module.SparkContext._active_spark_context is not None
 
 
 def forget_session() -> None:

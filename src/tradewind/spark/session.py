@@ -53,8 +53,19 @@ def get_session(
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
             raise SparkSetupError(f"{name} is not installed; pip install 'tradewind[spark]'")
+    if find_spec("pyspark.sql.datasource") is None:
+        version = import_module("pyspark").__version__
+        raise SparkSetupError(
+            f"Spark {version} has no sources in Python, 4.0 is the first that has;"
+            " pip install 'tradewind[spark]' brings the one that is tested"
+        )
     sql = import_module("pyspark.sql")
-    if (running := sql.SparkSession.getActiveSession()) is not None:
+    running: SparkSession | None = sql.SparkSession.getActiveSession()
+    if running is None:
+        # That of another thread is not active in this one; one that was stopped has no Java.
+        made = sql.SparkSession._instantiatedSession
+        running = made if made is not None and made.sparkContext._jsc is not None else None
+    if running is not None:
         return running
     os.environ["JAVA_HOME"] = str(find_java_home())
     # The setting alone is not enough: the first workers are started by the environment.

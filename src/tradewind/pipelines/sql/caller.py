@@ -45,7 +45,10 @@ STOP_SECONDS: Final = 20.0
 CANCEL_SECONDS: Final = 6.0
 _POLL_SECONDS: Final = 0.02
 # A file that is named inside a query is looked for from the folder of the process that reads it.
-_RELATIVE_FILE: Final = re.compile(r"\b\w+\s*\.\s*`(?!/|\w+:/)", re.IGNORECASE)
+_RELATIVE_FILE: Final = re.compile(
+    r"\b(?:parquet|json|csv|orc|text|avro|delta|iceberg|binaryfile)\s*\.\s*`(?!/|\w+:/)",
+    re.IGNORECASE,
+)
 
 
 class ElsewhereError(PipelineError):
