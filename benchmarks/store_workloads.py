@@ -20,7 +20,8 @@ from benchmarks.micro import message_probes
 from benchmarks.procfs import own_cpu_s, parse_status_kib
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.syncer import SYNC_THREADS, ThreadedSyncer
+from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.threads import SYNC_THREADS, Threads
 from tradewind.store.block import Block
 from tradewind.store.disk import OsDisk
 from tradewind.store.filestore import FileStore
@@ -34,6 +35,7 @@ NOW_NS = 1_700_000_000_000_000_000
 FLUSH_EVERY = 1000
 WARM_UP_SHARE = 20
 UNSYNCED_MAX = 200_000
+STOP_SECONDS = 5.0
 CLOCK = SystemClock()
 
 
@@ -360,9 +362,15 @@ class _Durable:
         self.stores = stores
         self.progress = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self.syncer = ThreadedSyncer(loop, CLOCK, threads=threads, after_batch=self.progress.set)
+        self.threads = Threads(loop, CLOCK.monotonic_ns, sync_threads=threads)
+        self.syncer = ThreadedSyncer(loop, CLOCK, self.threads, after_batch=self.progress.set)
         for store in stores:
             self.syncer.attach(store, on_synced=self._kept, on_failure=self._failed)
+
+    def stop(self) -> None:
+        """End the threads."""
+        self.syncer.close()
+        self.threads.stop(STOP_SECONDS)
 
     def _kept(self, _: SyncTarget, __: int) -> None:
         """`synced_seq` of the store says it too."""
@@ -397,7 +405,7 @@ async def _durable_rate(
         unsynced = sum(store.last_seq - store.synced_seq for store in stores)
         await durable.turn(waits=streams > 1 or unsynced > UNSYNCED_MAX)
     elapsed_s = time.perf_counter() - started_s
-    durable.syncer.stop()
+    durable.stop()
     synced = sum(store.synced_seq for store in stores)
     return synced / elapsed_s, synced / durable.syncer.statistics.commits
 
@@ -416,7 +424,7 @@ async def _durable_latencies(task: Task, count: int) -> tuple[list[float], list[
             os.pwrite(descriptor, b"x" * 166, number * 166)
             os.fdatasync(descriptor)
         bare.append(watch.wall_s)
-    durable.syncer.stop()
+    durable.stop()
     os.close(descriptor)
     return grouped, bare
 

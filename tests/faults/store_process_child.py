@@ -25,6 +25,7 @@ from store_process_kit import PLANS, REMOVED_EVERY, Plan, Promises, message_of, 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.threads import Threads
 from tradewind.store.disk import OsFile
 from tradewind.store.filestore import FileStore
 from tradewind.store.syncer import SyncTarget
@@ -88,9 +89,12 @@ class Work:
         ]
         self.progress = asyncio.Event()
         self.stopped = False
+        loop = asyncio.get_running_loop()
+        self.threads = Threads(loop, CLOCK.monotonic_ns)
         self.syncer = ThreadedSyncer(
-            asyncio.get_running_loop(),
+            loop,
             CLOCK,
+            self.threads,
             interval_ns=30_000_000,
             after_batch=self.progress.set,
         )
@@ -145,7 +149,8 @@ class Work:
         """Close everything, open it again and compare."""
         unsafe = await self.syncer.drain(30)
         assert not [target for target in unsafe if target.failure is None]
-        self.syncer.stop()
+        self.syncer.close()
+        self.threads.stop(30)
         for stream in self.streams:
             stream.store.close()
             store = stream.plan.open(self.folder)

@@ -1,4 +1,4 @@
-"""JetStream inside a server: its folder, its sync threads, its start and its end.
+"""JetStream inside a server: its folder, its threads, its start and its end.
 
 Owns what the engine needs from the outside. Everything about streams is in `tradewind.jetstream`.
 """
@@ -20,6 +20,7 @@ from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.logs import Log
 from tradewind.server.resources import StoreResources, store_resources
 from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.threads import Threads
 from tradewind.server.workers import LoopWorkers
 from tradewind.store.disk import DiskError, OsDisk
 from tradewind.store.filestore import FileStore
@@ -28,6 +29,7 @@ from tradewind.store.syncer import INTERVAL_NS
 from tradewind.wire import ops
 
 DRAIN_SECONDS_MAX = 10.0
+STOP_SECONDS = 5.0
 DISK_THREADS = 16
 _UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
 
@@ -52,14 +54,19 @@ def start_jetstream(
             reason = f"storage directory is not a directory: {error.path}"
         raise ServerStartError(f"Can't start JetStream: {reason}") from None
     _log_banner(log, options, resources, root.folder)
+    loop = asyncio.get_running_loop()
+    threads = Threads(
+        loop, broker.clock.monotonic_ns, after_calls=turn_needed, faults=broker.faults
+    )
     syncer = ThreadedSyncer(
-        asyncio.get_running_loop(),
+        loop,
         broker.clock,
+        threads,
         interval_ns=options.sync_interval_ns or INTERVAL_NS,
         after_batch=commits_ended,
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
-    workers = LoopWorkers(asyncio.get_running_loop(), turn_needed, broker.faults)
+    workers = LoopWorkers(threads)
     engine = JetStream(broker, settings, root, syncer, workers)
     try:
         recover(engine, root, _run_in_threads)
@@ -68,7 +75,7 @@ def start_jetstream(
         raise
     engine.start()
     log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
-    return RunningJetStream(engine, syncer, workers, root, log)
+    return RunningJetStream(engine, syncer, workers, threads, root, log)
 
 
 def _run_in_threads(calls: list[Callable[[], None]]) -> None:
@@ -87,12 +94,14 @@ class RunningJetStream:
         engine: JetStream,
         syncer: ThreadedSyncer,
         workers: LoopWorkers,
+        threads: Threads,
         root: StoreRoot,
         log: Log,
     ) -> None:
         self.engine = engine
         self.syncer = syncer
         self._workers = workers
+        self._threads = threads
         self._root = root
         self._log = log
 
@@ -128,7 +137,8 @@ class RunningJetStream:
                 if isinstance(target, FileStore):
                     self._log.error(f"JetStream: stream {target.name!r} could not be synced")
         finally:
-            if not self.syncer.stop():
+            self.syncer.close()
+            if not self._threads.stop(STOP_SECONDS):
                 self._log.error("JetStream: the disk does not answer, a sync is still under way")
 
     async def _close(self) -> None:

@@ -1,9 +1,8 @@
 """Group commit in threads, for the event loop.
 
-Owns the way of a commit to the threads and back, and the timer of the syncer. What is synced when
-is decided by `tradewind.store.syncer`; the threads (`sync_threads`) see descriptors and commits
-only, never a store. The loop itself syncs nothing: a disk that does not answer holds up nobody who
-does not wait for it.
+Owns the timer of the syncer, and its end. What is synced when is decided by
+`tradewind.store.syncer`; the threads (`threads`) see descriptors and commits only, never a store.
+The loop itself syncs nothing: a disk that does not answer holds up nobody who does not wait for it.
 """
 
 from __future__ import annotations
@@ -13,12 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tradewind.clock import Clock
-from tradewind.server.sync_threads import FineTimer, SyncThreads
+from tradewind.server.threads import FineTimer, Threads
 from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncTarget
-
-# A disk with a queue syncs several files in the time of one. More threads gain little.
-SYNC_THREADS = 4
-STOP_SECONDS = 5.0
 
 
 def _nothing() -> None:
@@ -26,7 +21,7 @@ def _nothing() -> None:
 
 
 class ThreadedSyncer(Syncer):
-    """Runs commits in up to `threads` threads, which are started when they are first needed.
+    """Runs its commits in `threads`.
 
     `after_batch` is called in the loop whenever commits have ended, after the callbacks of their
     stores: all that are found at once share one call. The loop must be the running one.
@@ -36,20 +31,19 @@ class ThreadedSyncer(Syncer):
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        threads: Threads,
         *,
-        threads: int = SYNC_THREADS,
         interval_ns: int = INTERVAL_NS,
         after_batch: Callable[[], None] = _nothing,
     ) -> None:
-        self.threads = SyncThreads(threads, clock.monotonic_ns)
-        super().__init__(self.threads.submit, interval_ns=interval_ns)
+        super().__init__(threads.sync, interval_ns=interval_ns)
+        threads.give_back_to(self, self._batch_done)
         self._loop = loop
         self._now_ns = clock.monotonic_ns
         self._after_batch = after_batch
         self._timer = FineTimer()
         self.set_alarm = self._set_timer
         self._idle: asyncio.Event | None = None
-        loop.add_reader(self.threads.fileno(), self.threads.collect, self, self._batch_done)
         loop.add_reader(self._timer.fileno(), self._on_timer)
 
     def _set_timer(self, time_ns: int) -> None:
@@ -83,9 +77,7 @@ class ThreadedSyncer(Syncer):
         self._idle = None
         return self.unsafe_targets()
 
-    def stop(self) -> bool:
-        """End the threads; false if one of them is stuck in a sync."""
-        self._loop.remove_reader(self.threads.fileno())
+    def close(self) -> None:
+        """Let go of the timer; the threads may be stopped before or after."""
         self._loop.remove_reader(self._timer.fileno())
         self._timer.close()
-        return self.threads.stop(STOP_SECONDS)

@@ -3,7 +3,7 @@
     append   a message was stored or removed in this turn            Ingest, Upkeep
     settle   the turn ends: what need not wait leaves                CommitPath.settle
     write    the system gets the bytes, one write per block          Syncer, FileCore.begin_commit
-    sync     a thread syncs them, with all that came meanwhile       server/sync_threads
+    sync     a thread syncs them, with all that came meanwhile       server/threads
     promise  what is synced is safe: `synced_seq` moves              FileCore.finish_commit
     reply    acknowledgements leave                                  CommitPath.show, Ingest.promise
     wake     consumers may send it, and requests that waited go on   CommitPath.show, tell

@@ -1,10 +1,18 @@
-"""Threads that sync files and know nothing of Python, and a timer that is exact enough for them.
+"""The threads of a server that wait for the disk in place of the loop, and a timer that is exact
+enough for them.
 
-Owns the threads, the queue of what is to be synced, the list of what is done, and the descriptor
-(eventfd) by which the loop hears of it. A hand-over and its return do not wait for the interpreter:
-a thread of Python that comes back from a sync would wait for a busy loop to let it run, for
-milliseconds. Commits that are more than syncs of open files are run by the same threads with the
-interpreter's lock. What is synced when is decided by `tradewind.store.syncer`.
+Owns the threads, the queues of what is to be done, the list of what is done, and the descriptor
+(eventfd) by which the loop hears of it. Two kinds of work share them:
+
+- *syncs*, the commits of the syncer. Most are nothing but syncs of open files, which a thread does
+  without knowing of Python: neither the hand-over nor the return waits for the interpreter. A
+  thread of Python that comes back from a sync would wait for a busy loop to let it run, for
+  milliseconds. Commits that are more than that are run with the interpreter's lock;
+- *calls*, whatever else would hold up the loop: files of configurations, removal of old ones.
+
+Each kind has a number of threads that it may use at a time. So no request, however long it takes,
+keeps a commit waiting. What is synced when is decided by `tradewind.store.syncer`, and what is
+called by `tradewind.jetstream`; a thread is given nothing that belongs to the loop.
 
 Everything that a thread touches is in one block of C memory, which outlives this object if a disk
 never answers.
@@ -13,7 +21,7 @@ never answers.
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
 from posix.unistd cimport close, fdatasync, read, write
 from tradewind.store.syncer cimport Syncer, SyncJob
@@ -21,6 +29,12 @@ from tradewind.store.syncer cimport Syncer, SyncJob
 import os
 
 from tradewind.errors import StoreError
+from tradewind.faults import Faults
+
+# A disk with a queue syncs several files in the time of one. More threads gain little.
+SYNC_THREADS = 4
+# Requests of different accounts, and parts of what several requests of one create together.
+CALL_THREADS = 4
 
 cdef extern from "<pthread.h>" nogil:
     ctypedef struct pthread_t:
@@ -71,10 +85,16 @@ cdef enum:
 
 cdef double DEALLOC_SECONDS = 0.1
 
+cdef enum Kind:
+    SYNC = 0
+    CALL = 1
+    KINDS = 2
+
 cdef struct Work:
     Work* next
-    void* job               # a SyncJob, with a reference that belongs to the queue
+    void* job               # a SyncJob or Call, with a reference that belongs to the queue
     int64_t run_ns
+    Kind kind
     int count               # of descriptors; negative: the job is run by the interpreter
     int failed              # the descriptor whose sync has failed
     int error               # ... and why; 0: none has
@@ -84,18 +104,41 @@ cdef struct Chain:
     Work* first
     Work* last
 
+cdef struct Queue:
+    Chain waiting
+    int waiting_count
+    int running
+    int running_max
+
 cdef struct Pool:
     pthread_mutex_t mutex
     pthread_cond_t wanted   # there is work, or it is over
     pthread_cond_t ended    # a thread has
-    Chain waiting
-    int waiting_count
+    Queue[KINDS] queues
     Chain done
     int event               # eventfd: something is done
     int threads
-    int resting             # threads that wait for work
     bint is_stopping
     void* clock_ns          # for what the interpreter runs; a reference that belongs to the pool
+
+
+cdef class Call:
+    """What a thread is to call, and whom the loop tells of it."""
+
+    cdef object work
+    cdef object done        # called with the error, or None
+    cdef object error
+
+    cdef int run(self) except -1:
+        """In a thread. Whatever goes wrong is kept: whoever wanted it is told."""
+        try:
+            self.work()
+        except Exception as fault:
+            self.error = fault
+        except BaseException as fault:
+            self.error = RuntimeError(f"a call ended by {fault!r}")
+        self.work = None
+        return 0
 
 
 cdef inline void chain_add(Chain* chain, Work* work) noexcept nogil:
@@ -129,9 +172,41 @@ cdef void sync_all(Work* work) noexcept nogil:
 
 
 cdef void run_job(Work* work, void* clock_ns) noexcept with gil:
-    """The rare ones; whatever goes wrong is kept in the commit."""
+    """With the interpreter; whatever goes wrong is kept in the commit or call."""
+    if work.kind == CALL:
+        (<Call>work.job).run()
+        return
     (<SyncJob>work.job).run(<object>clock_ns)
     work.run_ns = (<SyncJob>work.job).run_ns
+
+
+cdef Work* next_work(Pool* pool) noexcept nogil:
+    """What a thread may begin now; NULL: nothing. Syncs come first."""
+    cdef int kind
+    cdef Queue* queue
+    cdef Work* work
+    for kind in range(KINDS):
+        queue = &pool.queues[kind]
+        work = queue.waiting.first
+        if work != NULL and queue.running < queue.running_max:
+            queue.waiting.first = work.next
+            if work.next == NULL:
+                queue.waiting.last = NULL
+            queue.waiting_count -= 1
+            queue.running += 1
+            return work
+    return NULL
+
+
+cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
+    """Whether there are fewer threads than could be at work with one more that comes."""
+    cdef int kind, count, useful = 0
+    cdef Queue* queue
+    for kind in range(KINDS):
+        queue = &pool.queues[kind]
+        count = queue.waiting_count + queue.running + (1 if kind == <int>coming else 0)
+        useful += min(count, queue.running_max)
+    return pool.threads < useful
 
 
 cdef void* work_on(void* target) noexcept nogil:
@@ -142,23 +217,19 @@ cdef void* work_on(void* target) noexcept nogil:
     cdef uint64_t one = 1
     pthread_mutex_lock(&pool.mutex)
     while True:
-        while pool.waiting.first == NULL and not pool.is_stopping:
-            pool.resting += 1
-            pthread_cond_wait(&pool.wanted, &pool.mutex)
-            pool.resting -= 1
-        work = pool.waiting.first
+        work = next_work(pool)
         if work == NULL:
-            break
-        pool.waiting.first = work.next
-        if work.next == NULL:
-            pool.waiting.last = NULL
-        pool.waiting_count -= 1
+            if pool.is_stopping:
+                break
+            pthread_cond_wait(&pool.wanted, &pool.mutex)
+            continue
         pthread_mutex_unlock(&pool.mutex)
         if work.count >= 0:
             sync_all(work)
         else:
             run_job(work, pool.clock_ns)
         pthread_mutex_lock(&pool.mutex)
+        pool.queues[<int>work.kind].running -= 1
         is_first = pool.done.first == NULL
         chain_add(&pool.done, work)
         pthread_mutex_unlock(&pool.mutex)
@@ -207,17 +278,29 @@ cdef bint end_pool(Pool* pool, double seconds) noexcept:
     return True
 
 
-cdef class SyncThreads:
-    """Up to `threads_max` threads, which are started when they are first needed.
+def _nothing():
+    pass
 
-    The loop watches `fileno()` and calls `collect` when it can be read. All methods are for it.
+
+cdef class Threads:
+    """Started when they are first needed, up to `sync_threads` and `call_threads` of them.
+
+    `after_calls` is called in the loop when calls have ended, after their `done`. All methods are
+    for the loop, which must be the running one.
     """
 
     cdef Pool* _pool
-    cdef int _threads_max
+    cdef object _loop
+    cdef object _after_calls
+    cdef Syncer _syncer         # gets its jobs back
+    cdef object _after_syncs
+    cdef object _faults
 
-    def __cinit__(self, int threads_max, clock_ns not None):
-        self._threads_max = threads_max
+    def __init__(self, loop not None, clock_ns not None, *, int sync_threads=SYNC_THREADS,
+                 int call_threads=CALL_THREADS, after_calls=_nothing, faults=None):
+        self._loop = loop
+        self._after_calls = after_calls
+        self._faults = Faults() if faults is None else faults
         self._pool = <Pool*>calloc(1, sizeof(Pool))
         if self._pool == NULL:
             raise MemoryError
@@ -227,11 +310,14 @@ cdef class SyncThreads:
             free(self._pool)
             self._pool = NULL
             raise OSError(number, os.strerror(number))
+        self._pool.queues[<int>SYNC].running_max = sync_threads
+        self._pool.queues[<int>CALL].running_max = call_threads
         Py_INCREF(clock_ns)
         self._pool.clock_ns = <void*>clock_ns
         pthread_mutex_init(&self._pool.mutex, NULL)
         pthread_cond_init(&self._pool.wanted, NULL)
         pthread_cond_init(&self._pool.ended, NULL)
+        loop.add_reader(self.fileno(), self.collect)
 
     def __dealloc__(self):
         if self._pool != NULL:
@@ -260,35 +346,56 @@ cdef class SyncThreads:
             pthread_mutex_unlock(&self._pool.mutex)
         return count
 
-    def submit(self, SyncJob job not None):
-        """Have a job run; it is among those that `take` gives when it is done.
-
-        After the end it stays under way for ever.
+    def give_back_to(self, Syncer syncer not None, after_syncs not None):
+        """Whose commits these are; `after_syncs` is called when some have ended, once for all that
+        are found at the same time.
         """
+        self._syncer = syncer
+        self._after_syncs = after_syncs
+
+    def sync(self, SyncJob job not None):
+        """Have a commit run; the syncer gets it back. After the end it stays under way for ever."""
+        cdef Work work
+        assert self._syncer is not None, "a commit has somebody to go back to"
+        work.count = job.commit.descriptors(work.descriptors, DESCRIPTORS_MAX)
+        self._submit(&work, SYNC, job)
+
+    def call(self, work not None, done not None):
+        """Have `work` called in a thread, then `done` in the loop, with its error or None."""
+        cdef Call call = Call.__new__(Call)
+        cdef Work entry
+        call.work = work
+        call.done = done
+        entry.count = -1
+        self._submit(&entry, CALL, call)
+
+    cdef int _submit(self, Work* wanted, Kind kind, job) except -1:
+        """Queue a copy, with a reference to the job. After the end nothing is done any more."""
         cdef Pool* pool = self._pool
         cdef Work* work
-        cdef bint is_crowded
+        cdef bint wants_more
         if pool == NULL:
-            return
-        work = <Work*>calloc(1, sizeof(Work))
+            return 0
+        pthread_mutex_lock(&pool.mutex)
+        wants_more = is_crowded(pool, kind)
+        pthread_mutex_unlock(&pool.mutex)
+        if wants_more:
+            self._start_one()
+        work = <Work*>malloc(sizeof(Work))
         if work == NULL:
             raise MemoryError
-        try:
-            work.count = job.commit.descriptors(work.descriptors, DESCRIPTORS_MAX)
-        except BaseException:
-            free(work)
-            raise
-        Py_INCREF(job)
+        work[0] = wanted[0]
+        work.kind = kind
         work.job = <void*>job
+        work.run_ns = work.failed = work.error = 0
+        Py_INCREF(job)
         with nogil:
             pthread_mutex_lock(&pool.mutex)
-            chain_add(&pool.waiting, work)
-            pool.waiting_count += 1
-            is_crowded = pool.waiting_count > pool.resting and pool.threads < self._threads_max
+            chain_add(&pool.queues[<int>kind].waiting, work)
+            pool.queues[<int>kind].waiting_count += 1
             pthread_mutex_unlock(&pool.mutex)
             pthread_cond_signal(&pool.wanted)
-        if is_crowded:
-            self._start_one()
+        return 0
 
     cdef int _start_one(self) except -1:
         cdef pthread_t thread
@@ -330,7 +437,7 @@ cdef class SyncThreads:
         pthread_mutex_unlock(&pool.mutex)
         return first
 
-    cdef SyncJob _finish(self, Work* work):
+    cdef SyncJob _synced(self, Work* work):
         cdef SyncJob job = <SyncJob>work.job
         Py_DECREF(job)
         job.run_ns = work.run_ns
@@ -343,28 +450,61 @@ cdef class SyncThreads:
             free(work)
         return job
 
-    def collect(self, Syncer syncer not None, after_batch not None):
-        """Hand what is done back to the syncer; then call `after_batch`, once for all of it."""
+    def collect(self):
+        """Hand back what is done: first the commits, so that nobody who waits for one waits for the
+        requests too.
+        """
         cdef Work* work = self._take()
+        cdef Chain calls, syncs
         cdef Work* following
-        cdef int64_t now_ns = monotonic_ns()
+        calls.first = calls.last = syncs.first = syncs.last = NULL
         while work != NULL:
             following = work.next
-            try:
-                syncer.complete(self._finish(work), now_ns)
-            except BaseException:
-                self._put_back(following)
-                raise
+            chain_add(&calls if work.kind == CALL else &syncs, work)
             work = following
-        after_batch()
-        syncer.end_turn(now_ns)
+        try:
+            if syncs.first != NULL:
+                self._collect_syncs(&syncs)
+            if calls.first != NULL:
+                self._collect_calls(&calls)
+        except BaseException:
+            self._put_back(syncs.first)
+            self._put_back(calls.first)
+            raise
+
+    cdef int _collect_syncs(self, Chain* syncs) except -1:
+        cdef int64_t now_ns = monotonic_ns()
+        cdef Work* work
+        while syncs.first != NULL:
+            work = syncs.first
+            syncs.first = work.next
+            self._syncer.complete(self._synced(work), now_ns)
+        self._after_syncs()
+        self._syncer.end_turn(now_ns)
+        return 0
+
+    cdef int _collect_calls(self, Chain* calls) except -1:
+        cdef Work* work
+        cdef Call call
+        while calls.first != NULL:
+            work = calls.first
+            calls.first = work.next
+            call = <Call>work.job
+            Py_DECREF(call)
+            free(work)
+            try:
+                call.done(call.error)
+            except Exception as fault:
+                self._faults.contain("worker", fault)
+        self._after_calls()
+        return 0
 
     cdef int _put_back(self, Work* work) except -1:
         """The rest of what was taken is for the next `collect`."""
         cdef Pool* pool = self._pool
         cdef Work* following
         cdef uint64_t one = 1
-        if pool == NULL:
+        if pool == NULL or work == NULL:
             return 0
         pthread_mutex_lock(&pool.mutex)
         while work != NULL:
@@ -375,23 +515,14 @@ cdef class SyncThreads:
         write(pool.event, &one, sizeof(one))
         return 0
 
-    def take(self):
-        """The jobs that are done, in the order in which they were; each with its error."""
-        cdef Work* work = self._take()
-        cdef Work* following
-        cdef list taken = []
-        while work != NULL:
-            following = work.next
-            taken.append(self._finish(work))
-            work = following
-        return taken
-
     def stop(self, double seconds):
-        """End the threads; false if one of them is stuck in a sync for so long.
+        """End the threads; false if one of them is stuck for so long.
 
-        What is done but was not taken is forgotten.
+        What waits is done before, but nobody is told any more.
         """
         cdef Pool* pool = self._pool
+        if pool != NULL:
+            self._loop.remove_reader(pool.event)
         self._pool = NULL
         return pool == NULL or end_pool(pool, seconds)
 

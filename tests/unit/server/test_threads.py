@@ -1,23 +1,26 @@
-"""Group commit in real threads, on real files."""
+"""Group commit and calls in real threads, on real files."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.sync_threads import FineTimer
+from tradewind.faults import Faults
 from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.threads import FineTimer, Threads
+from tradewind.server.workers import LoopWorkers
 from tradewind.store.commit import Commit
 from tradewind.store.disk import Operation, OsDisk, OsFile
 from tradewind.store.filestore import FileStore
 from tradewind.store.recover import open_store
-from tradewind.store.syncer import SyncEntry, SyncJob, SyncMode
+from tradewind.store.syncer import SyncEntry, Syncer, SyncJob, SyncMode
 
 CLOCK = SystemClock()
 WAIT_SECONDS = 20
@@ -45,6 +48,18 @@ class GatedDisk(OsDisk):
         return GatedFile(path, super()._opened(path, operation, flags)._descriptor)
 
 
+class Keeper(Syncer):
+    """Only remembers what it gets back."""
+
+    def __init__(self, run: Callable[[SyncJob], None]) -> None:
+        super().__init__(run)
+        self.done: list[SyncJob] = []
+
+    def complete(self, job: SyncJob, now_ns: int) -> None:
+        assert now_ns > 0
+        self.done.append(job)
+
+
 class Watched:
     """Stores of one folder with their syncer, and what they have promised."""
 
@@ -55,10 +70,20 @@ class Watched:
         self.entries: dict[int, SyncEntry] = {}
         self.failures: list[StoreError] = []
         self.changed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.faults = Faults()
+        self.threads = Threads(
+            loop,
+            CLOCK.monotonic_ns,
+            sync_threads=threads,
+            call_threads=2,
+            after_calls=self.changed.set,
+            faults=self.faults,
+        )
         self.syncer = ThreadedSyncer(
-            asyncio.get_running_loop(),
+            loop,
             CLOCK,
-            threads=threads,
+            self.threads,
             interval_ns=20_000_000,
             after_batch=self.batch,
         )
@@ -84,6 +109,16 @@ class Watched:
         )
         return store
 
+    def stop(self, seconds: float = WAIT_SECONDS) -> bool:
+        self.syncer.close()
+        return self.threads.stop(seconds)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not is_so():
+                self.changed.clear()
+                await self.changed.wait()
+
     def put(self, store: FileStore) -> int:
         store.store(b"s", b"", b"x", 1)
         return self.syncer.mark_dirty(store, CLOCK.monotonic_ns())
@@ -92,10 +127,7 @@ class Watched:
         self.syncer.end_turn(CLOCK.monotonic_ns())
 
     async def until_promised(self, name: str, number: int) -> None:
-        async with asyncio.timeout(WAIT_SECONDS):
-            while self.promised[name] < number:
-                self.changed.clear()
-                await self.changed.wait()
+        await self.until(lambda: self.promised[name] >= number)
 
 
 async def test_rounds_of_many_stores_come_back_in_order(tmp_path: Path) -> None:
@@ -109,7 +141,7 @@ async def test_rounds_of_many_stores_come_back_in_order(tmp_path: Path) -> None:
             assert store.synced_seq == store.last_seq
     assert watched.syncer.statistics.commits >= 40
     assert await watched.syncer.drain(WAIT_SECONDS) == []
-    assert watched.syncer.stop()
+    assert watched.stop()
     for store in stores:
         store.close()
 
@@ -139,7 +171,7 @@ async def test_what_comes_while_a_sync_runs_shares_the_next_one(
     await watched.until_promised("S", 2)
     assert store.synced_seq == 101
     assert watched.syncer.statistics.rounds == 2
-    watched.syncer.stop()
+    watched.stop()
     store.close()
 
 
@@ -153,7 +185,7 @@ async def test_interval_store_is_synced_by_the_timer(tmp_path: Path) -> None:
         while store.synced_seq == 0:
             watched.changed.clear()
             await watched.changed.wait()
-    watched.syncer.stop()
+    watched.stop()
     store.close()
 
 
@@ -168,7 +200,7 @@ async def test_drain_gives_up_on_a_disk_that_does_not_answer(
     watched.end_turn()
     watched.put(store)
     assert await watched.syncer.drain(0.01) == [store]
-    assert not watched.syncer.threads.stop(0.01)
+    assert not watched.stop(0.01)
     gate.set()
 
 
@@ -179,14 +211,14 @@ async def test_jobs_that_end_together_share_one_batch(tmp_path: Path) -> None:
         watched.put(store)
     watched.end_turn()
     # Let the threads finish before the loop looks.
-    threads = watched.syncer.threads
+    threads = watched.threads
     until_ns = CLOCK.monotonic_ns() + WAIT_SECONDS * 10**9
     while threads.done_count < len(stores):
         assert CLOCK.monotonic_ns() < until_ns
     await watched.until_promised("S5", 1)
     assert watched.batches == 1
     assert threads.count == 2
-    assert watched.syncer.stop()
+    assert watched.stop()
     for store in stores:
         store.close()
 
@@ -202,24 +234,20 @@ async def test_descriptor_that_cannot_be_synced_comes_back_with_its_error(tmp_pa
     file = PipeFile(f"{tmp_path}/pipe", write_end)
     pipe = Commit(watched.disk, 0, (0, 0), [file])
     entry = watched.entries[id(store)]
-    watched.syncer.threads.submit(SyncJob(entry, commit, 1, 0))
-    watched.syncer.threads.submit(SyncJob(entry, pipe, 1, 0))
-    loop = asyncio.get_running_loop()
-    loop.remove_reader(watched.syncer.threads.fileno())
-    done: list[SyncJob] = []
-    async with asyncio.timeout(WAIT_SECONDS):
-        while len(done) < 2:
-            await asyncio.sleep(0)
-            done += watched.syncer.threads.take()
+    keeper = Keeper(watched.threads.sync)
+    watched.threads.give_back_to(keeper, watched.changed.set)
+    watched.threads.sync(SyncJob(entry, commit, 1, 0))
+    watched.threads.sync(SyncJob(entry, pipe, 1, 0))
+    await watched.until(lambda: len(keeper.done) == 2)
     assert commit.error is None
     assert "pipe" in str(pipe.error)
     assert "Invalid argument" in str(pipe.error)
-    assert all(job.run_ns > 0 for job in done)
+    assert all(job.run_ns > 0 for job in keeper.done)
     store.finish_commit(commit)
     assert store.synced_seq == 1
     file.close()
     os.close(read_end)
-    watched.syncer.stop()
+    watched.stop()
     store.close()
 
 
@@ -229,14 +257,74 @@ async def test_threads_can_be_stopped_twice_and_take_no_more_work(tmp_path: Path
     watched.put(store)
     watched.end_turn()
     await watched.until_promised("S", 1)
-    assert watched.syncer.threads.count == 1
-    assert watched.syncer.stop()
-    assert watched.syncer.threads.stop(1.0)
-    assert (watched.syncer.threads.count, watched.syncer.threads.fileno()) == (0, -1)
-    assert watched.syncer.threads.take() == []
+    assert watched.threads.count == 1
+    assert watched.stop()
+    assert watched.threads.stop(1.0)
+    assert (watched.threads.count, watched.threads.fileno()) == (0, -1)
+    watched.threads.collect()
+    watched.threads.call(pytest.fail, pytest.fail)
     watched.put(store)
     watched.syncer.end_turn(CLOCK.monotonic_ns())
     assert watched.syncer.statistics.running == 1
+
+
+async def test_calls_that_take_long_keep_no_commit_waiting(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, threads=1)
+    store = watched.open("S")
+    gate, ended = threading.Event(), []
+    for _ in range(5):  # more than may run at a time
+        watched.threads.call(lambda: gate.wait(WAIT_SECONDS), ended.append)
+    watched.put(store)
+    watched.end_turn()
+    await watched.until_promised("S", 1)
+    assert (ended, watched.threads.count) == ([], 3)
+    gate.set()
+    await watched.until(lambda: len(ended) == 5)
+    assert ended == [None] * 5
+    assert watched.stop()
+    store.close()
+
+
+async def test_a_call_comes_back_with_its_error_and_a_fault_of_its_owner_is_counted(
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path)
+    told: list[Exception | None] = []
+
+    def fail() -> None:
+        raise ValueError("injected")
+
+    def leave() -> None:
+        raise SystemExit
+
+    def broken(error: Exception | None) -> None:
+        told.append(error)
+        raise RuntimeError("of the owner")
+
+    for work, done in ((fail, broken), (leave, told.append), (lambda: None, told.append)):
+        before = len(told)
+        watched.threads.call(work, done)
+        await watched.until(lambda before=before: len(told) > before)  # type: ignore[misc]
+    assert [str(error) for error in told] == [
+        "injected",
+        "a call ended by SystemExit()",
+        "None",
+    ]
+    assert watched.faults.counts == {"worker": 1}
+    assert watched.stop()
+
+
+async def test_workers_are_drained_when_no_call_is_under_way(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    workers = LoopWorkers(watched.threads)
+    assert await workers.drain(0)
+    gate, ended = threading.Event(), []
+    workers.submit(lambda: gate.wait(WAIT_SECONDS), ended.append)
+    assert not await workers.drain(0.01)
+    gate.set()
+    assert await workers.drain(WAIT_SECONDS)
+    assert ended == [None]
+    assert watched.stop()
 
 
 async def test_timer_is_set_anew_by_every_earlier_deadline() -> None:
