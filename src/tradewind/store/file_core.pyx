@@ -133,7 +133,8 @@ cdef class FileCore(MessageStore):
         if has_chores:
             evidence = self.prepare_chores()
             self.say_floor()
-        self.flush()
+            self.check_writable()
+        self.write(self.last)
         commit = Commit(self.disk, self.last_seq, (self.last.number, self.last.written))
         commit.marked = self._marked_position
         commit.floor = self.said_floor
@@ -145,7 +146,7 @@ cdef class FileCore(MessageStore):
         if has_chores:
             commit.has_chores = True
             self.add_chores(commit, evidence)
-        else:
+        elif self.rewriter._pause:
             self.rewriter.note_commit()
         self._unsynced = {}
         self._names_changed = False

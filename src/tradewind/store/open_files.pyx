@@ -61,7 +61,8 @@ cdef class BlockFile:
     cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1:
         """The same for bytes in C memory."""
         cdef ssize_t written = -1
-        self._files.hold(self)
+        if self._files._latest is not self:
+            self._files.hold(self)
         self._unsynced = True
         if self._descriptor >= 0:
             if size <= SHORT_BYTES:
@@ -117,7 +118,8 @@ cdef class BlockFile:
         """
         if not self._unsynced and not self._sync_failed:
             return False
-        self._files.hold(self)
+        if self._files._latest is not self:
+            self._files.hold(self)
         self._pins += 1
         self._unsynced = False
         return True

@@ -80,14 +80,13 @@ cdef class Syncer:
     cpdef void end_turn(self, int64_t now_ns) except *
     cpdef void complete(self, SyncJob job, int64_t now_ns) except *
     cpdef void arm(self) except *
-    cdef int _begin(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1
     cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _sync_later(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1
-    cdef int _completed(self, SyncJob job, int64_t now_ns) except -1
+    cdef int _finish(self, SyncEntry entry, SyncJob job, int64_t now_ns) except -1
     cdef int _count(self, SyncJob job) except -1
     cdef int _go_on(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _fail(self, SyncEntry entry, error, int64_t now_ns) except -1

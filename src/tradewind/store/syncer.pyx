@@ -173,11 +173,17 @@ cdef class Syncer:
     # -------------------------------------------------------------- changes
 
     cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *:
-        """The store has changed, in this turn for the last time: begin what is to be done."""
+        """The store has changed, in this turn for the last time: begin what is to be done.
+
+        Whatever comes of it, the other stores have theirs.
+        """
         if not entry.is_marked:
             entry.is_marked = True
             entry.marked_ns = now_ns
-        self._begin(entry, now_ns)
+        try:
+            self._decide(entry, now_ns)
+        except Exception as error:
+            self._fault(entry, error, now_ns)
 
     def mark_dirty(self, target not None, int64_t now_ns):
         """The store has changed and may change again before `end_turn`; gives the round with which
@@ -200,17 +206,9 @@ cdef class Syncer:
             self._marked = {}
             for entry in marked:
                 if entry.is_marked:
-                    self._begin(entry, now_ns)
+                    self.changed(entry, now_ns)
         if self._has_moved:
             self.arm()
-
-    cdef int _begin(self, SyncEntry entry, int64_t now_ns) except -1:
-        """The next step of a store; whatever comes of it, the others have theirs."""
-        try:
-            self._decide(entry, now_ns)
-        except Exception as error:
-            self._fault(entry, error, now_ns)
-        return 0
 
     cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1:
         """A store has changed: sync it now, with what others still send, or later."""
@@ -222,7 +220,9 @@ cdef class Syncer:
         entry.touched_ns = now_ns
         if entry.syncs_always or self._is_draining:
             # What comes while a commit runs is for the next one.
-            if entry.job is None and not self._is_held(entry, now_ns):
+            if entry.job is None and (
+                    entry.waiters >= entry.expected and entry.held_until_ns == 0
+                    or not self._is_held(entry, now_ns)):
                 self._commit(entry, now_ns, True)
             return 0
         self._write(entry, now_ns)
@@ -342,31 +342,31 @@ cdef class Syncer:
 
     cpdef void complete(self, SyncJob job, int64_t now_ns) except *:
         """A worker is done with a job; the next one of this store begins if there is need."""
-        try:
-            self._completed(job, now_ns)
-        except Exception as error:
-            self._fault(job.entry, error, now_ns)
-
-    cdef int _completed(self, SyncJob job, int64_t now_ns) except -1:
         cdef SyncEntry entry = job.entry
-        cdef Commit commit = job.commit
-        assert entry.job is job
-        entry.job = None
-        self._count(job)
-        if not entry.is_attached:
-            entry.target.drop_commit(commit)
+        try:
+            assert entry.job is job
+            entry.job = None
+            self._count(job)
+            if entry.is_attached:
+                self._finish(entry, job, now_ns)
+                return
+            entry.target.drop_commit(job.commit)
             if entry.when_free is not None:
                 entry.when_free()
-            return 0
+        except Exception as error:
+            self._fault(entry, error, now_ns)
+
+    cdef int _finish(self, SyncEntry entry, SyncJob job, int64_t now_ns) except -1:
+        """The store goes on from its commit, and what was promised with it is kept."""
         failure = None
         try:
             if entry.files is not None:
-                entry.files.finish_commit(commit)
+                entry.files.finish_commit(job.commit)
             else:
-                entry.target.finish_commit(commit)
+                entry.target.finish_commit(job.commit)
         except StoreError as error:
             failure = error
-        if commit.error is None:
+        if job.commit.error is None:
             entry.expected = entry.waiters
             entry.waiters -= min(entry.carried, entry.waiters)
             entry.carried = 0
@@ -455,7 +455,7 @@ cdef class Syncer:
         cdef SyncEntry entry
         for entry in list(self._held):
             if now_ns >= entry.held_until_ns:
-                self._begin(entry, now_ns)
+                self.changed(entry, now_ns)
         if 0 < self._write_at_ns <= now_ns:
             self._write_at_ns, unwritten, self._unwritten = 0, self._unwritten, {}
             for entry in unwritten:
@@ -551,7 +551,7 @@ cdef class Syncer:
         self._is_draining = True
         for entry in list(self._entries.values()):
             if entry.job is None and (entry.is_marked or is_dirty(entry)):
-                self._begin(entry, now_ns)
+                self.changed(entry, now_ns)
 
     def unsafe_targets(self):
         """The stores that have changes which are not on disk."""

@@ -49,7 +49,6 @@ cdef class Ingest(Participant):
     cdef uint64_t visible(self) noexcept
     cdef int end_turn(self) except -1
     cpdef void promise(self, uint64_t promised, bytes failure=*) except *
-    cdef int _send_replies(self, uint64_t promised, bytes failure) except -1
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
     cdef bint _is_full(self) noexcept

@@ -389,7 +389,10 @@ cdef class Ingest(Participant):
             self.marks.end -= sizeof(TurnMark)
         if buffer_append(&self.marks, <const char*>&mark, sizeof(TurnMark)) != 0:
             raise MemoryError
-        self._send_replies(self.promised_seq, None)
+        if self.refusals.count:
+            self.refusals.release(self.router, self.account, 0, None)
+        if self.replies.count:
+            self.replies.release(self.router, self.account, self.promised_seq, None)
         return 0
 
     @property
@@ -412,14 +415,10 @@ cdef class Ingest(Participant):
         if buffer_size(&self.marks) == 0:
             buffer_clear(&self.marks)
         self.promised_seq = max(self.promised_seq, promised)
-        self._send_replies(promised, failure)
-
-    cdef inline int _send_replies(self, uint64_t promised, bytes failure) except -1:
         if self.refusals.count:
             self.refusals.release(self.router, self.account, 0, None)
         if self.replies.count:
             self.replies.release(self.router, self.account, promised, failure)
-        return 0
 
     cdef bint has_moved(self) except -1:
         """Whether the engine has to ask for the next deadline, since something changed."""
