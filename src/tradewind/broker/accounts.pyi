@@ -7,6 +7,15 @@ from tradewind.broker.session import Session
 from tradewind.route.remapping import AccountMappings
 from tradewind.route.sublist import Sublist
 
+class InternalSubscription:
+    @property
+    def handler(self) -> object: ...
+
+class InterestWatch:
+    def __init__(self, account: Account, subject: bytes, callback: Callable[[], None]) -> None: ...
+    def look(self) -> None: ...
+    def cancel(self) -> None: ...
+
 class AccountLimits(msgspec.Struct, frozen=True):
     connections_max: int = -1
     subscriptions_max: int = -1

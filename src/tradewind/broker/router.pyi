@@ -8,7 +8,8 @@ from tradewind.faults import Faults
 from tradewind.route.watches import Changes
 
 class Router:
-    faults: Faults
+    @property
+    def faults(self) -> Faults: ...
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
     on_trace: Callable[[Session, bytes, bytes, bytes, bytes], None] | None
     @property

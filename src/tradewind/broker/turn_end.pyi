@@ -6,11 +6,15 @@ from tradewind.broker.session import Session
 from tradewind.broker.turn_watch import TurnWatch
 
 class TurnEnd:
-    router: Router
+    @property
+    def router(self) -> Router: ...
     engine: Engine | None
-    deadlines: Deadlines
-    deferred: CheckQueue
-    watch: TurnWatch
+    @property
+    def deadlines(self) -> Deadlines: ...
+    @property
+    def deferred(self) -> CheckQueue: ...
+    @property
+    def watch(self) -> TurnWatch: ...
     def __init__(
         self, router: Router, deadlines: Deadlines, deferred: CheckQueue, watch: TurnWatch
     ) -> None: ...

@@ -4,12 +4,15 @@ from tradewind.broker.contracts import BrokerLog
 from tradewind.clock import Clock
 
 BUDGET_NS: int
+DETAIL_MAX: int
 REFRESH_NS: int
 QUIET_NS: int
 
 class KindOfTurn:
-    count: int
-    longest_ns: int
+    @property
+    def count(self) -> int: ...
+    @property
+    def longest_ns(self) -> int: ...
     @property
     def unreported(self) -> int: ...
 

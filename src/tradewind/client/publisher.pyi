@@ -6,8 +6,10 @@ _Payload = bytes | bytearray | memoryview[int] | str
 _HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes
 
 class Publisher:
-    out_messages: int
-    out_bytes: int
+    @property
+    def out_messages(self) -> int: ...
+    @property
+    def out_bytes(self) -> int: ...
     def publish(
         self,
         subject: str,

@@ -9,14 +9,22 @@ from tradewind.jetstream.usage import Usage
 from tradewind.store.syncer import Syncer
 
 class EngineTurns:
-    router: Router
-    turn: Turn
-    syncer: Syncer
-    usage: Usage
-    hosts: dict[Participant, HostedStream]
-    consumer_hosts: dict[Participant, HostedStream]
-    retired: list[tuple[HostedStream, Consumer]]
-    timers: Timers[Timed]
+    @property
+    def router(self) -> Router: ...
+    @property
+    def turn(self) -> Turn: ...
+    @property
+    def syncer(self) -> Syncer: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def hosts(self) -> dict[Participant, HostedStream]: ...
+    @property
+    def consumer_hosts(self) -> dict[Participant, HostedStream]: ...
+    @property
+    def retired(self) -> list[tuple[HostedStream, Consumer]]: ...
+    @property
+    def timers(self) -> Timers[Timed]: ...
     def __init__(
         self,
         router: Router,

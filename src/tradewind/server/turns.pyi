@@ -3,6 +3,9 @@ import asyncio
 from tradewind.broker.broker import Broker
 from tradewind.server.link import Held
 
+HOLD_SECONDS: float
+LOOK_SECONDS: float
+
 class ServerTurns:
     broker: Broker
     _loop: asyncio.AbstractEventLoop

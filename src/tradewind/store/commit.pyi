@@ -5,9 +5,12 @@ from tradewind.store.settle import Evidence
 from tradewind.store.witness import TestimonyWrite
 
 class Commit:
-    disk: Disk
-    last_seq: int
-    position: tuple[int, int]
+    @property
+    def disk(self) -> Disk: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def position(self) -> tuple[int, int]: ...
     marked: tuple[int, int]
     floor: int
     files: list[DiskFile]

@@ -1,7 +1,8 @@
 from tradewind.store.subject_index import SubjectFilter, SubjectIndex
 
 class SubjectPage:
-    text: bytes
+    @property
+    def text(self) -> bytes: ...
     def __init__(self, index: SubjectIndex, chosen: SubjectFilter | None) -> None: ...
     @property
     def count(self) -> int: ...

@@ -2,10 +2,18 @@ from collections.abc import Callable
 
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
+from tradewind.broker.session import Session
+from tradewind.store.subject_index import SubjectFilter
 from tradewind.stream.ingest import Ingest
 
 PENDING_MAX: int
 UNDER_WAY_MAX: int
+
+class GetOrder:
+    @property
+    def subject(self) -> str: ...
+    @property
+    def session(self) -> Session | None: ...
 
 class DirectCore:
     next_deadline_ns: int
@@ -24,3 +32,7 @@ class DirectCore:
     def attach(self, prefix: str) -> list[int]: ...
     def tick(self) -> None: ...
     def end(self) -> None: ...
+    @property
+    def ingest(self) -> Ingest: ...
+    def serve(self, order: GetOrder) -> None: ...
+    def filter_of_next(self) -> SubjectFilter | None: ...

@@ -5,7 +5,7 @@ from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
 from tradewind.store.messages import MessageStore
 from tradewind.stream.message_ids import MessageIds
-from tradewind.stream.replies import ReplyQueue
+from tradewind.stream.replies import ReplyQueue, Rider
 
 BUSY_HEADER: bytes
 CREDIT_UNLIMITED: int
@@ -84,3 +84,6 @@ class Ingest(Participant):
     def turns_waiting(self) -> int: ...
     def promise(self, promised: int, failure: bytes | None = None) -> None: ...
     def load_ids(self, first_seq: int) -> None: ...
+    def submit_copy(
+        self, rider: Rider, subject: bytes, reply: bytes, header: bytes, payload: bytes
+    ) -> None: ...

@@ -1,3 +1,5 @@
+IDS_BYTES_MAX: int
+
 class MessageIds:
     def __init__(self, window_ns: int, seed: int, bytes_max: int = ...) -> None: ...
     @property

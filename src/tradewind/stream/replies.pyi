@@ -1,5 +1,7 @@
 from typing import Self
 
+class Rider: ...
+
 class ReplyQueue:
     def __new__(cls, prefix: bytes) -> Self: ...
     @property
