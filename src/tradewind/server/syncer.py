@@ -37,7 +37,8 @@ class ThreadedSyncer(Syncer):
         after_batch: Callable[[], None] = _nothing,
     ) -> None:
         super().__init__(threads.sync, interval_ns=interval_ns)
-        threads.give_back_to(self, self._batch_done)
+        threads.give_back_to(self, after_batch)
+        self._threads = threads
         self._loop = loop
         self._now_ns = clock.monotonic_ns
         self._after_batch = after_batch
@@ -69,6 +70,7 @@ class ThreadedSyncer(Syncer):
     async def drain(self, timeout_s: float) -> list[SyncTarget]:
         """Have everything on disk; gives the stores for which that did not succeed in time."""
         self._idle = asyncio.Event()
+        self._threads.give_back_to(self, self._batch_done)
         self.begin_drain(self._now_ns())
         if self.is_idle:
             self._idle.set()

@@ -423,20 +423,6 @@ cdef class Threads:
             raise OSError(number, f"no thread can be started: {os.strerror(number)}")
         return 0
 
-    cdef Work* _take(self) noexcept:
-        """The chain of all that is done."""
-        cdef Pool* pool = self._pool
-        cdef uint64_t events
-        cdef Work* first
-        if pool == NULL:
-            return NULL
-        read(pool.event, &events, sizeof(events))
-        pthread_mutex_lock(&pool.mutex)
-        first = pool.done.first
-        pool.done.first = pool.done.last = NULL
-        pthread_mutex_unlock(&pool.mutex)
-        return first
-
     cdef SyncJob _synced(self, Work* work):
         cdef SyncJob job = <SyncJob>work.job
         Py_DECREF(job)
@@ -454,9 +440,18 @@ cdef class Threads:
         """Hand back what is done: first the commits, so that nobody who waits for one waits for the
         requests too.
         """
-        cdef Work* work = self._take()
+        cdef Pool* pool = self._pool
         cdef Chain calls, syncs
+        cdef Work* work
         cdef Work* following
+        cdef uint64_t events
+        if pool == NULL:
+            return
+        read(pool.event, &events, sizeof(events))
+        pthread_mutex_lock(&pool.mutex)
+        work = pool.done.first
+        pool.done.first = pool.done.last = NULL
+        pthread_mutex_unlock(&pool.mutex)
         calls.first = calls.last = syncs.first = syncs.last = NULL
         while work != NULL:
             following = work.next

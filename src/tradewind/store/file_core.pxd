@@ -39,9 +39,7 @@ cdef class FileCore(MessageStore):
     cdef public uint64_t reserved_seq       # beyond it a commit has to tell the witness
 
     cdef bint is_waiting(self) except -1
-    cdef bint is_appended(self) except -1
     cdef bint is_changed(self) except -1
-    cdef bint has_chores(self) except -1
     cpdef void write(self, Block block) except *
     cpdef void flush(self) except *
     cpdef Commit begin_commit(self)

@@ -64,21 +64,20 @@ cdef class FileCore(MessageStore):
         self._synced_position = self._marked_position = self._durable_mark = self._clean = (0, 0)
 
     cdef bint is_waiting(self) except -1:
-        return len(self._trash) > 0 or self.rewriter.is_waiting() \
-            or (self.unsettled and self._settlement.has_work)
+        cdef RewriteQueues rewriter = self.rewriter
+        return len(self._trash) > 0 or (self.unsettled and self._settlement.has_work) or (
+            (rewriter._to_repair or rewriter._to_compress or rewriter._to_erase
+             or rewriter._sparse) and rewriter.is_waiting())
 
     @property
     def wants_commit(self):
         """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
         return self.is_waiting()
 
-    cdef bint is_appended(self) except -1:
-        """Whether bytes were added since the last commit; a mark alone is nothing."""
-        return len(self._unsynced) > 0 or (
-            self.last is not None and (self.last.number, self.last.size) != self._clean)
-
     cdef bint is_changed(self) except -1:
-        return self._names_changed or self.is_appended() or self.is_waiting()
+        return self._names_changed or len(self._unsynced) > 0 or (
+            self.last is not None and (self.last.number, self.last.size) != self._clean
+        ) or self.is_waiting()
 
     @property
     def is_dirty(self):
@@ -110,12 +109,6 @@ cdef class FileCore(MessageStore):
 
     # -------------------------------------------------------------- syncing
 
-    cdef bint has_chores(self) except -1:
-        """Whether a commit has more to do than to sync what was appended."""
-        return self._names_changed or self.failure is not None or self.unsettled \
-            or len(self.unsafe_files) > 0 or self.index_file_present \
-            or self.last_seq > self.reserved_seq or self.is_waiting()
-
     cpdef Commit begin_commit(self):
         """All that was appended, for a worker; None if there is nothing or one is under way."""
         cdef Commit commit
@@ -124,11 +117,14 @@ cdef class FileCore(MessageStore):
         evidence = None
         if self._committing is not None or self.last is None:
             return None
-        has_chores = self.has_chores()
-        if not has_chores:
+        # Whether it has more to do than to sync what was appended.
+        has_chores = self._names_changed or self.failure is not None or self.unsettled \
+            or len(self.unsafe_files) > 0 or self.index_file_present \
+            or self.last_seq > self.reserved_seq or self.is_waiting()
+        if not has_chores and (self.limit_floor > self.said_floor or self.blocks_went):
             self.say_floor()
             has_chores = self._names_changed    # its mark has begun a block
-        if not (self.is_changed() if has_chores else self.is_appended()):
+        if not self.is_changed():
             return None
         if has_chores:
             evidence = self.prepare_chores()
@@ -186,7 +182,7 @@ cdef class FileCore(MessageStore):
         cdef BlockFile file
         self._committing = None
         for file in self._pinned:
-            file.unpin()
+            file._pins -= 1
             if file is not self.last.file:
                 file.rest()
         self._pinned.clear()

@@ -125,7 +125,7 @@ cdef class BlockFile:
         return True
 
     cdef int pinned_descriptor(self) noexcept:
-        """The descriptor that a thread may sync until `unpin`; -1: `sync` has to be called."""
+        """The descriptor that a thread may sync while it is pinned; -1: `sync` has to be called."""
         return self._descriptor if self._pins and not self._sync_failed else -1
 
     cdef void note_failed_sync(self) noexcept:
@@ -136,10 +136,6 @@ cdef class BlockFile:
         """Sync what was written so far, in this thread."""
         self._unsynced = False
         self.sync()
-
-    cdef void unpin(self) noexcept:
-        """The worker is done."""
-        self._pins -= 1
 
     cdef int rest(self) except -1:
         """Nothing more will be written soon: close it, unless somebody needs it open."""

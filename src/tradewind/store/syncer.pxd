@@ -80,7 +80,7 @@ cdef class Syncer:
     cpdef void end_turn(self, int64_t now_ns) except *
     cpdef void complete(self, SyncJob job, int64_t now_ns) except *
     cpdef void arm(self) except *
-    cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1
+    cdef int _keep_marked(self, SyncEntry entry, int64_t now_ns) except -1
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1
     cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1

@@ -14,7 +14,7 @@ that everything of this round or a lower one is as safe as the mode of the store
 - ASYNC: in memory; written when enough has come together or a few milliseconds have passed, and
   on disk as with INTERVAL. The official server too lets `persist_mode: async` win over `always`.
 
-Whether a store is synced now, with others or later is decided in one place, `_decide`.
+Whether a store is synced now, with others or later is decided in one place, `changed`.
 
 What holds
 - a store has at most one commit under way, so its rounds are kept in order;
@@ -173,15 +173,30 @@ cdef class Syncer:
     # -------------------------------------------------------------- changes
 
     cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *:
-        """The store has changed, in this turn for the last time: begin what is to be done.
+        """The store has changed, in this turn for the last time: this is where it is decided
+        whether it is synced now, with what others still send, or later.
 
         Whatever comes of it, the other stores have theirs.
         """
         if not entry.is_marked:
             entry.is_marked = True
             entry.marked_ns = now_ns
+        if entry.has_failed or not entry.is_attached:
+            return      # a callback of another store may have detached this one
+        entry.touched_ns = now_ns
         try:
-            self._decide(entry, now_ns)
+            failure = entry.target.failure if entry.files is None else entry.files.failure
+            if failure is not None:
+                self._fail(entry, failure, now_ns)
+            elif not entry.syncs_always and not self._is_draining:
+                self._write(entry, now_ns)
+                self._sync_later(entry, now_ns)
+                self._keep_marked(entry, now_ns)
+            elif entry.job is None and (
+                    entry.waiters >= entry.expected and entry.held_until_ns == 0
+                    or not self._is_held(entry, now_ns)):
+                self._commit(entry, now_ns, True)
+            # Else it is for the next commit: one is under way, or waits for company.
         except Exception as error:
             self._fault(entry, error, now_ns)
 
@@ -210,23 +225,8 @@ cdef class Syncer:
         if self._has_moved:
             self.arm()
 
-    cdef int _decide(self, SyncEntry entry, int64_t now_ns) except -1:
-        """A store has changed: sync it now, with what others still send, or later."""
-        if entry.has_failed or not entry.is_attached:
-            return 0    # a callback of another store may have detached this one
-        failure = entry.target.failure if entry.files is None else entry.files.failure
-        if failure is not None:
-            return self._fail(entry, failure, now_ns)
-        entry.touched_ns = now_ns
-        if entry.syncs_always or self._is_draining:
-            # What comes while a commit runs is for the next one.
-            if entry.job is None and (
-                    entry.waiters >= entry.expected and entry.held_until_ns == 0
-                    or not self._is_held(entry, now_ns)):
-                self._commit(entry, now_ns, True)
-            return 0
-        self._write(entry, now_ns)
-        self._sync_later(entry, now_ns)
+    cdef int _keep_marked(self, SyncEntry entry, int64_t now_ns) except -1:
+        """The promise of this store need not wait for a commit."""
         if not entry.has_failed:
             entry.is_marked = False
             entry.rounds += 1
@@ -395,14 +395,16 @@ cdef class Syncer:
         """A commit has ended: with what has come meanwhile, or with what it has left."""
         if entry.is_marked:
             self._marked.pop(entry, None)
-            return self._decide(entry, now_ns)
-        if not is_dirty(entry):
-            self._quiet[entry] = None
-            self._idle_at_ns = self._once(self._idle_at_ns, now_ns + IDLE_NS)
-        elif entry.syncs_always or self._is_draining:
-            self._commit(entry, now_ns, False)      # names, or blocks to remove
+            self.changed(entry, now_ns)
+        elif entry.files.is_changed() if entry.files is not None else entry.target.is_dirty:
+            if entry.syncs_always or self._is_draining:
+                self._commit(entry, now_ns, False)      # names, or blocks to remove
+            else:
+                self._sync_later(entry, now_ns)
         else:
-            self._sync_later(entry, now_ns)
+            self._quiet[entry] = None
+            if not self._idle_at_ns:
+                self._idle_at_ns = self._once(0, now_ns + IDLE_NS)
         return 0
 
     # -------------------------------------------------------------- failures

@@ -10,7 +10,7 @@
 
 Owns who waits for the commits of one stream. How far a stream goes before its promise depends on
 its mode: in memory nothing is written, with `sync_interval` the sync comes later, with
-`persist_mode: async` the write too. That is decided in one place, `Syncer._decide`. Never touches a
+`persist_mode: async` the write too. That is decided in one place, `Syncer.changed`. Never touches a
 file itself, and never waits.
 
 A change that cannot be written or synced ends the promises of this stream (`failed`): everybody who
