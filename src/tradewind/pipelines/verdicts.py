@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tradewind.pipelines.lag import offsets_of
+from tradewind.spark.lag import offset_of
 
 RANGES_MAX: Final = 10_000
 RANGE_MIN: Final = 1000
@@ -114,8 +114,8 @@ def planned_offsets(log: str) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for line in log.splitlines()[2:]:
-        for stream, seq in offsets_of(line).items():
-            found[stream] = min(seq, found.get(stream, seq))
+        for stream, point in offset_of(line).items():
+            found[stream] = min(point["seq"], found.get(stream, point["seq"]))
     return found
 
 
