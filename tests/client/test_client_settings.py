@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -211,6 +213,25 @@ def test_headers_that_would_break_the_block_are_refused(name: str, value: str) -
         encode_headers({name: value})
     with pytest.raises(BadHeaderError):
         encode_headers({"a": 5})  # type: ignore[dict-item]
+
+
+FORK_PROGRAM = """
+import os
+from tradewind.client.replies import nuid
+
+ours = nuid.next()
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.write(writer, nuid.next().encode())
+    os._exit(0)
+theirs = os.read(reader, 100).decode()
+assert len(theirs) == 22
+assert theirs[:12] != ours[:12] == nuid.next()[:12]
+"""
+
+
+def test_ids_of_a_forked_process_are_its_own() -> None:
+    subprocess.run([sys.executable, "-c", FORK_PROGRAM], check=True, timeout=60)
 
 
 def test_ids_are_unique_and_of_the_common_form() -> None:

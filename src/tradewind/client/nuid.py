@@ -6,6 +6,7 @@ Owns the form that all NATS clients use: 22 characters of the digits and letters
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 from typing import Final
 
@@ -27,11 +28,17 @@ class Nuid:
     """Gives a new id per call; safe to use from several threads."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._prefix = "".join(secrets.choice(DIGITS) for _ in range(PREFIX_LENGTH))
         # Steps of a random odd size hide how many ids were made, and never repeat within 62**10.
         step = 33 + 2 * secrets.randbelow(150)
         self._counter = itertools.count(secrets.randbelow(62**COUNTER_LENGTH), step)
 
     def next(self) -> str:
-        """An id that no other call gives."""
+        """An id that no other call gives, nor one in a process that was forked off."""
+        if self._process != os.getpid():
+            self._begin()
         return self._prefix + encode(next(self._counter), COUNTER_LENGTH)
