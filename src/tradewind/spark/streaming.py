@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
-        self._seen: list[StreamState] = []
+        self._seen: list[StreamState] | None = None
         self._reached: Offset = {}
         self._reporter = Reporter()
         self._holding = Holding(
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of the streams, with what tells how far behind the query is, see `lag`."""
-        states = self._seen or self._open().states()
+        states = self._open().states() if self._seen is None else self._seen
         return self._reporter.report(states, self._reached, self._open().time_behind)
 
     def _ends(self, states: Sequence[StreamState]) -> Offset:
