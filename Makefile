@@ -65,9 +65,12 @@ thorough: build
 crash: build
 	$(BIN)/python tools/crash.py $(ARGS)
 
-# Hundreds of kills of the Spark sink, its server, its executors and its driver; takes hours.
+# Kills of Spark's jobs, their server, workers, executors and drivers, and a table of what became of
+# the rows; with 300 it takes hours.
 crash-spark: build
-	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/faults/test_sink_attempts.py tests/spark/test_sink_kills.py
+	TRADEWIND_SINK_KILLS=$(or $(KILLS),300) $(BIN)/python -m pytest -q tests/faults/test_sink_attempts.py \
+		tests/spark/test_sink_kills.py tests/spark/test_lake_kills.py \
+		tests/spark/test_cluster.py::test_each_row_arrives_once_though_executors_are_killed
 
 # Spark's own declarative pipelines with our source and sink; they need more packages.
 declarative: build

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from sink_attempts import attempt
 
+import kill_table
 import tradewind.sync
 from harness import ServerProcess
 from tradewind.spark.filters import RowFilter
@@ -192,7 +193,10 @@ def test_killed_attempts_store_each_row_once(processes: ForkServerContext, place
         # The driver may have been killed before it knew.
         place.forget_ids()
         assert Attempt(processes, place, epoch, batches_of(epoch, 300, epoch + 1)).finish() == 300
-    assert place.stored() == expected
+    stored = place.stored()
+    kind = "attempts without Spark: three processes, then the server"
+    kill_table.note(kind, 4 * EPOCHS, expected, stored)
+    assert stored == expected
 
 
 def test_a_server_that_is_killed_is_waited_for(processes: ForkServerContext, place: Place) -> None:

@@ -13,11 +13,14 @@ from spark_kit import run_query
 from tradewind.spark.session import get_session
 
 
-def main(server: str, checkpoint: str, scratch: str) -> None:
+def main(server: str, checkpoint: str, scratch: str, master: str = "local[2]") -> None:
     spark = get_session(
-        "local[2]",
+        master,
         {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
             "spark.ui.enabled": "false",
             "spark.local.dir": scratch,
             "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
