@@ -140,11 +140,11 @@ class IcebergLake:
         if table is None:
             return False
         latest = table.properties.get(LATEST + marks[MARK_WRITER])
-        commits: list[Mapping[str, str]] = []
         if latest is not None:
-            commits.append(msgspec.json.decode(latest, type=dict[str, str]))
+            return is_written(marks, [msgspec.json.decode(latest, type=dict[str, str])])
+        # Of a query that has not written here yet, or by a version that knew no such property.
         summaries = (snapshot.summary for snapshot in reversed(table.snapshots()))
-        commits += [one.additional_properties for one in summaries if one is not None]
+        commits = [one.additional_properties for one in summaries if one is not None]
         return is_written(marks, commits)
 
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:

@@ -284,7 +284,7 @@ def test_upserts_are_like_those_of_a_dictionary(
     monkeypatch.setattr(lake_files, "FILE_BYTES_MAX", files_max)
 
     @settings(
-        max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+        max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
     )
     @given(CHANGES)
     def check(batches: list[list[tuple[int, str, str | None]]]) -> None:
