@@ -14,7 +14,7 @@ WORKERS ?= 3
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
 	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py
 
-.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative lakes clean
+.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative spark-versions lakes clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -72,10 +72,14 @@ crash-spark: build
 		tests/spark/test_sink_kills.py tests/spark/test_lake_kills.py \
 		tests/spark/test_cluster.py::test_each_row_arrives_once_though_executors_are_killed
 
-# Spark's own declarative pipelines with our source and sink; they need more packages.
+# Spark's own declarative pipelines and Spark Connect with our source and sink; they need more packages.
 declarative: build
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[declarative]'
-	$(BIN)/python -m pytest -q tests/spark/test_declarative.py
+	$(BIN)/python -m pytest -q tests/spark/test_declarative.py tests/spark/test_connect.py
+
+# Source and sink on older versions of Spark, each in an environment of its own; takes a while.
+spark-versions: build
+	$(BIN)/python tools/spark_versions.py $(VERSIONS)
 
 # Tables and the status of pipelines in S3, by a server on this machine; it needs more packages.
 lakes: build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+LACKING = re.compile(r"[^:\n]+ with Spark [\d.]+ or later; this is [\d.]+")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`--dist loadgroup` keeps a group together. A session that starts takes its time."""
@@ -21,6 +25,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """On an older Spark, what needs a part that it lacks, and is told so, is left out."""
+    try:
+        return (yield)
+    except Exception as error:
+        from tradewind.spark.features import HAS_PUSHDOWN, HAS_STREAM_READS, HAS_STREAM_WRITES
+
+        lacks = not (HAS_STREAM_READS and HAS_STREAM_WRITES and HAS_PUSHDOWN)
+        if lacks and (found := LACKING.search(str(error))):
+            pytest.skip(found[0])
+        raise
 
 
 @pytest.fixture(scope="session")

@@ -149,11 +149,11 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_make_targets_exist_and_are_described() -> None:
     makefile = text_of("Makefile")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     named = {
         target
         for page in PAGES
-        for target in re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:`|^)make ([a-z-]+)", page.read_text(), re.MULTILINE)
     }
     assert named == targets
     variables = set(re.findall(r"^([A-Z_]+) [?:]=", makefile, re.MULTILINE)) | {"ARGS"}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tradewind.spark.errors import OptionError
+from tradewind.spark.features import HAS_PUSHDOWN, need
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.positions import check_named
 from tradewind.spark.providers import open_provider
@@ -43,7 +44,8 @@ class PushFilters:
     then.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    if HAS_PUSHDOWN:
+        __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: BatchReader) -> None:
         self._reader = reader
@@ -62,6 +64,7 @@ class BatchReader(DataSourceReader):
         self._rows = filter_of(options)
         _check_batch(options)
         if options.pushdown:
+            need("the option pushdown works", "4.1", is_there=HAS_PUSHDOWN)
             self.pushFilters = PushFilters(self)
 
     def push(self, filters: list[Any]) -> Iterable[Any]:

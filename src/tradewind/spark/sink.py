@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvloop
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from tradewind.client.bucket_settings import KV_STREAM
 from tradewind.spark.errors import OptionError
+from tradewind.spark.features import StreamArrowWriter
 from tradewind.spark.marks import KeptMark, Run, open_marks, query_token
 from tradewind.spark.network import Address
 from tradewind.spark.partition_write import (
@@ -128,7 +125,7 @@ class BatchWriter(DataSourceArrowWriter):
             )
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamArrowWriter):
     """For `frame.writeStream`."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan, *, overwrite: bool) -> None:

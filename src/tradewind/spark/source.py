@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 
 from tradewind.spark.errors import OptionError
+from tradewind.spark.features import HAS_STREAM_READS, HAS_STREAM_WRITES, need
 from tradewind.spark.options import parse_options
 from tradewind.spark.outgoing_columns import plan_columns
 from tradewind.spark.reading import BatchReader
@@ -73,6 +74,7 @@ class JetStreamSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """For `spark.readStream`."""
+        need("streams are read by streaming queries", "4.2", is_there=HAS_STREAM_READS)
         options = parse_options(self.options)
         return StreamReader(options, _columns(schema, options))
 
@@ -89,6 +91,7 @@ class JetStreamSource(DataSource):
     ) -> DataSourceStreamWriter:
         """For `frame.writeStream`."""
         spare_modules()
+        need("streaming queries write to streams", "4.1", is_there=HAS_STREAM_WRITES)
         options = parse_sink_options(self.options)
         return StreamWriter(options, plan_columns(schema, options), overwrite=overwrite)
 

@@ -26,18 +26,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from tradewind.clock import SystemClock
 from tradewind.spark.acking import Acknowledger
 from tradewind.spark.errors import DataLossError, OptionError
+from tradewind.spark.features import limits
 from tradewind.spark.filters import filter_of
 from tradewind.spark.holding import Holding
 from tradewind.spark.lag import Reporter
@@ -51,6 +44,7 @@ from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
 
     from tradewind.clock import Clock
     from tradewind.spark.options import SourceOptions
@@ -73,7 +67,7 @@ class InTurn:
             yield from task.batches(columns)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     """One streaming query over one or more streams."""
 
     def __init__(
@@ -136,12 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The limit in the options; all count that are given, see `latestOffset`."""
         if self._options.msgs_per_trigger_max:
-            return ReadMaxRows(self._options.msgs_per_trigger_max)
+            return limits.ReadMaxRows(self._options.msgs_per_trigger_max)
         if self._options.bytes_per_trigger_max:
-            return ReadMaxBytes(self._options.bytes_per_trigger_max)
+            return limits.ReadMaxBytes(self._options.bytes_per_trigger_max)
         if self._options.msgs_per_trigger_min:
-            return ReadMinRows(self._options.msgs_per_trigger_min)
-        return ReadAllAvailable()
+            return limits.ReadMinRows(self._options.msgs_per_trigger_min)
+        return limits.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """What comes from now on is not for this run."""
@@ -200,7 +194,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_held(self, behind: Sequence[tuple[str, int, int]], limit: ReadLimit) -> bool:
         """Whether the batch waits for more; not if it is to be the last, or has a loss to tell."""
-        if isinstance(limit, ReadAllAvailable) or self._until is not None or self._has_lost:
+        if isinstance(limit, limits.ReadAllAvailable) or self._until is not None or self._has_lost:
             return False
         return self._holding.holds(sum(end - seq for _, seq, end in behind))
 
@@ -208,11 +202,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Move the offsets of streams that have more, each by its share of the limits."""
         msgs_left = self._options.msgs_per_trigger_max or UNLIMITED
         bytes_left = self._options.bytes_per_trigger_max or UNLIMITED
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, limits.ReadAllAvailable):
             msgs_left = bytes_left = UNLIMITED
-        if isinstance(limit, ReadMaxRows):
+        if isinstance(limit, limits.ReadMaxRows):
             msgs_left = min(msgs_left, limit.max_rows)
-        if isinstance(limit, ReadMaxBytes):
+        if isinstance(limit, limits.ReadMaxBytes):
             bytes_left = min(bytes_left, limit.max_bytes)
         for index, (name, seq, end) in enumerate(behind):
             if msgs_left == bytes_left == UNLIMITED:
