@@ -12,7 +12,7 @@ SECONDS ?=
 WORKERS ?= 3
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
-	tests/unit/testing tests/unit/test_docs.py tests/model/test_sublist_model.py tests/test_tidy.py
+	tests/unit/testing tests/unit/test_docs.py tests/unit/test_stubs.py tests/model/test_sublist_model.py tests/test_tidy.py
 
 .PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative spark-versions lakes clean
 .DEFAULT_GOAL := build

@@ -3,7 +3,7 @@
 Owns the order in which they are told, by consumer: none waits for the state of another. What "kept"
 means is what the stream promises a publisher: on disk, or with the operating system if it is synced
 by an interval, or nothing at all with `persist_mode: async`. Many acks share one commit, which is
-the one of all consumers of the stream; the loop never waits.
+the one of all consumers of the stream; the loop waits for no sync.
 
 An ack in a stream that keeps messages for its consumers removes a message, and is answered when the
 removal is kept as well. Where the disk fails nobody is answered: they ask again. A state that is
