@@ -159,6 +159,6 @@ def test_the_fixture_works_in_pytest() -> None:
 
 
 def test_every_example_is_run_here_or_with_spark() -> None:
-    with_spark = Path(__file__).parent.parent / "spark" / "test_pipelines_guide.py"
-    text = Path(__file__).read_text() + with_spark.read_text()
+    with_spark = (Path(__file__).parent.parent / "spark").glob("test_*.py")
+    text = Path(__file__).read_text() + "".join(path.read_text() for path in with_spark)
     assert [p.name for p in EXAMPLES.iterdir() if p.is_file() and p.name not in text] == []

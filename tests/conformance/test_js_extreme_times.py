@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers_js import ApiClient, api_login
+from helpers_ops import until
 
 from harness import ServerProcess, StartServer
 
@@ -40,6 +41,12 @@ def publish(js: ApiClient, header: bytes = b"") -> dict[str, Any]:
     return dict(json.loads(js.raw.read_message()[2]))
 
 
+def publish_for_pull(js: ApiClient) -> None:
+    """Publish, and wait until the consumer knows of it: nats-server tells it a moment later."""
+    publish(js)
+    until(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == 1, "a message for the consumer")
+
+
 def pull(js: ApiClient, **request: Any) -> tuple[str, bytes]:
     """The ack subject of the first message, or the status, of a pull request."""
     body = json.dumps({"batch": 1, "no_wait": True, **request}).encode()
@@ -64,7 +71,7 @@ def pull(js: ApiClient, **request: Any) -> tuple[str, bytes]:
 )
 def test_a_message_is_not_due_again_for_the_longest_wait(js: ApiClient, config: dict) -> None:
     make(js, config)
-    publish(js)
+    publish_for_pull(js)
     assert pull(js)[0].startswith("$JS.ACK.S.c.1.1.1.")
     for _ in range(3):
         assert pull(js)[1].startswith(b"NATS/1.0 404 No Messages")
@@ -74,7 +81,7 @@ def test_a_message_is_not_due_again_for_the_longest_wait(js: ApiClient, config: 
 
 def test_an_acknowledgement_can_be_put_off_within_the_longest_wait(js: ApiClient) -> None:
     make(js, {"ack_wait": LONGEST})
-    publish(js)
+    publish_for_pull(js)
     subject, _ = pull(js)
     js.raw.send(f"PUB {subject} answers 4\r\n+WPI\r\n")
     js.raw.read_message()

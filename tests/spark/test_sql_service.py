@@ -170,11 +170,14 @@ class Terminal:
     def expect(self, wanted: str, again: str = "") -> None:
         """Wait for a text; `again` is typed every few seconds until it comes."""
         deadline = time.monotonic() + LIMIT_SECONDS
+        next_s = 0.0
         while wanted not in self.seen:
-            assert time.monotonic() < deadline, f"{wanted!r} has not come; seen: {self.seen!r}"
-            if again:
+            now_s = time.monotonic()
+            assert now_s < deadline, f"{wanted!r} has not come; seen: {self.seen[-2000:]!r}"
+            if again and now_s >= next_s:
                 self.type(again)
-            self.read(10)
+                next_s = now_s + 5
+            self.read(1)
         self.seen = self.seen.partition(wanted)[2]
 
 

@@ -8,10 +8,12 @@ shell. A script ends with the first statement that fails. What is asked, and whe
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -55,6 +57,42 @@ class Asks(Protocol):
         """Begin anew with the next question."""
 
 
+class Interruptions:
+    """Ctrl-C cancels what is allowed to be cancelled, once.
+
+    Whoever presses it again while that is dealt with would leave the shell otherwise. The input of
+    a terminal takes Ctrl-C as a key, and raises KeyboardInterrupt by itself.
+    """
+
+    def __init__(self) -> None:
+        self._is_allowed = False
+        self._before: Any = None
+        self._is_main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> Interruptions:
+        if self._is_main:
+            self._before = signal.signal(signal.SIGINT, self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_main:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _heard(self, *_: object) -> None:
+        if self._is_allowed:
+            self._is_allowed = False
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """In here the first Ctrl-C is an exception."""
+        self._is_allowed = True
+        try:
+            yield
+        finally:
+            self._is_allowed = False
+
+
 class Shell:
     """A dialogue; `template` is a question without its text."""
 
@@ -72,18 +110,20 @@ class Shell:
 
     def run(self, read: Callable[[], str]) -> None:
         """Until somebody leaves. `read` gives an input, or raises EOFError at its end."""
-        while True:
-            try:
-                text = read().strip()
-                if text.rstrip("; ").lower() in QUIT_WORDS:
+        with Interruptions() as interruptions:
+            while True:
+                try:
+                    text = read().strip()
+                    if text.rstrip("; ").lower() in QUIT_WORDS:
+                        return
+                    with interruptions.allowed():
+                        self._obey(text)
+                except EOFError:
                     return
-                self._obey(text)
-            except EOFError:
-                return
-            except KeyboardInterrupt:
-                self._note("(cancelled)")
-            except Exception as error:  # nothing leaves the shell
-                self._fail(error)
+                except KeyboardInterrupt:
+                    self._note("(cancelled)")
+                except Exception as error:  # nothing leaves the shell
+                    self._fail(error)
 
     def _obey(self, text: str) -> None:
         word, _, rest = text.partition(" ")

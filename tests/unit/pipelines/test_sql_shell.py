@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -242,3 +243,25 @@ def test_without_a_server_there_are_keywords() -> None:
     completer = SqlCompleter(Known(Address("nats://127.0.0.1:1")))
     assert offers(completer, "sel") == ["select"]
     assert offers(completer, "select * from x") == []
+
+
+def test_second_interruption_does_not_leave_the_shell() -> None:
+    """It comes while the first one is dealt with."""
+    notes: list[str] = []
+
+    class Slow(FakeAnswers):
+        def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+            raise AssertionError("the query was not cancelled")
+
+    def note(text: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        notes.append(text)
+
+    before = signal.getsignal(signal.SIGINT)
+    Shell(Slow(), Ask(text=""), lambda _text: None, note).run(typed("select 1;", "select 2;"))
+    assert notes == ["(cancelled)", "(cancelled)"]
+    assert signal.getsignal(signal.SIGINT) is before

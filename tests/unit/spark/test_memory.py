@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -113,19 +112,20 @@ def test_collector_is_left_alone_outside_of_spark() -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_collector_passes_over_modules_in_processes_of_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    daemon = ModuleType("__main__")
-    daemon.__spec__ = ModuleSpec("pyspark.daemon", None)
-    monkeypatch.setitem(sys.modules, "__main__", daemon)
-    try:
-        spare_modules()
-        count = gc.get_freeze_count()
-        assert count > 0
-        cycle: list[object] = []
-        cycle.append(cycle)
-        spare_modules()
-        assert gc.get_freeze_count() == count  # what came later is still collected
-    finally:
-        gc.unfreeze()
+DAEMON_PROGRAM = """
+import gc, sys
+from importlib.machinery import ModuleSpec
+from tradewind.spark.worker import spare_modules
+
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+spare_modules()
+count = gc.get_freeze_count()
+assert count > 0
+later = [[number] for number in range(1000)]
+spare_modules()
+assert gc.get_freeze_count() <= count, "what came later is still collected"
+"""
+
+
+def test_collector_passes_over_modules_in_processes_of_spark() -> None:
+    subprocess.run([sys.executable, "-c", DAEMON_PROGRAM], check=True, timeout=60)
