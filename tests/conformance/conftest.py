@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers_js import JETSTREAM_KINDS, ApiClient
 
+from conformance.helpers_publish import Publisher
 from harness import Connect, RawClient, ServerProcess, StartServer
 
 _subject_numbers = itertools.count(1)
@@ -91,6 +92,14 @@ def js(js_server: ServerProcess) -> Iterator[ApiClient]:
     with ApiClient(js_server) as client:
         yield client
         client.delete_streams()
+
+
+@pytest.fixture
+def peer(js_server: ServerProcess) -> Iterator[Publisher]:
+    """A raw publisher. When the test is over the streams that it made are gone."""
+    publisher = Publisher(js_server)
+    yield publisher
+    publisher.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from harness import ServerProcess
 DUPLICATE = (10201, "atomic publish batch contains duplicate message id")
 INCOMPLETE = (10176, "atomic publish batch is incomplete")
 WRONG_LATER = (10164, "wrong last sequence")
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 @pytest.fixture(params=["file", "memory"])

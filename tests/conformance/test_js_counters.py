@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,6 @@ from tradewind.client.api_errors import MessageIncrMissingError
 
 BROKEN = (10172, "message counter is broken")
 INVALID = (10171, "message counter increment is invalid")
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 @pytest.fixture(params=["file", "memory"])

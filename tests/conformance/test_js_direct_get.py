@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from conformance.helpers_publish import Publisher
 from conformance.test_js_publish_reading import short, six_messages
-from harness import ServerProcess
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
-
 
 MALFORMED = ["408 Malformed Request"]
 EMPTY = ["408 Empty Request"]

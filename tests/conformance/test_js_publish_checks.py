@@ -5,21 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from conformance.helpers_ops import until
 from conformance.helpers_publish import WAIT_SECONDS, Publisher
-from harness import ServerProcess
 from publish_faults import EXCLUSIVE, FAULTS
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 def test_acknowledgement_has_exactly_these_bytes(peer: Publisher) -> None:

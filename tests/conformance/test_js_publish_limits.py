@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from conformance.helpers_publish import Publisher
-from harness import ServerProcess
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from conformance.helpers_publish import Publisher
-from harness import ServerProcess
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 def six_messages(peer: Publisher, **config: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -17,13 +17,6 @@ from conformance.helpers_publish import Publisher
 from harness import ServerProcess
 
 COUNT = 100
-
-
-@pytest.fixture
-def peer(js_server: ServerProcess) -> Iterator[Publisher]:
-    publisher = Publisher(js_server)
-    yield publisher
-    publisher.close()
 
 
 @pytest.fixture
