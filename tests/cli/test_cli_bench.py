@@ -121,8 +121,6 @@ def test_atomic_batches(cli: Cli) -> None:
         *("bench", "js", "pub", "atomic", "b.x", "--msgs", "25", "--batch", "10", "--json"),
         *("--create", "--storage", "memory"),
     )
-    if "does not support atomic batches" in outcome.err:
-        pytest.skip("this server has no atomic batches")
     assert outcome.ok().json["latency"]["count"] == 3
     info = cli("stream", "info", "benchstream", "--json").ok().json
     assert info["state"]["messages"] == 25

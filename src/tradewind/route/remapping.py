@@ -16,7 +16,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from tradewind.route.mapping import MappingError, RandomBelow, SubjectMapping, compile_mapping
+from tradewind.route.mapping import (
+    MappingError,
+    RandomBelow,
+    SubjectMapping,
+    check_mapping,
+    compile_mapping,
+)
 
 WEIGHT_MAX: Final = 100
 SUBJECTS_REMEMBERED_MAX: Final = 1024
@@ -113,14 +119,13 @@ class AccountMappings:
 
 def check_rule(rule: MappingRule) -> None:
     """MappingError unless the rule can be used."""
-    _Rule(rule, lambda _below: 0)
     by_cluster: dict[str, list[Destination]] = {}
     for one in rule.destinations:
+        check_mapping(rule.source, one.subject)
         by_cluster.setdefault(one.cluster, []).append(one)
     for destinations in by_cluster.values():
         seen: set[str] = set()
         for one in destinations:
-            compile_mapping(rule.source, one.subject, random_below=lambda _below: 0)
             if one.subject in seen:
                 raise MappingError(f'duplicate entry for "{one.subject}"')
             seen.add(one.subject)
