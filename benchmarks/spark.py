@@ -40,10 +40,10 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.options import COLUMNS, SourceOptions
 from tradewind.spark.session import get_session
-from tradewind.store.disk import OsDisk
-from tradewind.store.index_file import IndexBlock, StreamIndex, encode_index
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.index_file import IndexBlock, StreamIndex, encode_index
+from tradewind.store.format.meta import StreamMeta
 
 PAYLOAD_BYTES = 128
 SUBJECTS = 100

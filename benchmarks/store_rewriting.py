@@ -13,7 +13,7 @@ from benchmarks.store_workloads import (
     subject_names,
     written_bytes,
 )
-from tradewind.store.filestore import FileStore
+from tradewind.store.folder.filestore import FileStore
 
 TEXT = b'{"order": 1234, "state": "shipped", "customer": "Jane Doe", "city": "Lisbon"}' * 3
 WINDOW = 100_000

@@ -22,13 +22,13 @@ from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.syncer import ThreadedSyncer
 from tradewind.server.threads import SYNC_THREADS, Threads
-from tradewind.store.block import Block
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
-from tradewind.store.scan import recover_block
-from tradewind.store.subject_index import SubjectIndex
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 from tradewind.store.syncer import SyncTarget
+from tradewind.store.table.block import Block
+from tradewind.store.table.scan import recover_block
+from tradewind.store.table.subject_index import SubjectIndex
 
 Figures = dict[str, float]
 NOW_NS = 1_700_000_000_000_000_000

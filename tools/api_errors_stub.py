@@ -1,4 +1,4 @@
-"""Writes src/tradewind/client/api_errors.pyi: the error classes that are made at run time.
+"""Writes `api_errors.pyi` of the client: the error classes that are made at run time.
 
 python tools/api_errors_stub.py            writes it
 python tools/api_errors_stub.py --check    fails if it is not up to date

@@ -160,7 +160,7 @@ def _run_in_shell(command: str, environment: dict[str, str]) -> Screen:
 def with_tables(text: str) -> str:
     """The page with the tables of commands and of shared flags as the source has them."""
     from tradewind.cli.commands import COMMANDS
-    from tradewind.cli.settings import FLAGS
+    from tradewind.cli.frame.settings import FLAGS
 
     def names(*each: str) -> str:
         return ", ".join(f"`{name}`" for name in each)

@@ -23,23 +23,23 @@ STUB = ROOT / "src/tradewind/sync.pyi"
 # The classes that a blocking program meets, by module; add new ones here.
 CLASSES = {
     "connection": ["Connection"],
-    "subscription": ["Subscription"],
+    "core.subscription": ["Subscription"],
     "buckets": ["KvBuckets", "ObjectStores"],
-    "kv": ["KeyValue"],
-    "objects": ["ObjectStore"],
-    "object_download": ["ObjectReader"],
-    "watch": ["Watcher", "InitialItems"],
-    "discovery": ["Services"],
-    "services": ["Service", "Group"],
+    "kv.kv": ["KeyValue"],
+    "objects.objects": ["ObjectStore"],
+    "objects.object_download": ["ObjectReader"],
+    "kv.watch": ["Watcher", "InitialItems"],
+    "services.discovery": ["Services"],
+    "services.services": ["Service", "Group"],
     "jetstream": ["JetStream"],
-    "manager": ["JetStreamManager", "Streams", "Consumers"],
-    "api_requests": ["Pages"],
-    "consumers": ["Consumer", "ConsumerAccess"],
-    "ordered": ["OrderedConsumer", "OrderedMessages"],
-    "batches": ["Batch"],
-    "pulled": ["FetchedMessages", "ConsumerMessages"],
-    "pushed": ["PushedMessages"],
-    "delivered": ["StatusEvents"],
+    "streams.manager": ["JetStreamManager", "Streams", "Consumers"],
+    "streams.api_requests": ["Pages"],
+    "streams.consumers": ["Consumer", "ConsumerAccess"],
+    "streams.ordered": ["OrderedConsumer", "OrderedMessages"],
+    "streams.batches": ["Batch"],
+    "streams.pulled": ["FetchedMessages", "ConsumerMessages"],
+    "streams.pushed": ["PushedMessages"],
+    "streams.delivered": ["StatusEvents"],
 }
 HEAD = '''"""Types of the blocking client; written by tools/sync_stub.py, never by hand."""
 # ruff: noqa: A002 - the names of the asynchronous methods'''
@@ -60,8 +60,8 @@ class Module:
 
 def read_module(name: str) -> Module:
     """The module, from its declarations if it is compiled."""
-    path = PACKAGE / f"{name}.py"
-    tree = ast.parse((path if path.exists() else PACKAGE / f"{name}.pyi").read_text())
+    path = PACKAGE / f"{name.replace('.', '/')}.py"
+    tree = ast.parse((path if path.exists() else path.with_suffix(".pyi")).read_text())
     module = Module(name)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -85,7 +85,9 @@ def family(module: Module, class_name: str) -> list[tuple[Module, ast.ClassDef]]
     for base in node.bases:
         origin = module.origins.get(ast.unparse(base), "")
         if origin.startswith("tradewind.client."):
-            found += family(read_module(origin.rpartition(".")[2]), ast.unparse(base))
+            found += family(
+                read_module(origin.removeprefix("tradewind.client.")), ast.unparse(base)
+            )
     return found
 
 
@@ -174,7 +176,7 @@ def make_stub() -> str:
     """The text of the stub, formatted."""
     writer = Writer()
     writer.need("Unpack", "typing")
-    writer.need("ConnectSettings", "tradewind.client.options")
+    writer.need("ConnectSettings", "tradewind.client.core.options")
     classes = [
         writer.class_text(read_module(module), name)
         for module, names in CLASSES.items()

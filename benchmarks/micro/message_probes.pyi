@@ -1,8 +1,8 @@
 from array import array
 from collections.abc import Sequence
 
-from tradewind.store.messages import MessageStore
-from tradewind.store.subject_index import SubjectFilter
+from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.subject_index import SubjectFilter
 
 def append(
     store: MessageStore,

@@ -4,9 +4,9 @@
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from tradewind.store.messages cimport MessageStore
-from tradewind.store.records cimport Record
-from tradewind.store.subject_index cimport SubjectFilter
+from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.format.records cimport Record
+from tradewind.store.table.subject_index cimport SubjectFilter
 
 cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
     """SplitMix64: good enough to leave no order, and the same in every run."""

@@ -1,4 +1,4 @@
-"""How long tradewind.store.hash and tradewind.store.s2 take for one record or one KiB."""
+"""How long the hash and S2 of `tradewind.store.format` take for one record or one KiB."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ START_NS = 1_700_000_000_000_000_000
 def _scan(payload_bytes: int) -> Operation:
     """Checks all records of a block; one operation is one record."""
     from benchmarks.micro.store_probes import check_records
-    from tradewind.store.hash import key_for
+    from tradewind.store.format.hash import key_for
 
     source, key, records = random.Random(1), key_for("ORDERS-1"), []
     for seq in range(1, BLOCK_BYTES // payload_bytes):
@@ -73,7 +73,7 @@ def hash_1k() -> Operation:
 @micro("s2-encode-text", "1 KiB of JSON compressed")
 def encode_text() -> Operation:
     """What a full block costs in the background."""
-    from tradewind.store.s2 import compress
+    from tradewind.store.format.s2 import compress
 
     return functools.partial(_repeat, functools.partial(compress, _text()))
 
@@ -81,7 +81,7 @@ def encode_text() -> Operation:
 @micro("s2-decode-text", "1 KiB of JSON decompressed")
 def decode_text() -> Operation:
     """What opening a compressed block costs."""
-    from tradewind.store.s2 import compress, decompress
+    from tradewind.store.format.s2 import compress, decompress
 
     packed = compress(_text())
     return functools.partial(_repeat, functools.partial(decompress, packed, TEXT_BYTES))
@@ -90,7 +90,7 @@ def decode_text() -> Operation:
 @micro("s2-encode-noise", "1 KiB of random bytes found incompressible")
 def encode_noise() -> Operation:
     """Compressing what was compressed before."""
-    from tradewind.store.s2 import compress
+    from tradewind.store.format.s2 import compress
 
     return functools.partial(
         _repeat, functools.partial(compress, random.Random(3).randbytes(TEXT_BYTES))

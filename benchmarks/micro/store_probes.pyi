@@ -1,3 +1,3 @@
-from tradewind.store.hash import Key
+from tradewind.store.format.hash import Key
 
 def check_records(key: Key, block: bytes, repetitions: int) -> int: ...

@@ -3,7 +3,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
-from tradewind.store.hash cimport Key, hash_two
+from tradewind.store.format.hash cimport Key, hash_two
 
 
 def check_records(Key key, bytes block, int repetitions):

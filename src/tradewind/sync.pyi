@@ -9,33 +9,38 @@ from typing import Any, BinaryIO, Generic, Self, Unpack
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.api.responses import AccountInfo, ConsumerPauseResponse, PubAck
 from tradewind.api.stream_types import StreamConfig, StreamInfo
-from tradewind.client.api_requests import Item
-from tradewind.client.bucket_settings import BucketSettings, Duration, KvSettings
 from tradewind.client.connection import HeaderInput, Payload
-from tradewind.client.consumer_events import ConsumerEvent
-from tradewind.client.consumers import GroupOptions
-from tradewind.client.delivered import StatusHandler
-from tradewind.client.discovery import ANSWERS_SECONDS, STALL_SECONDS
-from tradewind.client.entries import Entry
+from tradewind.client.core.login import ServerInfo
+from tradewind.client.core.options import ConnectOptions, ConnectSettings
+from tradewind.client.core.publisher import _HeaderInput, _Payload
+from tradewind.client.core.stats import Stats
+from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.jetstream import WINDOW_MESSAGES, PublishOptions
-from tradewind.client.kv import MARKER_SECONDS
-from tradewind.client.kv_types import KvStatus
-from tradewind.client.login import ServerInfo
-from tradewind.client.manager import StoredMsg
+from tradewind.client.kv.entries import Entry
+from tradewind.client.kv.kv import MARKER_SECONDS
+from tradewind.client.kv.kv_types import KvStatus
 from tradewind.client.message import Msg
-from tradewind.client.object_types import CHUNK_BYTES, ObjectInfo, ObjectStoreStatus
-from tradewind.client.object_upload import ObjectSource, Progress
-from tradewind.client.objects import HeaderLists
-from tradewind.client.options import ConnectOptions, ConnectSettings
-from tradewind.client.ordered import ORDERED_HEARTBEAT
-from tradewind.client.pipeline import PendingAck
-from tradewind.client.publisher import _HeaderInput, _Payload
-from tradewind.client.publishing import PublishWindow
-from tradewind.client.pulled import EXPIRES, MESSAGES_MAX
-from tradewind.client.service_types import ServiceInfo, ServicePing, ServiceStats
-from tradewind.client.services import DEFAULT_QUEUE_GROUP, Endpoint, RequestHandler, StatsHandler
-from tradewind.client.stats import Stats
-from tradewind.client.subscription import MessageHandler
+from tradewind.client.objects.object_types import CHUNK_BYTES, ObjectInfo, ObjectStoreStatus
+from tradewind.client.objects.object_upload import ObjectSource, Progress
+from tradewind.client.objects.objects import HeaderLists
+from tradewind.client.services.discovery import ANSWERS_SECONDS, STALL_SECONDS
+from tradewind.client.services.service_types import ServiceInfo, ServicePing, ServiceStats
+from tradewind.client.services.services import (
+    DEFAULT_QUEUE_GROUP,
+    Endpoint,
+    RequestHandler,
+    StatsHandler,
+)
+from tradewind.client.streams.api_requests import Item
+from tradewind.client.streams.bucket_settings import BucketSettings, Duration, KvSettings
+from tradewind.client.streams.consumer_events import ConsumerEvent
+from tradewind.client.streams.consumers import GroupOptions
+from tradewind.client.streams.delivered import StatusHandler
+from tradewind.client.streams.manager import StoredMsg
+from tradewind.client.streams.ordered import ORDERED_HEARTBEAT
+from tradewind.client.streams.pipeline import PendingAck
+from tradewind.client.streams.publishing import PublishWindow
+from tradewind.client.streams.pulled import EXPIRES, MESSAGES_MAX
 
 def connect(
     servers: str | list[str] | None = None,

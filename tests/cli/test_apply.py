@@ -13,7 +13,7 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
 from tradewind.sync import connect
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
-from tradewind.cli.failures import EXIT_FAILED
+from tradewind.cli.frame.failures import EXIT_FAILED
 from tradewind.sync import connect
 
 MESSAGES = 300

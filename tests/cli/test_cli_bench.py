@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli_outcome import Cli
-from tradewind.cli.bench_report import BenchReport
-from tradewind.cli.bench_run import BenchPlan, Share, make_shares, run_shares
+from tradewind.cli.bench.bench_report import BenchReport
+from tradewind.cli.bench.bench_run import BenchPlan, Share, make_shares, run_shares
 from tradewind.errors import ConfigError
 
 WAIT_SECONDS = 60

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.cli.check_result import FORMATS, CheckResult, Figure, Status
+from tradewind.cli.servers.check_result import FORMATS, CheckResult, Figure, Status
 
 
 def made() -> CheckResult:

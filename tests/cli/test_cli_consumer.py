@@ -17,9 +17,9 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.consumer_types import ConsumerInfo
-from tradewind.cli.consumer_flags import linear_backoff, parse_moment_ns
-from tradewind.cli.consumer_view import show_consumer
-from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE, CommandError
+from tradewind.cli.consumers.consumer_flags import linear_backoff, parse_moment_ns
+from tradewind.cli.consumers.consumer_view import show_consumer
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.durations import HOUR_NS, MINUTE_NS, SECOND_NS
 from tradewind.sync import connect
 

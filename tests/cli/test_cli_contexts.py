@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli_outcome import Cli
-from tradewind.client.contexts import load_context
+from tradewind.client.core.contexts import load_context
 
 
 @pytest.fixture

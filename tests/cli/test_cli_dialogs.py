@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from cli_outcome import Cli, Types
-from tradewind.cli.failures import EXIT_FAILED
+from tradewind.cli.frame.failures import EXIT_FAILED
 
 
 def config_of(cli: Cli, *names: str) -> dict[str, Any]:

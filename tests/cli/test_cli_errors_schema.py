@@ -9,8 +9,8 @@ import pytest
 
 from cli_outcome import Cli
 from tradewind.api.errors import ERROR_KINDS
-from tradewind.cli.failures import EXIT_FAILED
-from tradewind.cli.schema import schemas
+from tradewind.cli.frame.failures import EXIT_FAILED
+from tradewind.cli.reference.schema import schemas
 
 
 def test_an_error_code_is_explained(offline: Cli) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from cli_outcome import Cli, Spawn, type_in
 from harness import ServerProcess
-from tradewind.cli.running import connect_async
+from tradewind.cli.frame.running import connect_async
 from tradewind.sync import connect
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def test_request_without_an_answer_fails(
     def patient(**settings: Any) -> Any:
         return connect_async(connect_timeout=WAIT_SECONDS, **settings)
 
-    monkeypatch.setattr("tradewind.cli.publish.connect_async", patient)
+    monkeypatch.setattr("tradewind.cli.messaging.publish.connect_async", patient)
     subscription = connection.subscribe("deaf")
     connection.flush()
     outcome = cli("req", "deaf", "hello", "--timeout", "100ms")

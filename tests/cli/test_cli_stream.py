@@ -12,8 +12,8 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.stream_types import StreamInfo
-from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE
-from tradewind.cli.stream_view import show_stream
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
+from tradewind.cli.streams.stream_view import show_stream
 from tradewind.sync import connect
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from cli_outcome import Cli, Spawn
 from harness import ServerProcess
-from tradewind.cli.cheat import CHEATS
 from tradewind.cli.main import make_root
-from tradewind.cli.top import make_screen
+from tradewind.cli.reference.cheat import CHEATS
+from tradewind.cli.servers.top import make_screen
 
 WAIT_SECONDS = 60
 
@@ -194,7 +194,7 @@ def commands_of(text: str) -> list[list[str]]:
     ids=lambda words: " ".join(words)[:60],
 )
 def test_every_example_can_be_parsed(words: list[str]) -> None:
-    from tradewind.cli.settings import begin
+    from tradewind.cli.frame.settings import begin
 
     begin()
     command: Any = make_root()

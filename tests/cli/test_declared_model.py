@@ -13,7 +13,7 @@ from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.files import as_file, read_declaration, thing_of, yaml_text
 from tradewind.cli.declared.members import duration_member, size_member
-from tradewind.cli.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.documents import Document
 from tradewind.errors import ConfigError
 

@@ -13,10 +13,10 @@ import pytest
 
 from cli_outcome import Cli, Outcome
 from harness import ServerProcess
-from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE, CommandError
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
+from tradewind.cli.frame.settings import begin, current
 from tradewind.cli.preview import bench, dialogs, jsm, tools
 from tradewind.cli.preview.program import si_bytes, take_flags
-from tradewind.cli.settings import begin, current
 from tradewind.sync import connect
 
 PROGRAMS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tradewind.client.protocol import ClientCore, SubscriptionCore
+from tradewind.client.core.protocol import ClientCore, SubscriptionCore
 
 
 class Probe(ClientCore):

@@ -10,15 +10,15 @@ from client_probe import Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.client.entries import (
+from tradewind.client.errors import BadAnswerError, BadKeyError
+from tradewind.client.kv.entries import (
     Entry,
     ack_sequence,
     check_key,
     entry_from_delivery,
     entry_from_direct,
 )
-from tradewind.client.errors import BadAnswerError, BadKeyError
-from tradewind.client.kv_types import Operation
+from tradewind.client.kv.kv_types import Operation
 from tradewind.client.message import Msg
 
 TIME = "2026-11-16T01:02:03.000000004Z"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tradewind.client.api_errors import StreamStoreFailedError
 from tradewind.client.message import Msg
-from tradewind.client.pipeline import PendingAck, PublishCore
+from tradewind.client.streams.pipeline import PendingAck, PublishCore
 
 REPLY = re.compile(rb"^H?PUB \S+ _INBOX\.p\.(\d+) ", re.MULTILINE)
 

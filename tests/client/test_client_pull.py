@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tradewind.client.message import Msg
-from tradewind.client.pull import PullCore
+from tradewind.client.streams.pull import PullCore
 
 LIMITS = {"pending_messages_max": 0, "pending_bytes_max": 0, "messages_max": 0}
 

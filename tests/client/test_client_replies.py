@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tradewind.client.core.protocol import SubscriptionCore
+from tradewind.client.core.replies import Question, Replies
 from tradewind.client.errors import BadSubjectError, OperationTimeoutError
 from tradewind.client.message import Msg
-from tradewind.client.protocol import SubscriptionCore
-from tradewind.client.replies import Question, Replies
 
 
 @dataclass

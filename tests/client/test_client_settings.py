@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.client.addresses import Address, ServerPool, parse_address, parse_servers
-from tradewind.client.credentials import login_fields
+from tradewind.client.core.addresses import Address, ServerPool, parse_address, parse_servers
+from tradewind.client.core.credentials import login_fields
+from tradewind.client.core.headers import Headers, decode_headers, encode_headers
+from tradewind.client.core.nuid import Nuid
+from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.errors import (
     AuthorizationError,
     BadHeaderError,
@@ -23,9 +26,6 @@ from tradewind.client.errors import (
     PermissionsError,
     error_from_wire,
 )
-from tradewind.client.headers import Headers, decode_headers, encode_headers
-from tradewind.client.nuid import Nuid
-from tradewind.client.options import ConnectOptions, ConnectSettings, make_options
 from tradewind.errors import TradewindError
 from tradewind.nkeys import KeyPair, decode_public, verify
 
@@ -217,7 +217,7 @@ def test_headers_that_would_break_the_block_are_refused(name: str, value: str) -
 
 FORK_PROGRAM = """
 import os
-from tradewind.client.replies import nuid
+from tradewind.client.core.replies import nuid
 
 ours = nuid.next()
 reader, writer = os.pipe()

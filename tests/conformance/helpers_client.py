@@ -13,9 +13,9 @@ from typing import Any
 
 import tradewind
 from harness import ServerProcess, StartServer
+from tradewind.client.core.subscription import Subscription
 from tradewind.client.events import Event
 from tradewind.client.jetstream import JetStream
-from tradewind.client.subscription import Subscription
 
 SECONDS = 10.0
 

@@ -11,6 +11,7 @@ from helpers_client import SECONDS, Events, collect, connected, eventually
 
 import tradewind
 from harness import ServerProcess
+from tradewind.client.core.headers import Headers
 from tradewind.client.errors import (
     BadSubjectError,
     ConnectionClosedError,
@@ -24,7 +25,6 @@ from tradewind.client.errors import (
     SubscriptionClosedError,
 )
 from tradewind.client.events import Closed, Connected, ErrorEvent, SlowConsumer
-from tradewind.client.headers import Headers
 from tradewind.client.message import Msg
 
 

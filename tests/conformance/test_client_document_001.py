@@ -16,9 +16,9 @@ from tradewind.client.api_errors import (
     NoMessageFoundError,
     StreamWrongLastSequenceError,
 )
-from tradewind.client.consumer_events import HeartbeatsMissed
 from tradewind.client.errors import OptionsError
 from tradewind.client.message import Msg
+from tradewind.client.streams.consumer_events import HeartbeatsMissed
 
 
 async def test_jetstream_manager(js_server: ServerProcess) -> None:

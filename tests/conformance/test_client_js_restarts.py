@@ -17,11 +17,16 @@ from helpers_client import SECONDS, Events, Restartable, connected, eventually, 
 
 from chaos_proxy import ChaosProxy
 from harness import ServerProcess, StartServer
-from tradewind.client.consumer_events import ConsumerEvent, HeartbeatsMissed, Recreated, Resumed
 from tradewind.client.errors import DisconnectedError, PublishError
 from tradewind.client.events import Disconnected, Reconnected
 from tradewind.client.jetstream import JetStream
 from tradewind.client.message import Msg
+from tradewind.client.streams.consumer_events import (
+    ConsumerEvent,
+    HeartbeatsMissed,
+    Recreated,
+    Resumed,
+)
 
 FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2}
 # A restart of a busy machine may take a while; nothing here should fail for that.

@@ -12,10 +12,13 @@ from helpers_client import SECONDS
 
 import tradewind.sync
 from harness import ServerProcess
-from tradewind.client.api_errors import ConsumerNotFoundError, StreamWrongLastSequenceError
-from tradewind.client.consumer_events import ConsumerDeleted, ConsumerEvent
+from tradewind.client.api_errors import (
+    ConsumerNotFoundError,
+    StreamWrongLastSequenceError,
+)
 from tradewind.client.errors import ConsumerGoneError, PublishError
 from tradewind.client.message import Msg
+from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent
 
 if TYPE_CHECKING:
     from tradewind.sync import JetStream

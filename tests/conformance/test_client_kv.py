@@ -17,7 +17,6 @@ from nats.js.kv import KV_DEL, KV_PURGE
 import tradewind.sync
 from harness import ServerProcess, StartServer
 from tradewind.client.api_errors import JetStreamApiError
-from tradewind.client.entries import Entry
 from tradewind.client.errors import (
     BadKeyError,
     BucketExistsError,
@@ -27,9 +26,10 @@ from tradewind.client.errors import (
     WrongRevisionError,
 )
 from tradewind.client.jetstream import JetStream
-from tradewind.client.kv import KeyValue
-from tradewind.client.kv_types import Operation
-from tradewind.client.watch import WINDOW_BYTES, Watcher
+from tradewind.client.kv.entries import Entry
+from tradewind.client.kv.kv import KeyValue
+from tradewind.client.kv.kv_types import Operation
+from tradewind.client.kv.watch import WINDOW_BYTES, Watcher
 
 
 @pytest.fixture

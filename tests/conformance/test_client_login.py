@@ -14,7 +14,7 @@ from helpers_ops import Certificates, reload, running, user_key
 
 import tradewind
 from harness import ServerProcess, StartServer
-from tradewind.client.contexts import load_context
+from tradewind.client.core.contexts import load_context
 from tradewind.client.errors import (
     AuthorizationError,
     ClientError,

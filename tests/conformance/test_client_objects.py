@@ -32,8 +32,8 @@ from tradewind.client.errors import (
     OptionsError,
 )
 from tradewind.client.jetstream import JetStream
-from tradewind.client.object_types import ObjectInfo
-from tradewind.client.objects import ObjectStore
+from tradewind.client.objects.object_types import ObjectInfo
+from tradewind.client.objects.objects import ObjectStore
 
 NOISE = random.Random(1).randbytes(300_000)
 

@@ -9,9 +9,9 @@ from helpers_client import SECONDS, eventually, fill, jetstream
 
 from harness import ServerProcess
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.client.consumer_events import ConsumerDeleted, ConsumerEvent, Recreated
 from tradewind.client.jetstream import JetStream
-from tradewind.client.ordered import OrderedMessages
+from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent, Recreated
+from tradewind.client.streams.ordered import OrderedMessages
 
 
 async def numbers(messages: OrderedMessages, count: int) -> list[int]:

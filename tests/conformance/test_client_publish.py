@@ -10,7 +10,6 @@ import pytest
 from helpers_client import SECONDS, connected, eventually, jetstream
 
 from harness import ServerProcess, StartServer
-from tradewind.client import publishing
 from tradewind.client.api_errors import (
     JetStreamApiError,
     MessageTtlDisabledError,
@@ -29,6 +28,7 @@ from tradewind.client.errors import (
     PermissionsError,
     PublishError,
 )
+from tradewind.client.streams import publishing
 
 
 async def test_expectations_that_do_not_hold_are_refused(js_server: ServerProcess) -> None:

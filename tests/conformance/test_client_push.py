@@ -9,9 +9,9 @@ from helpers_client import SECONDS, eventually, fill, jetstream
 
 from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError
-from tradewind.client.consumer_events import ConsumerEvent, HeartbeatsMissed
 from tradewind.client.errors import OptionsError
 from tradewind.client.message import Msg
+from tradewind.client.streams.consumer_events import ConsumerEvent, HeartbeatsMissed
 
 
 async def test_a_temporary_consumer_is_removed_at_the_end(js_server: ServerProcess) -> None:

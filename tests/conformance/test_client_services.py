@@ -24,8 +24,8 @@ from tradewind.client.errors import (
     ServiceError,
 )
 from tradewind.client.events import ErrorEvent, Reconnected
-from tradewind.client.service_types import EndpointStats
-from tradewind.client.services import Request
+from tradewind.client.services.service_types import EndpointStats
+from tradewind.client.services.services import Request
 
 
 async def answer_upper(request: Request) -> None:

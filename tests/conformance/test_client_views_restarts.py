@@ -15,12 +15,12 @@ from helpers_client import SECONDS, Events, Restartable, connected, eventually, 
 
 from chaos_proxy import ChaosProxy
 from harness import ServerProcess, StartServer
-from tradewind.client import object_upload, objects
 from tradewind.client.errors import ClientError, UploadError
 from tradewind.client.events import Disconnected
 from tradewind.client.jetstream import JetStream
-from tradewind.client.kv import KeyValue
-from tradewind.client.objects import ObjectStore
+from tradewind.client.kv.kv import KeyValue
+from tradewind.client.objects import object_upload, objects
+from tradewind.client.objects.objects import ObjectStore
 
 FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2}
 # A restart of a busy machine may take a while; nothing here should fail for that.

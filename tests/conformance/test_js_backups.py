@@ -13,7 +13,7 @@ from helpers_consumer import Frame
 from helpers_js import ApiClient
 
 from harness import RawClient, ServerProcess
-from tradewind.store import s2
+from tradewind.store.format import s2
 
 CHUNKS = "chunks"
 EVENTS = "$JS.EVENT.ADVISORY.STREAM"

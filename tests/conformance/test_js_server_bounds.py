@@ -12,7 +12,7 @@ import pytest
 from conformance.helpers_js import ApiClient
 from conformance.helpers_ops import shared_server
 from harness import ServerProcess, StartServer
-from tradewind.store.meta import meta_sum
+from tradewind.store.format.meta import meta_sum
 
 MIB = 1024 * 1024
 BUSY_HEADER = b"NATS/1.0 429 Too Many Requests\r\n\r\n"

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 
 from harness import RawClient
-from tradewind.store.layout import record_bytes
+from tradewind.store.format.layout import record_bytes
 
 SECOND: Final = 1_000_000_000
 # Blocks of 32000 bytes and of a quarter of the limit: some are sealed in every life.

@@ -18,8 +18,8 @@ from store_verdict import Content, consistency_problems, content_of
 
 from store_workloads import FOLDER, Run, Workload, open_workload, random_workload
 from tradewind.store.contract import StoredMessage, StoreLimits
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import RecoveryReport
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 

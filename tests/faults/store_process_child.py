@@ -26,8 +26,8 @@ from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.syncer import ThreadedSyncer
 from tradewind.server.threads import Threads
-from tradewind.store.disk import OsFile
-from tradewind.store.filestore import FileStore
+from tradewind.store.files.disk import OsFile
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.syncer import SyncTarget
 
 WAITING_MAX = 500

@@ -20,9 +20,9 @@ from random import Random
 from typing import Self
 
 from tradewind.store.contract import NotFoundError, StoredMessage, StoreLimits
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 from tradewind.store.syncer import SyncMode
 
 CHILD = Path(__file__).with_name("store_process_child.py")

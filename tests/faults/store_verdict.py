@@ -24,9 +24,9 @@ from store_workloads import (
     record_bytes,
 )
 from tradewind.errors import StoreError
-from tradewind.store import s2
 from tradewind.store.contract import StoredMessage
-from tradewind.store.filestore import FileStore
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.format import s2
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 Content = dict[int, StoredMessage]

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tradewind.store.commit import Commit
 from tradewind.store.contract import StoredMessage, StoreLimits
-from tradewind.store.disk import Operation
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.files.disk import Operation
+from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.testing.disk import Fault, SimulatedDisk
 
 ROOT = "/disk"

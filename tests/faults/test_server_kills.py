@@ -11,7 +11,7 @@ from server_kill_kit import Cycles
 from server_kill_streams import Wire
 
 from harness import ServerProcess
-from tradewind.store.consumer_file import (
+from tradewind.store.format.consumer_file import (
     ConsumerState,
     Pending,
     SequencePair,

@@ -14,11 +14,11 @@ import pytest
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore, ReadOnlyError
-from tradewind.store.layout import block_file_name
-from tradewind.store.mapping import FileMapping
-from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.files.mapping import FileMapping
+from tradewind.store.folder.filestore import FileStore, ReadOnlyError
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.layout import block_file_name
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 BLOCK_BYTES = 64 * 1024
@@ -296,7 +296,7 @@ def test_many_unreadable_blocks_at_the_start_leave_the_stream_as_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """That is a disk that is away, or memory that nobody has: nothing is decided then."""
-    monkeypatch.setattr("tradewind.store.recover.PATCHED_BYTES_MAX", 2 * BLOCK_BYTES)
+    monkeypatch.setattr("tradewind.store.folder.recover.PATCHED_BYTES_MAX", 2 * BLOCK_BYTES)
     disk = SimulatedDisk()
     filled(disk).close()
     disk.remove(f"{disk.root}/S/msgs/index.db")

@@ -14,21 +14,21 @@ import pytest
 
 from tradewind.api.stream_rules import SEQUENCE_MAX as SEQUENCE_MAX_OF_REQUESTS
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store import witness
-from tradewind.store.block import Block
 from tradewind.store.contract import StoreLimits
-from tradewind.store.filestore import FileStore
-from tradewind.store.hash import key_for
-from tradewind.store.index_file import (
+from tradewind.store.files import witness
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.index_file import (
     IndexBlock,
     StreamIndex,
     SubjectTable,
     decode_index,
     encode_index,
 )
-from tradewind.store.layout import BLOCK_NUMBER_MAX, SEQUENCE_MAX, block_file_name
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.format.layout import BLOCK_NUMBER_MAX, SEQUENCE_MAX, block_file_name
+from tradewind.store.table.block import Block
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 MEMORY_MAX = 32 * 1024 * 1024

@@ -29,10 +29,10 @@ from store_verdict import content_of
 
 from store_workloads import open_workload
 from tradewind.errors import StoreError
-from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.contract import NotFoundError
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 

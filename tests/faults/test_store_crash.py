@@ -186,7 +186,7 @@ def test_store_whose_names_are_never_synced_is_caught(monkeypatch: pytest.Monkey
 
 def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "removals from every place")
-    monkeypatch.setattr("tradewind.store.recover.FileStore.forget", lambda self, seq: False)
+    monkeypatch.setattr("tradewind.store.folder.recover.FileStore.forget", lambda self, seq: False)
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
 
@@ -196,13 +196,15 @@ def test_store_that_does_not_say_what_limits_removed_is_caught(
     monkeypatch: pytest.MonkeyPatch, story: str
 ) -> None:
     workload = next(w for w in SCRIPTED if w.name.endswith(story))
-    monkeypatch.setattr("tradewind.store.recover.FileStore.say_floor", lambda self: None)
+    monkeypatch.setattr("tradewind.store.folder.recover.FileStore.say_floor", lambda self: None)
     failures = explored(workload, seeds=20, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
 
 
 def test_store_that_does_not_erase_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "messages of plain blocks are erased")
-    monkeypatch.setattr("tradewind.store.rewrite.Rewriter.erase", lambda self, block, seq: None)
+    monkeypatch.setattr(
+        "tradewind.store.folder.rewrite.Rewriter.erase", lambda self, block, seq: None
+    )
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is not erased" in problem for failure in failures for problem in failure.problems)

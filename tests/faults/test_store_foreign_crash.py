@@ -11,10 +11,10 @@ from store_damage import records_of
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.disk import Operation
-from tradewind.store.filestore import FileStore
-from tradewind.store.index_file import decode_index, encode_index
-from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.files.disk import Operation
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.index_file import decode_index, encode_index
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 FOLDER = "/disk/S"

@@ -21,8 +21,8 @@ from store_workloads import (
 )
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.disk import Operation
-from tradewind.store.filestore import FileStore, ReadOnlyError
+from tradewind.store.files.disk import Operation
+from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.testing.disk import Fault, SimulatedDisk
 
 CHANGING: tuple[Operation, ...] = ("write", "sync", "sync_directory", "create", "rename", "remove")

@@ -25,11 +25,11 @@ from store_damage import (
 from store_verdict import Content, content_of
 
 from store_workloads import open_workload
-from tradewind.store import settle
 from tradewind.store.contract import NotFoundError, StoreLimits
-from tradewind.store.damage import RecoveryReport
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.repair import settle
+from tradewind.store.repair.damage import RecoveryReport
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 

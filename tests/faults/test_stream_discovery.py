@@ -13,7 +13,7 @@ from test_streaming_offsets import Follower, publish
 
 import tradewind.sync
 from jetstream_servers import jetstream_on_both
-from tradewind.client.api_requests import ApiRequests, Pages
+from tradewind.client.streams.api_requests import ApiRequests, Pages
 from tradewind.spark.errors import DataLossError
 
 server = jetstream_on_both()

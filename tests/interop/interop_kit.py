@@ -26,11 +26,11 @@ from nats.aio.msg import Msg
 from harness import ServerProcess
 from tradewind.api.times import format_time, parse_time
 from tradewind.errors import StoreError
-from tradewind.store.consumer_file import ConsumerState
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import ZERO_TIME_NS
-from tradewind.store.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.format.layout import ZERO_TIME_NS
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND

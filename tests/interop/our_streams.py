@@ -16,11 +16,11 @@ from interop_kit import HOUR, SECOND, StreamTruth, our_truth
 from official_streams import MANY, SMALL_BLOCKS, noise
 
 from tradewind.errors import StoreError
-from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 
 
 @dataclass

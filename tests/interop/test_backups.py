@@ -15,7 +15,7 @@ from interop_kit import WAIT_SECONDS, ApiError, Official
 from official_streams import STREAMS, many
 from server_truth import Document, differences, running, server_truth
 
-from tradewind.store import s2
+from tradewind.store.format import s2
 
 # The fixture below is made once for all tests of this file.
 pytestmark = [pytest.mark.xdist_group("interop_backups"), pytest.mark.timeout(300)]

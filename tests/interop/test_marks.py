@@ -11,11 +11,11 @@ import pytest
 from interop_kit import official, official_truth
 from our_streams import CONFIG
 
-from tradewind.store.disk import OsDisk
-from tradewind.store.hash import key_for
-from tradewind.store.layout import TOMBSTONE_BIT, block_key_text
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.stream_folder import StreamFolder
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.layout import TOMBSTONE_BIT, block_key_text
+from tradewind.store.format.meta import StreamMeta
 
 NOW = time.time_ns()
 # What each block holds: "m" is the next message, "t" the tombstone of the last one, "x" a mark.

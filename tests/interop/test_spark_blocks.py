@@ -17,7 +17,7 @@ from interop_kit import WAIT_SECONDS, Official, copy_store, official_truth
 from official_streams import STREAMS
 from server_truth import running
 
-from tradewind.client.headers import decode_headers
+from tradewind.client.core.headers import decode_headers
 from tradewind.errors import CorruptRecord
 from tradewind.spark.archive import ArchiveProvider
 from tradewind.spark.blocks import BlocksProvider
@@ -26,7 +26,7 @@ from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import NetworkProvider
 from tradewind.spark.options import COLUMNS, SourceOptions, parse_options
 from tradewind.spark.provider import Provider
-from tradewind.store.s2 import compress
+from tradewind.store.format.s2 import compress
 
 Rows = dict[int, tuple[int, str, dict[str, list[str]] | None, bytes]]
 ENDS = ("running", "stopped", "stopped without index.db", "killed")

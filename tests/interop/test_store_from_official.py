@@ -22,9 +22,9 @@ from interop_kit import (
 from official_streams import STREAMS
 
 from tradewind.server.check_store import check_store
-from tradewind.store.disk import OsDisk
-from tradewind.store.layout import block_numbers
-from tradewind.store.stream_folder import NotReadable, StoreRoot
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.stream_folder import NotReadable, StoreRoot
+from tradewind.store.format.layout import block_numbers
 
 # The fixture below is made once for all tests of this file.
 pytestmark = pytest.mark.xdist_group("interop_from")

@@ -21,12 +21,12 @@ from interop_kit import (
 )
 from our_streams import CONFIG, CONSUMER
 
-from tradewind.store.consumer_file import ConsumerState
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 
 ROUNDS = 5
 STEPS = 40

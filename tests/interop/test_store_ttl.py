@@ -18,12 +18,12 @@ from interop_kit import (
     wait_for,
 )
 
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.message_ttl import NEVER, parse_ttl_ns
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot
-from tradewind.store.timing_wheel import TimingWheel
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
+from tradewind.store.format.meta import StreamMeta
+from tradewind.store.format.timing_wheel import TimingWheel
 
 # The fixture below is made once for all tests of this file.
 pytestmark = pytest.mark.xdist_group("interop_ttl")

@@ -17,12 +17,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import StoreError
-from tradewind.store import consumer_states
-from tradewind.store.commit import Commit
-from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
-from tradewind.store.consumer_states import ConsumerStates
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.folder import consumer_states
+from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.consumer_states import ConsumerStates
+from tradewind.store.folder.stream_folder import StreamFolder
+from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 SECOND = 1_000_000_000

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from tradewind.store.deleted_list import DeletedList
-from tradewind.store.messages import MessageStore
+from tradewind.store.table.deleted_list import DeletedList
+from tradewind.store.table.messages import MessageStore
 
 
 @pytest.mark.parametrize("seed", range(100))

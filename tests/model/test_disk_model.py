@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.errors import StoreError
-from tradewind.store.disk import Disk, DiskError, OsDisk
+from tradewind.store.files.disk import Disk, DiskError, OsDisk
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_state import SECTOR_BYTES
 

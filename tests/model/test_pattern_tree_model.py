@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import subject_model
-from tradewind.store.messages import MessageStore
-from tradewind.store.pattern_tree import PatternTree
-from tradewind.store.subject_index import SubjectFilter
+from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.pattern_tree import PatternTree
+from tradewind.store.table.subject_index import SubjectFilter
 
 TOKENS = st.sampled_from([b"a", b"b", b"ab", b"*x", b">x", b"a>"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=5).map(b".".join)

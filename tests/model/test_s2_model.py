@@ -25,7 +25,7 @@ from s2_frames import (
     slow_decompress,
     slow_elements,
 )
-from tradewind.store.s2 import (
+from tradewind.store.format.s2 import (
     Compressor,
     Decompressor,
     S2Error,

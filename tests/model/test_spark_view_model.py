@@ -18,10 +18,10 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.options import COLUMNS, SourceOptions
 from tradewind.spark.provider import StreamState
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.format.meta import StreamMeta
 
 SUBJECTS = (b"a", b"b", b"a.b", b"a.b.c", b"long." + b"x" * 60)
 HEADER = b"NATS/1.0\r\nK: v\r\n\r\n"

@@ -18,30 +18,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.consumer_file import (
+from tradewind.store.format.consumer_file import (
     ConsumerState,
     Pending,
     SequencePair,
     decode_consumer_state,
     encode_consumer_state,
 )
-from tradewind.store.hash import key_for
-from tradewind.store.index_file import (
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.index_file import (
     IndexBlock,
     StreamIndex,
     SubjectTable,
     decode_index,
     encode_index,
 )
-from tradewind.store.meta import (
+from tradewind.store.format.meta import (
     StreamMeta,
     decode_consumer_meta,
     decode_stream_meta,
     encode_consumer_meta,
     encode_stream_meta,
 )
-from tradewind.store.sequence_set import SequenceSet
-from tradewind.store.side_files import (
+from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.format.side_files import (
     Schedule,
     SourcePosition,
     decode_schedules,
@@ -49,8 +49,8 @@ from tradewind.store.side_files import (
     encode_schedules,
     encode_sources,
 )
-from tradewind.store.timing_wheel import TimingWheel
-from tradewind.store.varint import ByteReader, append_uvarint, append_varint
+from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.format.varint import ByteReader, append_uvarint, append_varint
 
 SECOND = 1_000_000_000
 U64_MAX = (1 << 64) - 1

@@ -22,12 +22,12 @@ from hypothesis.stateful import (
 )
 from store_model import ModelStore, Size, memory_bytes
 
-from tradewind.store.commit import Commit
 from tradewind.store.contract import NotFoundError, StoreLimits
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import open_store
+from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"

@@ -14,11 +14,11 @@ import pytest
 from store_model import ModelStore, memory_bytes
 
 from tradewind.store.contract import StoredMessage, StoreLimits
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.message_ttl import NEVER, parse_ttl_ns
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import open_store
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 CASES = 1500 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 120

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store.disk import DiskFull
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import DiskFull
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 from tradewind.store.syncer import RETRY_NS, SyncEntry, SyncMode, SyncTarget
 from tradewind.testing.clock import FakeClock
 from tradewind.testing.disk import Fault, SimulatedDisk

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tradewind.pipelines.runner import SLOW_SIGNS
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+from tradewind.store.format.meta import StreamMeta
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND

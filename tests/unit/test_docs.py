@@ -24,8 +24,8 @@ import tradewind
 from certificates import Authority
 from tradewind.api import consumer_rules, stream_rules
 from tradewind.cli.commands import COMMANDS
+from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
 from tradewind.cli.main import load as load_command
-from tradewind.cli.settings import FLAGS as SHARED_FLAGS
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
 from tradewind.options import ServerOptions

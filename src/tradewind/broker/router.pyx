@@ -15,8 +15,8 @@ from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook, is_tra
 from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport QueueGroup, subscription_free
-from tradewind.route.table cimport table_hash, table_remove
-from tradewind.wire.buffer cimport buffer_reserve, buffer_size, write_decimal
+from tradewind.containers.table cimport table_hash, table_remove
+from tradewind.containers.buffer cimport buffer_reserve, buffer_size, write_decimal
 
 from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
 from tradewind.faults import Faults

@@ -6,7 +6,7 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport SessionState
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.sublist cimport Subscription
-from tradewind.wire.buffer cimport Buffer
+from tradewind.containers.buffer cimport Buffer
 from tradewind.wire.parser cimport Operation, ParserState
 
 cdef enum Blocked:

@@ -27,9 +27,9 @@ from tradewind.broker.trace_header cimport (
 from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport (
     Match, subject_valid, subscription_free, subscription_new)
-from tradewind.route.table cimport (
+from tradewind.containers.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
     write_decimal)
 from tradewind.wire.parser cimport (

@@ -4,8 +4,8 @@ Owned and explained by session.pyx.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from tradewind.route.table cimport Table
-from tradewind.wire.buffer cimport Buffer
+from tradewind.containers.table cimport Table
+from tradewind.containers.buffer cimport Buffer
 
 cdef enum DoomReason:
     DOOM_NONE = 0

@@ -21,38 +21,55 @@ class CommandEntry:
 
 
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
-    CommandEntry("account", "tradewind.cli.account:app", "Account information", ("a",)),
+    CommandEntry("account", "tradewind.cli.servers.account:app", "Account information", ("a",)),
     CommandEntry(
         "apply",
-        "tradewind.cli.apply:app",
+        "tradewind.cli.declared.apply:app",
         "Bring streams, consumers and buckets to what a file declares",
     ),
-    CommandEntry("bench", "tradewind.cli.bench:app", "Benchmarks"),
-    CommandEntry("cheat", "tradewind.cli.cheat:app", "Examples to copy"),
+    CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
+    CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Examples to copy"),
     CommandEntry(
-        "consumer", "tradewind.cli.consumer:app", "Consumers", ("con", "obs", "c", "consumers")
+        "consumer",
+        "tradewind.cli.consumers.consumer:app",
+        "Consumers",
+        ("con", "obs", "c", "consumers"),
     ),
-    CommandEntry("context", "tradewind.cli.contexts:app", "Named sets of options", ("ctx",)),
-    CommandEntry("counter", "tradewind.cli.counter:app", "Numbers that streams keep", ("ctr",)),
-    CommandEntry("demo", "tradewind.cli.demo:app", "A server, live orders and a Spark pipeline"),
-    CommandEntry("errors", "tradewind.cli.errors:app", "Error codes", ("err", "error")),
-    CommandEntry("events", "tradewind.cli.events:app", "What servers tell", ("event", "e")),
-    CommandEntry("export", "tradewind.cli.export:app", "Write such a file of what is there"),
-    CommandEntry("job", "tradewind.cli.job:app", "Archive, replay, mirror, audit, compact"),
-    CommandEntry("kv", "tradewind.cli.kv:app", "Key-value buckets"),
-    CommandEntry("latency", "tradewind.cli.rtt:latency_app", "Time of messages", ("lat",)),
-    CommandEntry("object", "tradewind.cli.objects:app", "Object stores", ("obj",)),
-    CommandEntry("pipeline", "tradewind.cli.pipeline:app", "Data pipelines on Spark", ("pipe",)),
-    CommandEntry("pub", "tradewind.cli.publish:pub_app", "Publish messages", ("publish",)),
-    CommandEntry("reply", "tradewind.cli.reply:app", "Answer requests"),
-    CommandEntry("request", "tradewind.cli.publish:request_app", "Send requests", ("req",)),
-    CommandEntry("rtt", "tradewind.cli.rtt:rtt_app", "Time of round trips to servers"),
-    CommandEntry("schema", "tradewind.cli.schema:app", "Schemas of the JetStream API"),
-    CommandEntry("server", "tradewind.cli.server:app", "Servers", ("srv", "sys", "system")),
-    CommandEntry("sql", "tradewind.cli.sql:app", "SQL on streams, buckets and lakes"),
     CommandEntry(
-        "stream", "tradewind.cli.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
+        "context", "tradewind.cli.reference.contexts:app", "Named sets of options", ("ctx",)
     ),
-    CommandEntry("sub", "tradewind.cli.subscribe:app", "Show messages", ("subscribe",)),
-    CommandEntry("top", "tradewind.cli.top:app", "What a server is doing right now"),
+    CommandEntry(
+        "counter", "tradewind.cli.streams.counter:app", "Numbers that streams keep", ("ctr",)
+    ),
+    CommandEntry(
+        "demo", "tradewind.cli.spark.demo:app", "A server, live orders and a Spark pipeline"
+    ),
+    CommandEntry("errors", "tradewind.cli.reference.errors:app", "Error codes", ("err", "error")),
+    CommandEntry("events", "tradewind.cli.servers.events:app", "What servers tell", ("event", "e")),
+    CommandEntry(
+        "export", "tradewind.cli.declared.export:app", "Write such a file of what is there"
+    ),
+    CommandEntry("job", "tradewind.cli.spark.job:app", "Archive, replay, mirror, audit, compact"),
+    CommandEntry("kv", "tradewind.cli.buckets.kv:app", "Key-value buckets"),
+    CommandEntry("latency", "tradewind.cli.servers.rtt:latency_app", "Time of messages", ("lat",)),
+    CommandEntry("object", "tradewind.cli.buckets.objects:app", "Object stores", ("obj",)),
+    CommandEntry(
+        "pipeline", "tradewind.cli.spark.pipeline:app", "Data pipelines on Spark", ("pipe",)
+    ),
+    CommandEntry(
+        "pub", "tradewind.cli.messaging.publish:pub_app", "Publish messages", ("publish",)
+    ),
+    CommandEntry("reply", "tradewind.cli.messaging.reply:app", "Answer requests"),
+    CommandEntry(
+        "request", "tradewind.cli.messaging.publish:request_app", "Send requests", ("req",)
+    ),
+    CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Time of round trips to servers"),
+    CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
+    CommandEntry("server", "tradewind.cli.servers.server:app", "Servers", ("srv", "sys", "system")),
+    CommandEntry("sql", "tradewind.cli.spark.sql:app", "SQL on streams, buckets and lakes"),
+    CommandEntry(
+        "stream", "tradewind.cli.streams.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
+    ),
+    CommandEntry("sub", "tradewind.cli.messaging.subscribe:app", "Show messages", ("subscribe",)),
+    CommandEntry("top", "tradewind.cli.servers.top:app", "What a server is doing right now"),
 )

@@ -19,11 +19,11 @@ from typer.main import get_command
 
 from tradewind._version import __version__
 from tradewind.cli.commands import COMMANDS
-from tradewind.cli.failures import EXIT_FAILED, EXIT_USAGE
-from tradewind.cli.frame import HELP_NAMES, CommandApp, SharedGroup
-from tradewind.cli.output import line
-from tradewind.cli.reporting import complain, report
-from tradewind.cli.settings import begin, current
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
+from tradewind.cli.frame.frame import HELP_NAMES, CommandApp, SharedGroup
+from tradewind.cli.frame.output import line
+from tradewind.cli.frame.reporting import complain, report
+from tradewind.cli.frame.settings import begin, current
 
 if TYPE_CHECKING:
     from typer._click import Command, Context

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.client.api_errors import StreamNameExistsError, StreamNotFoundError
-from tradewind.client.bucket_settings import (
+from tradewind.client.errors import BucketNotFoundError, OptionsError
+from tradewind.client.kv.kv import KeyValue
+from tradewind.client.kv.kv_types import KvStatus
+from tradewind.client.objects.object_types import ObjectStoreStatus
+from tradewind.client.objects.objects import ObjectStore
+from tradewind.client.streams.bucket_settings import (
     KV_STREAM,
     OBJECT_STREAM,
     BucketSettings,
@@ -22,11 +27,6 @@ from tradewind.client.bucket_settings import (
     kv_config,
     object_config,
 )
-from tradewind.client.errors import BucketNotFoundError, OptionsError
-from tradewind.client.kv import KeyValue
-from tradewind.client.kv_types import KvStatus
-from tradewind.client.object_types import ObjectStoreStatus
-from tradewind.client.objects import ObjectStore
 
 if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream

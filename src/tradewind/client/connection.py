@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
-from tradewind.client.contexts import load_context
-from tradewind.client.discovery import Services
+from tradewind.client.core.contexts import load_context
+from tradewind.client.core.headers import Headers, HeaderValues
+from tradewind.client.core.lifecycle import Lifecycle
+from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
+from tradewind.client.core.replies import Replies, nuid
+from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import (
     BadSubjectError,
     DrainingError,
     DrainTimeoutError,
     NoRespondersError,
 )
-from tradewind.client.headers import Headers, HeaderValues
 from tradewind.client.jetstream import WINDOW_MESSAGES, JetStream
-from tradewind.client.lifecycle import Lifecycle
-from tradewind.client.manager import JetStreamManager
 from tradewind.client.message import Msg
-from tradewind.client.options import ConnectOptions, ConnectSettings, make_options
-from tradewind.client.replies import Replies, nuid
-from tradewind.client.subscription import MessageHandler, Subscription
+from tradewind.client.services.discovery import Services
+from tradewind.client.streams.manager import JetStreamManager
 from tradewind.subjects import is_valid_subject
 
 HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes

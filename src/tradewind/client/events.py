@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tradewind.client.subscription import Subscription
+    from tradewind.client.core.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
-from tradewind.client.batches import Batch
 from tradewind.client.buckets import KvBuckets, ObjectStores
-from tradewind.client.consumers import ConsumerAccess
-from tradewind.client.counter_values import (
+from tradewind.client.core.headers import Headers, encode_headers
+from tradewind.client.core.protocol import Ready
+from tradewind.client.core.subscription import MessageHandler
+from tradewind.client.errors import OperationTimeoutError, OptionsError
+from tradewind.client.streams.batches import Batch
+from tradewind.client.streams.consumers import ConsumerAccess
+from tradewind.client.streams.counter_values import (
     INCREMENT_HEADER,
     increment_text,
     number_in,
     number_of,
 )
-from tradewind.client.delivered import StatusHandler
-from tradewind.client.errors import OperationTimeoutError, OptionsError
-from tradewind.client.headers import Headers, encode_headers
-from tradewind.client.manager import JetStreamManager
-from tradewind.client.pipeline import PendingAck
-from tradewind.client.protocol import Ready
-from tradewind.client.publishing import PublishWindow
-from tradewind.client.pushed import PushedMessages, bind_push, create_push
-from tradewind.client.subscription import MessageHandler
+from tradewind.client.streams.delivered import StatusHandler
+from tradewind.client.streams.manager import JetStreamManager
+from tradewind.client.streams.pipeline import PendingAck
+from tradewind.client.streams.publishing import PublishWindow
+from tradewind.client.streams.pushed import PushedMessages, bind_push, create_push
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-from tradewind.client.publisher cimport Publisher
+from tradewind.client.core.publisher cimport Publisher
 
 cdef class Metadata:
     cdef readonly str stream

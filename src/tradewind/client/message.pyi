@@ -2,8 +2,8 @@ import datetime
 from collections.abc import Awaitable
 from typing import NoReturn, final
 
-from tradewind.client.headers import Headers
-from tradewind.client.publisher import _HeaderInput, _Payload
+from tradewind.client.core.headers import Headers
+from tradewind.client.core.publisher import _HeaderInput, _Payload
 
 @final
 class Metadata:

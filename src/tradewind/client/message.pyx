@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 import datetime
 
 from tradewind.client.errors import AlreadyAcknowledgedError, NoReplyError, NotJetStreamError
-from tradewind.client.headers import Headers, decode_headers
+from tradewind.client.core.headers import Headers, decode_headers
 
 cdef enum:
     SHORT_TOKENS = 9

@@ -1,8 +1,8 @@
 """The state of a consumer as bytes: all of it, or what has changed since it was taken last.
 
 Owns the encoding of an `AckState`, in the loop and without an object per message. All of it is an
-o.dat, which `tradewind.store.consumer_file` draws; changes are the body of a record of the log
-beside it, which `tradewind.store.ack_log` draws. Never writes and never reads a file; decoding is
+o.dat, which `store.format.consumer_file` draws; changes are the body of a record of the log
+beside it, which `store.format.ack_log` draws. Never writes and never reads a file; decoding is
 theirs, because it happens once in the life of a server.
 
 What has changed is said by what is there now, not by what has happened: a message that is pending
@@ -13,7 +13,7 @@ however many are pending, and applying a record twice does nothing.
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
 from tradewind.consumer.pending cimport AckState, PendingEntry
-from tradewind.wire.buffer cimport Buffer, buffer_free, buffer_init, buffer_reserve
+from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init, buffer_reserve
 
 cdef enum:
     MAGIC = 22

@@ -50,8 +50,8 @@ from tradewind.consumer.starts import (
 )
 from tradewind.durations import later
 from tradewind.errors import StoreError
-from tradewind.store.consumer_file import ConsumerState
-from tradewind.store.messages import MessageStore
+from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.table.messages import MessageStore
 
 # What a configuration may name, and nobody can reach.
 COUNT_MAX: Final = 2**32 - 1

@@ -1,8 +1,8 @@
 """State of a cursor; the code and the explanation are in cursor.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from tradewind.store.message_core cimport MessageCore, StoreListener
-from tradewind.store.subject_index cimport SubjectFilter
+from tradewind.store.table.message_core cimport MessageCore, StoreListener
+from tradewind.store.table.subject_index cimport SubjectFilter
 
 
 cdef class Cursor(StoreListener):

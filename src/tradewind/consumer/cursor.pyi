@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 
-from tradewind.store.message_core import StoreListener
-from tradewind.store.messages import MessageStore
+from tradewind.store.table.message_core import StoreListener
+from tradewind.store.table.messages import MessageStore
 
 class Cursor(StoreListener):
     def __init__(

@@ -15,8 +15,8 @@ from array import array
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
-from tradewind.store.block cimport Block
-from tradewind.store.message_core cimport StoreListener
+from tradewind.store.table.block cimport Block
+from tradewind.store.table.message_core cimport StoreListener
 
 
 # In the list of single messages: it was removed. No sequence is as high.

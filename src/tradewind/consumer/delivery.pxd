@@ -10,10 +10,10 @@ from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pulls cimport PullRequest, Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.settled cimport Settled
-from tradewind.store.kept cimport KeptRecord
-from tradewind.store.message_core cimport MessageCore
-from tradewind.store.records cimport Record
-from tradewind.wire.buffer cimport Buffer
+from tradewind.store.table.kept cimport KeptRecord
+from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.format.records cimport Record
+from tradewind.containers.buffer cimport Buffer
 
 # Why a consumer sends nothing at the moment.
 cdef enum Wait:

@@ -21,7 +21,7 @@ from tradewind.consumer.pulls cimport set_pin
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
 from tradewind.saturated cimport distance, later
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
 
 cdef enum:

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from tradewind.store.consumer_file import ConsumerState, Pending
+from tradewind.store.format.consumer_file import ConsumerState, Pending
 
 RULES: dict[str, int]
 

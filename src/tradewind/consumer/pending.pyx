@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 from tradewind.saturated cimport later
 
-from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
 
 cdef enum:
     ENTRIES_MIN = 16

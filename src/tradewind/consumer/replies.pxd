@@ -9,7 +9,7 @@ previews of JetStream (in the first of them with A instead of ACK), for consumer
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tradewind.wire.buffer cimport write_decimal
+from tradewind.containers.buffer cimport write_decimal
 
 cdef enum:
     ACK_TOKENS_PREVIEW = 7

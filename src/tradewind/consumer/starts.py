@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
-from tradewind.store.consumer_file import ConsumerState, SequencePair
-from tradewind.store.messages import MessageStore
+from tradewind.store.format.consumer_file import ConsumerState, SequencePair
+from tradewind.store.table.messages import MessageStore
 
 
 class Start(NamedTuple):

@@ -28,7 +28,7 @@ from tradewind.jetstream.account import stream_usage
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed
 from tradewind.jetstream.usage import Usage
-from tradewind.store.meta import StreamMeta
+from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.stream import Stream, StreamContext
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ from tradewind.consumer.starts import is_by_last
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
 from tradewind.jetstream.names import DIGITS
-from tradewind.store.consumer_file import ConsumerState
-from tradewind.store.meta import ConsumerMeta
+from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.format.meta import ConsumerMeta
 
 if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStream
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Steps
-    from tradewind.store.stream_folder import StoredConsumer
+    from tradewind.store.folder.stream_folder import StoredConsumer
 
 # Messages that are passed in one go in search of the last ones of all subjects.
 LOOKED_AT_PER_STEP: Final = 100_000

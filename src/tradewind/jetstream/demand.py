@@ -20,7 +20,7 @@ from tradewind.route.sublist import Sublist
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
     from tradewind.consumer.consumer import Consumer
-    from tradewind.store.messages import MessageStore
+    from tradewind.store.table.messages import MessageStore
 
 # So few are woken without a look at the subjects.
 FEW_CONSUMERS: Final = 8

@@ -44,7 +44,7 @@ from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
 
 if TYPE_CHECKING:
-    from tradewind.store.stream_folder import StoreRoot
+    from tradewind.store.folder.stream_folder import StoreRoot
     from tradewind.store.syncer import Syncer
 
 

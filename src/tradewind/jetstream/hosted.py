@@ -26,8 +26,8 @@ from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.promises import Promises
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.usage import Usage, UsageShare
-from tradewind.store.consumer_states import ConsumerFiles
-from tradewind.store.filestore import FileStore
+from tradewind.store.folder.consumer_states import ConsumerFiles
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.syncer import SyncTarget
 from tradewind.stream.reading import to_text
 from tradewind.stream.stream import Stream
@@ -36,8 +36,8 @@ from tradewind.subjects import is_subset
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
-    from tradewind.store.damage import RecoveryReport
-    from tradewind.store.meta import StreamMeta
+    from tradewind.store.format.meta import StreamMeta
+    from tradewind.store.repair.damage import RecoveryReport
     from tradewind.store.syncer import SyncEntry
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.store.creation import TOGETHER_MAX, Creation, make_together
+from tradewind.store.files.creation import TOGETHER_MAX, Creation, make_together
 
 
 class Wait(Enum):

@@ -19,14 +19,14 @@ from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.store.filestore import FileStore
+from tradewind.store.folder.filestore import FileStore
 from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
-    from tradewind.store.recover import RecoveryReport
-    from tradewind.store.stream_folder import StoreRoot, StreamFolder
+    from tradewind.store.folder.recover import RecoveryReport
+    from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
 
 # A stream larger than this says how far it has come.
 PROGRESS_BYTES: Final = 1024 * 1024 * 1024

@@ -1,9 +1,9 @@
 """Backups on their way back.
 
 Owns every restore from the answer to its request to the answer to its last chunk. The upload is
-taken apart by workers into a stream that nobody can find (`tradewind.store.restore`), and only when
-all of it is complete and durable does the stream take its place, in the order of the other requests
-of the account. A restore that fails, stalls or is cut off leaves nothing.
+taken apart by workers into a stream that nobody can find (`tradewind.store.backup.restore`), and
+only when all of it is complete and durable does the stream take its place, in the order of the
+other requests of the account. A restore that fails, stalls or is cut off leaves nothing.
 
 Chunks are requests, each answered by an empty message when it is done with. After a failure the
 rest of the upload is answered and dropped; the error is the answer to the empty chunk at the end.
@@ -39,11 +39,11 @@ from tradewind.jetstream.catalog import reserved, stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import fields_of, stream_info
-from tradewind.store.layout import name_problem
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.restore import BackupRestore
-from tradewind.store.restore_types import NoRoomError, RestorePlan
-from tradewind.store.stream_folder import StoredConsumer
+from tradewind.store.backup.restore import BackupRestore
+from tradewind.store.backup.restore_types import NoRoomError, RestorePlan
+from tradewind.store.folder.stream_folder import StoredConsumer
+from tradewind.store.format.layout import name_problem
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
     from tradewind.jetstream.lanes import Steps
-    from tradewind.store.stream_folder import StreamFolder
+    from tradewind.store.folder.stream_folder import StreamFolder
 
 RESTORES_MAX: Final = 16
 # A client waits for the answer to a chunk before it sends the next; so many bytes may be ahead.

@@ -3,8 +3,8 @@
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.settled cimport Settled
-from tradewind.store.message_core cimport MessageCore
-from tradewind.store.sequence_set cimport SequenceSet
+from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.stream.ingest cimport Ingest
 
 

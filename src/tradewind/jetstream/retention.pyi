@@ -1,7 +1,7 @@
 from tradewind.broker.turn import Turn
 from tradewind.consumer.settled import Settled
 from tradewind.jetstream.demand import Demand
-from tradewind.store.messages import MessageStore
+from tradewind.store.table.messages import MessageStore
 from tradewind.stream.ingest import Ingest
 
 class Retention(Settled):

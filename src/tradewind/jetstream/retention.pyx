@@ -10,11 +10,11 @@ not remove is remembered, and goes when it takes them again.
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.consumer.delivery cimport Delivery
-from tradewind.store.block cimport Block
-from tradewind.store.record_index cimport records_find
-from tradewind.store.records cimport Record
-from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.store.table.block cimport Block
+from tradewind.store.table.record_index cimport records_find
+from tradewind.store.format.records cimport Record
+from tradewind.store.format.sequence_set cimport SequenceSet
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 
 from tradewind.errors import StoreError
 

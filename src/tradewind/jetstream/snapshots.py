@@ -3,7 +3,7 @@
 Owns every backup from the answer to its request to its last message: it gathers messages in small
 steps in the loop, which owns the store, has them compressed by a worker, and sends chunks as fast
 as the receiver acknowledges them. A backup holds one step, one compressed piece and one chunk,
-however large the stream is. What an archive looks like is in `tradewind.store.archive`.
+however large the stream is. What an archive looks like is in `tradewind.store.backup.archive`.
 
 The protocol is nats-server's: full chunks have a reply subject on which the receiver has to answer,
 the last short one has none, and an empty message ends it, with status 204 if there was a full
@@ -30,10 +30,10 @@ from tradewind.api.events import EventClient
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.store.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
-from tradewind.store.archive_documents import consumer_state_document
-from tradewind.store.archive_messages import pack_messages
-from tradewind.store.s2 import Compressor
+from tradewind.store.backup.archive import CONSUMER_PREFIX, END, MAGIC, STATE_NAME, append_entry
+from tradewind.store.backup.archive_documents import consumer_state_document
+from tradewind.store.backup.archive_messages import pack_messages
+from tradewind.store.format.s2 import Compressor
 
 if TYPE_CHECKING:
     from tradewind.api.request_types import StreamSnapshotRequest

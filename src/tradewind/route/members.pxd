@@ -7,7 +7,7 @@ Owns the memory of the lists, never that of the subscriptions in them, except be
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
-from tradewind.route.table cimport (
+from tradewind.containers.table cimport (
     Table, table_find, table_free, table_hash, table_init, table_insert, table_remove)
 
 cdef enum:

@@ -4,7 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from tradewind.route.members cimport (
     GroupArray, Match, QueueGroup, Subscription, SubscriptionArray, subscription_free,
     subscription_new)
-from tradewind.route.table cimport Table
+from tradewind.containers.table cimport Table
 from tradewind.route.watches cimport Changes
 
 cdef enum:

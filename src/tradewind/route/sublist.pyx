@@ -28,7 +28,7 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind.route.members cimport (
     array_extend, array_push, array_swap_remove, groups_find, groups_forget_names, groups_free,
     groups_name_last, groups_push, groups_remove_member, match_fanout, match_free)
-from tradewind.route.table cimport (
+from tradewind.containers.table cimport (
     hash_bytes, table_find, table_free, table_hash, table_init, table_insert, table_remove)
 from tradewind.route.watches cimport Link, Watch
 

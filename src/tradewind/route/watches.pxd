@@ -1,6 +1,6 @@
 """State of watches; the code and the explanation are in watches.pyx."""
 
-from tradewind.route.table cimport Table
+from tradewind.containers.table cimport Table
 
 ctypedef struct Link:
     Link* before

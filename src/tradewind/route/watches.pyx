@@ -9,7 +9,7 @@ noted for nothing.
 
 cimport cython
 from libc.stdint cimport uint32_t
-from tradewind.route.table cimport table_hash, table_insert, table_remove
+from tradewind.containers.table cimport table_hash, table_insert, table_remove
 
 
 cdef class Changes:

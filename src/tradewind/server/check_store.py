@@ -26,11 +26,10 @@ import msgspec
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.server.progress import Progress
 from tradewind.server.unchanged_disk import UnchangedDisk
-from tradewind.store.checkpoint import fits
-from tradewind.store.damage import DAMAGE_FOLDER
-from tradewind.store.disk import MissingFile
-from tradewind.store.index_file import decode_index
-from tradewind.store.layout import (
+from tradewind.store.files.disk import MissingFile
+from tradewind.store.folder.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
+from tradewind.store.format.index_file import decode_index
+from tradewind.store.format.layout import (
     BATCHES_FOLDER,
     INDEX_FILE,
     JETSTREAM_FOLDER,
@@ -40,13 +39,14 @@ from tradewind.store.layout import (
     TIMERS_FILE,
     block_numbers,
 )
-from tradewind.store.side_files import decode_schedules, decode_sources
-from tradewind.store.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
-from tradewind.store.timing_wheel import TimingWheel
+from tradewind.store.format.side_files import decode_schedules, decode_sources
+from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.repair.checkpoint import fits
+from tradewind.store.repair.damage import DAMAGE_FOLDER
 
 if TYPE_CHECKING:
-    from tradewind.store.filestore import FileStore
-    from tradewind.store.recover import RecoveryReport
+    from tradewind.store.folder.filestore import FileStore
+    from tradewind.store.folder.recover import RecoveryReport
 
 CLEAN, DAMAGED, CANNOT_RUN = 0, 1, 2
 USAGE = "usage: tradewind-server --check-store DIR [--json FILE]"

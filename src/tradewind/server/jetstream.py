@@ -22,9 +22,9 @@ from tradewind.server.resources import StoreResources, store_resources
 from tradewind.server.syncer import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.server.workers import LoopWorkers
-from tradewind.store.disk import DiskError, OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import DiskError, OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.syncer import INTERVAL_NS
 from tradewind.wire import ops
 

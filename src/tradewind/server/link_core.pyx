@@ -21,7 +21,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
-from tradewind.wire.buffer cimport Buffer, buffer_size
+from tradewind.containers.buffer cimport Buffer, buffer_size
 
 from tradewind.wire import ops
 

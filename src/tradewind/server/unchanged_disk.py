@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from tradewind.store.disk import (
+from tradewind.store.files.disk import (
     Buffer,
     Disk,
     DiskFile,
@@ -24,7 +24,7 @@ from tradewind.store.disk import (
     disk_error,
     path_within,
 )
-from tradewind.store.mapping import FileMapping
+from tradewind.store.files.mapping import FileMapping
 
 READ_AT_ONCE_BYTES = 1024 * 1024
 

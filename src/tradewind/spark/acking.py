@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.connection import Connection
-    from tradewind.client.consumers import Consumer
     from tradewind.client.message import Msg
+    from tradewind.client.streams.consumers import Consumer
     from tradewind.spark.options import SourceOptions
 
 OPTION: Final = "ackConsumer"

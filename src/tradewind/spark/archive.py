@@ -23,8 +23,8 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options import SourceOptions
 from tradewind.spark.provider import StreamState
-from tradewind.store.layout import stream_folder
-from tradewind.store.s2 import Decompressor, S2Error
+from tradewind.store.format.layout import stream_folder
+from tradewind.store.format.s2 import Decompressor, S2Error
 
 if TYPE_CHECKING:
     import pyarrow as pa

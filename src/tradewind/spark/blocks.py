@@ -23,8 +23,8 @@ from tradewind.spark.provider import StreamState
 from tradewind.spark.rows import TIME_NS_MIN, RowDecoder
 from tradewind.spark.survey import members_between
 from tradewind.spark.view import TAIL, StreamView, StreamViewer, key_of
-from tradewind.store.sequence_set import SequenceSet
-from tradewind.store.stream_folder import limits_of
+from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.format.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.spark.errors import OptionError
-from tradewind.store.disk import UNREADABLE, MissingFile, OsDisk, OsFile, read_readable
-from tradewind.store.layout import (
+from tradewind.store.files.disk import UNREADABLE, MissingFile, OsDisk, OsFile, read_readable
+from tradewind.store.folder.stream_folder import StreamFolder
+from tradewind.store.format.layout import (
     COMPRESSED_MAGIC,
     INDEX_FILE,
     JETSTREAM_FOLDER,
@@ -30,8 +31,7 @@ from tradewind.store.layout import (
     is_encrypted,
     name_problem,
 )
-from tradewind.store.s2 import S2Error, decode_block
-from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.format.s2 import S2Error, decode_block
 
 if TYPE_CHECKING:
     from tradewind.spark.memory import Memory, Piece

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tradewind.client.credentials import find_seed, parse_credentials
+from tradewind.client.core.credentials import find_seed, parse_credentials
 from tradewind.client.errors import CredentialsError
 from tradewind.nkeys import KeyPair, NkeyError
 from tradewind.spark.errors import OptionError

@@ -27,7 +27,7 @@ from tradewind.spark.patience import PASSING, RETRY_SECONDS, patiently
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.kv import KeyValue
+    from tradewind.client.kv.kv import KeyValue
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ from tradewind.client.errors import (
     JetStreamUnavailableError,
     OperationTimeoutError,
 )
-from tradewind.client.ordered import OrderedMessages
+from tradewind.client.streams.ordered import OrderedMessages
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern

@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
-from tradewind.store.hash cimport HashKey
-from tradewind.wire.buffer cimport Buffer
+from tradewind.store.format.hash cimport HashKey
+from tradewind.containers.buffer cimport Buffer
 
 # The texts of an Arrow column of strings or bytes. Everything belongs to the array.
 ctypedef struct Texts:

@@ -16,8 +16,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from tradewind.store.hash cimport Part, hash_key_init, hash_parts
-from tradewind.wire.buffer cimport (
+from tradewind.store.format.hash cimport Part, hash_key_init, hash_parts
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
 from tradewind.spark.errors import RowError

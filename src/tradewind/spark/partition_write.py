@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow.compute as pc
 
-from tradewind.client.entries import check_key
+from tradewind.client.kv.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
 from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.marks import KeptMark, Mark, Run, digest_text, join_run, open_marks

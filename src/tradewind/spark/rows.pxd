@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.spark.memory cimport Memory
-from tradewind.store.hash cimport Key
-from tradewind.store.sequence_set cimport SequenceSet
+from tradewind.store.format.hash cimport Key
+from tradewind.store.format.sequence_set cimport SequenceSet
 
 # One chosen message. The pointers lead into the bytes that `RowDecoder._held` keeps alive.
 ctypedef struct Row:

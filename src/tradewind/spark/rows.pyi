@@ -3,8 +3,8 @@ from typing import Final, final
 
 from tradewind.client.message import Msg
 from tradewind.spark.memory import Memory, Piece
-from tradewind.store.hash import Key
-from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.format.hash import Key
+from tradewind.store.format.sequence_set import SequenceSet
 
 SEQUENCE_MAX: Final[int]
 TIME_NS_MIN: Final[int]

@@ -16,14 +16,14 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind.client.message cimport Msg
 from tradewind.route.sublist cimport subject_matches
 from tradewind.spark.memory cimport Memory, Piece
-from tradewind.store.hash cimport Key
-from tradewind.store.records cimport (
+from tradewind.store.format.hash cimport Key
+from tradewind.store.format.records cimport (
     RECORD_MAX, RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
-from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.sequence_tree cimport sequences_contains, sequences_count
+from tradewind.store.format.sequence_set cimport SequenceSet
+from tradewind.store.format.sequence_tree cimport sequences_contains, sequences_count
 
 from tradewind.errors import CorruptRecord, ProtocolError
-from tradewind.store.message_ttl import NEVER, parse_ttl_ns
+from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
 
 cdef enum:
     DOT = 46

@@ -17,7 +17,7 @@ import uvloop
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from tradewind.client.bucket_settings import KV_STREAM
+from tradewind.client.streams.bucket_settings import KV_STREAM
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import StreamArrowWriter
 from tradewind.spark.marks import KeptMark, Run, open_marks, query_token

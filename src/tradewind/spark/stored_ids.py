@@ -20,7 +20,7 @@ from tradewind.spark.network import Address, RangeTask
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
-    from tradewind.client.manager import Streams
+    from tradewind.client.streams.manager import Streams
     from tradewind.spark.options import SourceOptions
 
 ID_HEADER: Final = "Nats-Msg-Id"

@@ -1,9 +1,9 @@
 """State of the walks over whole blocks; the code and the explanation are in survey.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from tradewind.store.records cimport Record
-from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.subject_index cimport SubjectEntry, SubjectIndex
+from tradewind.store.format.records cimport Record
+from tradewind.store.format.sequence_set cimport SequenceSet
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 
 cdef class BlockSurvey:

@@ -1,7 +1,7 @@
 from typing import final
 
-from tradewind.store.hash import Key
-from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.format.hash import Key
+from tradewind.store.format.sequence_set import SequenceSet
 
 @final
 class BlockSurvey:

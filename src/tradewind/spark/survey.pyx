@@ -10,12 +10,12 @@ themselves are verified by whoever reads them. Never opens a file.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
-from tradewind.store.hash cimport Key
-from tradewind.store.message_core cimport MARK_FLOOR
-from tradewind.store.records cimport (
+from tradewind.store.format.hash cimport Key
+from tradewind.store.table.message_core cimport MARK_FLOOR
+from tradewind.store.format.records cimport (
     RECORD_MIN, RECORD_OK, Record, mark_kind, mark_value, parse_record, record_is_intact)
-from tradewind.store.sequence_set cimport SequenceSet
-from tradewind.store.sequence_tree cimport (
+from tradewind.store.format.sequence_set cimport SequenceSet
+from tradewind.store.format.sequence_tree cimport (
     sequences_contains, sequences_insert, sequences_next_present)
 
 from tradewind.errors import StoreError

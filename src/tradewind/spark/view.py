@@ -29,11 +29,11 @@ from tradewind.spark.survey import (
     first_message,
     survey_block,
 )
-from tradewind.store.hash import Key, key_for
-from tradewind.store.index_file import StreamIndex, decode_index
-from tradewind.store.layout import block_key_text
-from tradewind.store.sequence_set import SequenceSet
-from tradewind.store.stream_folder import limits_of
+from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.format.hash import Key, key_for
+from tradewind.store.format.index_file import StreamIndex, decode_index
+from tradewind.store.format.layout import block_key_text
+from tradewind.store.format.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,8 +1,8 @@
 """State of the syncer; the explanation is in syncer.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.commit cimport Commit
-from tradewind.store.file_core cimport FileCore
+from tradewind.store.folder.commit cimport Commit
+from tradewind.store.folder.file_core cimport FileCore
 
 
 cdef class SyncJob:

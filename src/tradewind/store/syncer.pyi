@@ -4,7 +4,7 @@ from typing import Any, Final, Protocol
 
 from tradewind.errors import StoreError
 from tradewind.faults import Faults
-from tradewind.store.commit import Commit
+from tradewind.store.folder.commit import Commit
 
 RETRY_NS: Final[int]
 IDLE_NS: Final[int]

@@ -32,8 +32,8 @@ vain of late only try it now and then. Nobody but these publishers waits: the lo
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.saturated cimport later
-from tradewind.store.commit cimport Commit
-from tradewind.store.file_core cimport FileCore
+from tradewind.store.folder.commit cimport Commit
+from tradewind.store.folder.file_core cimport FileCore
 
 from bisect import bisect_left
 from enum import Enum

@@ -18,7 +18,7 @@ waits is told. When a full disk has room again the stream goes on (`resumed`).
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.file_core cimport FileCore
+from tradewind.store.folder.file_core cimport FileCore
 from tradewind.store.syncer cimport Syncer
 from tradewind.stream.ingest cimport Ingest
 

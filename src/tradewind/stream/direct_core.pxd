@@ -5,13 +5,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.store.messages cimport MessageStore
-from tradewind.store.records cimport Record
-from tradewind.store.subject_index cimport SubjectFilter
+from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.format.records cimport Record
+from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
 from tradewind.stream.get_request cimport GetRequest
 from tradewind.stream.ingest cimport Ingest
-from tradewind.wire.buffer cimport Buffer
+from tradewind.containers.buffer cimport Buffer
 
 cdef enum:
     NO_SUBJECT = 0xFFFFFFFF

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
-from tradewind.store.subject_index import SubjectFilter
+from tradewind.store.table.subject_index import SubjectFilter
 from tradewind.stream.ingest import Ingest
 
 PENDING_MAX: int

@@ -23,12 +23,12 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
 from tradewind.broker.state cimport Message, SessionState
 from tradewind.route.sublist cimport subject_is_literal, subject_valid
-from tradewind.store.records cimport Record
-from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.store.format.records cimport Record
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
 from tradewind.stream.get_request cimport GetRequest
 from tradewind.stream.ingest cimport Ingest
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
 from tradewind.errors import StoreError

@@ -4,8 +4,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.store.records cimport Record
-from tradewind.wire.buffer cimport Buffer
+from tradewind.store.format.records cimport Record
+from tradewind.containers.buffer cimport Buffer
 
 cdef class GetReplies:
     cdef Router router

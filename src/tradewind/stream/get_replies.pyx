@@ -17,8 +17,8 @@ from libc.string cimport memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.store.records cimport Record
-from tradewind.wire.buffer cimport (
+from tradewind.store.format.records cimport Record
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
 cdef extern from "<time.h>" nogil:

@@ -14,7 +14,7 @@ from tradewind.store.contract import NotFoundError
 from tradewind.stream import headers
 
 if TYPE_CHECKING:
-    from tradewind.store.messages import MessageStore
+    from tradewind.store.table.messages import MessageStore
 
 
 def remove_half_batch(store: MessageStore) -> int:

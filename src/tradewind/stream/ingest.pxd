@@ -5,11 +5,11 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Participant, Turn
-from tradewind.store.message_core cimport MessageCore
+from tradewind.store.table.message_core cimport MessageCore
 from tradewind.stream.header_scan cimport Span
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport ReplyQueue
-from tradewind.wire.buffer cimport Buffer
+from tradewind.containers.buffer cimport Buffer
 
 ctypedef struct TurnMark:
     uint64_t seq                            # the last one that was stored in this turn or before

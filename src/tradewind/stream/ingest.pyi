@@ -3,7 +3,7 @@ from typing import Any
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
-from tradewind.store.messages import MessageStore
+from tradewind.store.table.messages import MessageStore
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.replies import ReplyQueue, Rider
 

@@ -11,14 +11,14 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message, is_trace_only
-from tradewind.store.message_core cimport MessageCore
-from tradewind.store.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
-from tradewind.store.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue, Rider)
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
 from functools import partial

@@ -12,7 +12,7 @@ taken out needs no look at the others.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
-from tradewind.route.table cimport hash_bytes
+from tradewind.containers.table cimport hash_bytes
 from tradewind.saturated cimport later
 
 cdef enum:

@@ -23,7 +23,7 @@ from tradewind.store.contract import (
     NotFoundError,
     StoredMessage,
 )
-from tradewind.store.message_ttl import parse_ttl_ns
+from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
 from tradewind.stream.counters import Count, check_increment, count
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tradewind.api.stream_types import StreamConfig
-    from tradewind.store.messages import MessageStore
+    from tradewind.store.table.messages import MessageStore
     from tradewind.stream.message_ids import MessageIds
 
 HEADER_BYTES_MAX: Final = 65535

@@ -15,14 +15,14 @@ from tradewind.api.responses import StoredMessage as MessageDocument
 from tradewind.api.stream_types import LostMessages, StreamState
 from tradewind.api.times import ZERO_TIME, format_time, parse_time
 from tradewind.store.contract import NotFoundError, StoredMessage
-from tradewind.store.deleted_list import DeletedList
-from tradewind.store.subject_page import SubjectPage
+from tradewind.store.table.deleted_list import DeletedList
+from tradewind.store.table.subject_page import SubjectPage
 from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
     from tradewind.api.request_types import MsgGetRequest
-    from tradewind.store.messages import MessageStore
-    from tradewind.store.subject_index import SubjectFilter
+    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.subject_index import SubjectFilter
 
 SUBJECTS_PAGE: Final = 100_000
 DELETED_LISTED_MAX: Final = 1_000_000

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
-from tradewind.wire.buffer cimport Buffer
+from tradewind.containers.buffer cimport Buffer
 
 cdef enum ReplyKind:
     REPLY_ACK = 0           # its message is stored as `seq`; a body is what follows in the JSON

@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
 cdef enum:

@@ -34,12 +34,12 @@ from tradewind.api.times import format_time
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.messages import MessageStore
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import limits_of
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
+from tradewind.store.table.messages import MessageStore
 from tradewind.stream import headers, reading
 from tradewind.stream.batch_checks import BatchJudge
 from tradewind.stream.commit_path import CommitPath
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.contracts import BrokerLog
     from tradewind.broker.router import Router
-    from tradewind.store.recover import RecoveryReport
-    from tradewind.store.stream_folder import StreamFolder
+    from tradewind.store.folder.recover import RecoveryReport
+    from tradewind.store.folder.stream_folder import StreamFolder
 
 WAITING_MSGS_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024

@@ -22,7 +22,7 @@ from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
-    from tradewind.store.messages import MessageStore
+    from tradewind.store.table.messages import MessageStore
     from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000

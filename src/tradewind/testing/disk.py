@@ -30,7 +30,7 @@ from posixpath import dirname, normpath
 from random import Random
 from typing import Literal
 
-from tradewind.store.disk import (
+from tradewind.store.files.disk import (
     DIRECTORY_MODE,
     FILE_MODE,
     Buffer,

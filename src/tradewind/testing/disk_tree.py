@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from posixpath import split
 
-from tradewind.store.disk import Operation, disk_error
+from tradewind.store.files.disk import Operation, disk_error
 from tradewind.testing.disk_state import (
     Change,
     FileNode,

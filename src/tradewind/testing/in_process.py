@@ -23,7 +23,7 @@ from tradewind.broker.session import Session
 from tradewind.jetstream.engine import EngineSettings, JetStream
 from tradewind.jetstream.recovery import recover
 from tradewind.options import MIB, ServerOptions
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.testing.clock import SECOND_NS, FakeClock
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.gates import OpenGate

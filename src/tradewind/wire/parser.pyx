@@ -12,7 +12,7 @@ is too large is refused when its size is read, before a single byte of it is kep
 
 from libc.string cimport memchr, memset
 
-from tradewind.wire.buffer cimport (
+from tradewind.containers.buffer cimport (
     Buffer, buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
 from tradewind.errors import ProtocolError

@@ -24,7 +24,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.request_types import ConsumerCreateRequest, StreamConfigRequest
 from tradewind.api.responses import encode_error, type_of
 from tradewind.api.stream_types import PersistMode, StreamConfig, StreamSource
-from tradewind.store.meta import StreamMeta, decode_stream_meta, encode_stream_meta
+from tradewind.store.format.meta import StreamMeta, decode_stream_meta, encode_stream_meta
 
 OFFICIAL = (Path(__file__).parent / "official_responses.jsonl").read_text().splitlines()
 RESPONSES: dict[str, type[ApiStruct]] = {

@@ -11,9 +11,9 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.settled import Settled
-from tradewind.store.consumer_file import ConsumerState
 from tradewind.store.contract import StoreLimits
-from tradewind.store.messages import MessageStore
+from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.in_process import FakeConnection, InProcessServer
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ import pytest
 from consumer_kit import MS, SECOND, Client, Frame, World
 
 from tradewind.consumer.consumer import Consumer
-from tradewind.store.consumer_file import decode_consumer_state, encode_consumer_state
+from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from consumer_kit import Client, World
 
-from tradewind.store.disk import OsDisk
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.recover import open_store
 
 SIZE = 3000
 

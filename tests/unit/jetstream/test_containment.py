@@ -25,7 +25,7 @@ from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.monitor.system import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
-from tradewind.store.restore import BackupRestore
+from tradewind.store.backup.restore import BackupRestore
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk

@@ -13,8 +13,8 @@ from backup_kit import CHUNKS, BackupPeer
 
 from tradewind.jetstream import restores, snapshots
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.store import s2
-from tradewind.store.archive import END, MAGIC, Entry, append_entry
+from tradewind.store.backup.archive import END, MAGIC, Entry, append_entry
+from tradewind.store.format import s2
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
@@ -653,8 +653,8 @@ def test_tar_that_is_cut_off_is_refused_wherever_that_is() -> None:
 
 
 def test_tar_with_an_endless_header_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tradewind.store.tar_restore.BLOCK_BYTES_MAX", 1_000_000)
-    monkeypatch.setattr("tradewind.store.tar_restore.METADATA_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("tradewind.store.backup.tar_restore.BLOCK_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("tradewind.store.backup.tar_restore.METADATA_BYTES_MAX", 1_000_000)
     peer = BackupPeer(InProcessServer(disk=SimulatedDisk()))
     head = tarfile.TarInfo("x")
     head.type, head.size = tarfile.XHDTYPE, 2_000_000

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.store.disk import Operation
+from tradewind.store.files.disk import Operation
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 

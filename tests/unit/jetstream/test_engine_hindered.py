@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.format.layout import record_bytes
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 

@@ -13,10 +13,10 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from tradewind.cli import sql_history
-from tradewind.cli.sql_completion import Known, SqlCompleter
-from tradewind.cli.sql_history import FileHistory, history_path
-from tradewind.cli.sql_shell import HELP, Shell, prompt_session
+from tradewind.cli.spark import sql_history
+from tradewind.cli.spark.sql_completion import Known, SqlCompleter
+from tradewind.cli.spark.sql_history import FileHistory, history_path
+from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.queries import Catalog

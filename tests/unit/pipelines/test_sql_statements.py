@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.cli.failures import CommandError
-from tradewind.cli.sql_shell import is_complete, statements_of
+from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.spark.sql_shell import is_complete, statements_of
 from tradewind.pipelines.sql.statements import (
     STATEMENT_CHARACTERS_MAX,
     is_blank,

@@ -18,7 +18,7 @@ from tradewind.jetstream.names import Names
 from tradewind.route.permissions import Permissions
 from tradewind.route.rules import PermissionRules
 from tradewind.route.sublist import Sublist
-from tradewind.store.messages import MessageStore
+from tradewind.store.table.messages import MessageStore
 from tradewind.stream.message_ids import MessageIds
 
 SOURCE = Path(tradewind.__file__).parent
@@ -27,9 +27,9 @@ TABLES = {
     "route/sublist.pyx": "accounts",
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed
     "broker/session.pyx": "sessions",
-    "store/subject_index.pyx": "subjects",
-    "store/pattern_tree.pyx": "subjects",  # filters, with the seed of the subjects
-    "store/timing_wheel.pyx": "timers",
+    "store/table/subject_index.pyx": "subjects",
+    "store/table/pattern_tree.pyx": "subjects",  # filters, with the seed of the subjects
+    "store/format/timing_wheel.pyx": "timers",
     "stream/message_ids.pyx": "ids",
 }
 
@@ -96,7 +96,7 @@ def test_no_table_is_left_out_above() -> None:
         for path in SOURCE.rglob("*.p[yx]*")
         if path.suffix in (".pyx", ".pxd", ".py") and makes_a_table.search(path.read_text())
     }
-    declarations = {"route/table.pxd", "store/timing_wheel.pxd"}
+    declarations = {"containers/table.pxd", "store/format/timing_wheel.pxd"}
     assert found - declarations == set(TABLES)
 
 

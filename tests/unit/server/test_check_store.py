@@ -14,10 +14,10 @@ import pytest
 from tradewind.errors import StoreError
 from tradewind.server.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
 from tradewind.server.unchanged_disk import UnchangedDisk
-from tradewind.store.consumer_file import ConsumerState, SequencePair
-from tradewind.store.disk import MissingFile, OsDisk
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import MissingFile, OsDisk
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.consumer_file import ConsumerState, SequencePair
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 
 NOW = 1_800_000_000_000_000_000
 
@@ -182,7 +182,7 @@ def test_damage_in_other_files_is_found(
 
 
 def test_an_index_that_lies_is_found(store: Path, tmp_path: Path) -> None:
-    from tradewind.store.index_file import SubjectTable, decode_index, encode_index
+    from tradewind.store.format.index_file import SubjectTable, decode_index, encode_index
 
     path = stream_path(store) / "msgs/index.db"
     index = decode_index(path.read_bytes(), "S")

@@ -16,10 +16,10 @@ from tradewind.faults import Faults
 from tradewind.server.syncer import ThreadedSyncer
 from tradewind.server.threads import FineTimer, Threads
 from tradewind.server.workers import LoopWorkers
-from tradewind.store.commit import Commit
-from tradewind.store.disk import Operation, OsDisk, OsFile
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import Operation, OsDisk, OsFile
+from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 from tradewind.store.syncer import SyncEntry, Syncer, SyncJob, SyncMode
 
 CLOCK = SystemClock()

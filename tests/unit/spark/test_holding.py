@@ -21,10 +21,10 @@ from tradewind.spark.errors import OptionError
 from tradewind.spark.holding import Holding
 from tradewind.spark.options import parse_options
 from tradewind.spark.streaming import StreamReader
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.meta import StreamMeta
 from tradewind.testing.clock import SECOND_NS, FakeClock
 
 MINUTE_NS = 60 * SECOND_NS

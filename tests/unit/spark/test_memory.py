@@ -17,7 +17,7 @@ from tradewind.spark.files import StreamFiles, Vanished
 from tradewind.spark.memory import Memory, Piece
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.worker import spare_modules
-from tradewind.store.s2 import encode_block
+from tradewind.store.format.s2 import encode_block
 
 
 def fill(piece: Piece, value: int) -> None:

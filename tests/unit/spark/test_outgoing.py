@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tradewind.client.headers import decode_headers
+from tradewind.client.core.headers import decode_headers
 from tradewind.spark.errors import OptionError, RowError
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.outgoing_columns import plan_columns

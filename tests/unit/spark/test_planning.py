@@ -20,10 +20,10 @@ from tradewind.spark.java import MISSING_MODULE_FLAG, find_java_home, java_versi
 from tradewind.spark.options import SourceOptions
 from tradewind.spark.planning import divide, ranges
 from tradewind.spark.view import BlockRange
-from tradewind.store.disk import OsDisk
-from tradewind.store.index_file import IndexBlock, StreamIndex, encode_index
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.index_file import IndexBlock, StreamIndex, encode_index
+from tradewind.store.format.meta import StreamMeta
 
 BLOCK_BYTES = 8 * 1024 * 1024
 BLOCK_MESSAGES = 49_000

@@ -15,9 +15,9 @@ from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.positions import SEQUENCE_MAX, Position
 from tradewind.spark.reading import BatchReader
 from tradewind.spark.streaming import StreamReader
-from tradewind.store.disk import OsDisk
-from tradewind.store.meta import StreamMeta
-from tradewind.store.stream_folder import StoreRoot
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.meta import StreamMeta
 
 SECOND = 1_000_000_000
 # 2026-11-16T08:00:00Z

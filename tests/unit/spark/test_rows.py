@@ -19,9 +19,9 @@ from tradewind.spark.options import COLUMNS, SourceOptions, parse_options
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.survey import LimitReplay, survey_block
 from tradewind.store.contract import StoreLimits
-from tradewind.store.hash import key_for
-from tradewind.store.recover import open_store
-from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.testing.disk import SimulatedDisk
 
 KEY = key_for("S-1")

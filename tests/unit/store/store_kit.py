@@ -7,10 +7,10 @@ from typing import Any
 
 from model.store_model import Size, memory_bytes
 from tradewind.store.contract import StoreLimits
-from tradewind.store.disk import Disk, OsDisk
-from tradewind.store.layout import record_bytes
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import Disk, OsDisk
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 KINDS = ("memory", "file", "file-small-blocks", "simulated", "simulated-rewriting")

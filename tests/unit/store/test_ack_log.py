@@ -7,8 +7,8 @@ import pytest
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store import consumer_states
-from tradewind.store.ack_log import (
+from tradewind.store.folder import consumer_states
+from tradewind.store.format.ack_log import (
     HEADER_BYTES,
     LOG_PREFIX,
     NUMBER_MAX,
@@ -23,7 +23,7 @@ from tradewind.store.ack_log import (
     read_log,
     with_trailer,
 )
-from tradewind.store.consumer_file import (
+from tradewind.store.format.consumer_file import (
     ConsumerState,
     Pending,
     SequencePair,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.store.archive import (
+from tradewind.store.backup.archive import (
     END,
     MAGIC,
     NAME_BYTES_MAX,
@@ -15,9 +15,9 @@ from tradewind.store.archive import (
     Entry,
     append_entry,
 )
-from tradewind.store.archive_messages import pack_messages, store_messages
-from tradewind.store.messages import MessageStore
-from tradewind.store.varint import append_uvarint
+from tradewind.store.backup.archive_messages import pack_messages, store_messages
+from tradewind.store.format.varint import append_uvarint
+from tradewind.store.table.messages import MessageStore
 from tradewind.subjects import is_valid_literal
 
 U64_MAX = (1 << 64) - 1

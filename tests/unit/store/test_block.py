@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from store_kit import put
 
-from tradewind.store.block import Block
 from tradewind.store.contract import StoreLimits
-from tradewind.store.disk import DiskFault, DiskFull
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import ERASED_BIT, TOMBSTONE_BIT, record_bytes
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import DiskFault, DiskFull
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.layout import ERASED_BIT, TOMBSTONE_BIT, record_bytes
+from tradewind.store.table.block import Block
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 HEAD_BYTES = 22

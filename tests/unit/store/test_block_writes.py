@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store.disk import Buffer, DiskFull, OsDisk, OsFile
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import Buffer, DiskFull, OsDisk, OsFile
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 
 # Below and above what is written without letting other threads run.
 SIZES = (1_000, 200_000)

@@ -9,10 +9,10 @@ from store_kit import content, put, sequences
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.filestore import FILES_REMOVED_MAX, FileStore, ReadOnlyError
-from tradewind.store.index_file import decode_index
-from tradewind.store.layout import block_numbers
-from tradewind.store.recover import RecoveryReport, open_store
+from tradewind.store.folder.filestore import FILES_REMOVED_MAX, FileStore, ReadOnlyError
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.index_file import decode_index
+from tradewind.store.format.layout import block_numbers
 from tradewind.testing.disk import SimulatedDisk
 
 INDEX = "/disk/S/msgs/index.db"

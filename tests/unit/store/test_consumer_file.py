@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.consumer_file import (
+from tradewind.store.format.consumer_file import (
     ConsumerState,
     Pending,
     SequencePair,
     decode_consumer_state,
     encode_consumer_state,
 )
-from tradewind.store.varint import append_uvarint, append_varint
+from tradewind.store.format.varint import append_uvarint, append_varint
 
 SECOND = 1_000_000_000
 BASE = 1794766067

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tradewind.store.contract import NotFoundError
-from tradewind.store.damage import DamageFolder, RecoveryReport
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 
@@ -256,7 +256,7 @@ def test_report_that_cannot_be_read_is_named_and_kept() -> None:
 
 
 def test_progress_of_a_rebuild_says_how_much_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tradewind.store.recover.PROGRESS_BYTES", 500)
+    monkeypatch.setattr("tradewind.store.folder.recover.PROGRESS_BYTES", 500)
     disk = closed_disk()
     disk.remove(f"{FOLDER}/msgs/index.db")
     seen: list[tuple[int, int]] = []

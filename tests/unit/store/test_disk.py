@@ -18,8 +18,8 @@ import pytest
 
 from descriptors import descriptors
 from tradewind.errors import StoreError
-from tradewind.store import disk as disk_module
-from tradewind.store.disk import (
+from tradewind.store.files import disk as disk_module
+from tradewind.store.files.disk import (
     Disk,
     DiskError,
     DiskFault,
@@ -29,12 +29,12 @@ from tradewind.store.disk import (
     OsDisk,
     OsFile,
 )
-from tradewind.store.mapping import FileMapping, mappings_alive
+from tradewind.store.files.mapping import FileMapping, mappings_alive
 from tradewind.testing.disk import SimulatedDisk
 
 HOLDER = """
 import sys, time
-from tradewind.store.disk import OsDisk
+from tradewind.store.files.disk import OsDisk
 lock = OsDisk(sys.argv[1]).lock(sys.argv[1] + "/tradewind.lock")
 print("held", flush=True)
 sys.stdin.read()
@@ -560,7 +560,7 @@ def test_where_no_more_mappings_are_allowed_the_bytes_are_read(
     def refuse(descriptor: int, size: int) -> None:
         raise OSError(errno.ENOMEM, "no more")
 
-    monkeypatch.setattr("tradewind.store.disk.FileMapping", refuse)
+    monkeypatch.setattr("tradewind.store.files.disk.FileMapping", refuse)
     disk = OsDisk(str(tmp_path))
     with disk.open(put(disk, "a", b"content")) as file:
         assert bytes(file.map()) == b"content"

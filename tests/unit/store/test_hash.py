@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tradewind.store.hash import VECTORED, Key, key_for
+from tradewind.store.format.hash import VECTORED, Key, key_for
 
 STREAM_META = (
     rb'{"Created":"2026-11-15T18:07:45.826310608Z","name":"EMPTY","subjects":["empty.\u003e"],'

@@ -8,17 +8,17 @@ from array import array
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.hash import key_for
-from tradewind.store.index_codec import decode_subjects, encode_subjects
-from tradewind.store.index_file import (
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.index_codec import decode_subjects, encode_subjects
+from tradewind.store.format.index_file import (
     IndexBlock,
     StreamIndex,
     SubjectTable,
     decode_index,
     encode_index,
 )
-from tradewind.store.sequence_set import SequenceSet
-from tradewind.store.varint import append_uvarint, append_varint
+from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.format.varint import append_uvarint, append_varint
 
 EMPTY = bytes.fromhex("0b040000000000000001010001000000000000010000000000000000ea09ca03d0d24706")
 PURGED = bytes.fromhex(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tradewind.store.layout import (
+from tradewind.store.format.layout import (
     BLOCK_NUMBER_MAX,
     CHECKSUM_BYTES,
     ERASED_BIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tradewind.durations import DURATION_NS_MAX, SECOND_NS
-from tradewind.store.message_ttl import NEVER, parse_ttl_ns
+from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
 
 
 @pytest.mark.parametrize(

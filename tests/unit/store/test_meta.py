@@ -8,7 +8,7 @@ import pytest
 
 from tradewind.api.times import format_time, parse_time
 from tradewind.errors import CorruptRecord
-from tradewind.store.meta import (
+from tradewind.store.format.meta import (
     ConsumerMeta,
     StreamMeta,
     check_meta_sum,

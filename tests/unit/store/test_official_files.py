@@ -15,9 +15,9 @@ import pytest
 from nats.aio.client import Client
 
 from harness import ServerProcess
-from tradewind.store.consumer_file import decode_consumer_state, encode_consumer_state
-from tradewind.store.index_file import SubjectTable, decode_index, encode_index
-from tradewind.store.layout import (
+from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
+from tradewind.store.format.index_file import SubjectTable, decode_index, encode_index
+from tradewind.store.format.layout import (
     account_folder,
     block_bytes_max,
     block_numbers,
@@ -27,7 +27,7 @@ from tradewind.store.layout import (
     stream_folder,
     stream_key_text,
 )
-from tradewind.store.meta import (
+from tradewind.store.format.meta import (
     check_meta_sum,
     decode_consumer_meta,
     decode_stream_meta,
@@ -35,15 +35,15 @@ from tradewind.store.meta import (
     encode_stream_meta,
     meta_sum,
 )
-from tradewind.store.sequence_set import SequenceSet
-from tradewind.store.side_files import (
+from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.format.side_files import (
     decode_schedules,
     decode_sources,
     encode_schedules,
     encode_sources,
 )
-from tradewind.store.timing_wheel import TimingWheel
-from tradewind.store.varint import ByteReader
+from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.format.varint import ByteReader
 
 SECOND = 1_000_000_000
 ODD_TEXT = 'quote " slash \\ tag <b>&</b> bell \x07 \b\f\n\r\t \x7f é \u2028\u2029 \U0001f300'

@@ -12,11 +12,11 @@ import pytest
 
 from descriptors import descriptors
 from tradewind.errors import StoreError
-from tradewind.store.disk import OsDisk, disk_error
-from tradewind.store.filestore import FileStore
-from tradewind.store.mapping import mappings_alive
-from tradewind.store.open_files import open_files
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import OsDisk, disk_error
+from tradewind.store.files.mapping import mappings_alive
+from tradewind.store.files.open_files import open_files
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 from tradewind.testing.disk import SimulatedDisk, SimulatedFile
 
 
@@ -50,7 +50,7 @@ def test_mapped_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     store.commit()
     assert len(store.blocks) > 1000
     before = mappings_alive()
-    monkeypatch.setattr("tradewind.store.residency.MAPPINGS_MAX", before + 100)
+    monkeypatch.setattr("tradewind.store.table.residency.MAPPINGS_MAX", before + 100)
     for seq in range(1, 1501):
         assert store.get(seq).payload == b"%0200d" % (seq - 1)
         assert mappings_alive() <= before + 100 + 256
@@ -190,8 +190,8 @@ def test_failure_to_close_what_is_synced_is_nobodys_business() -> None:
 
 CROWD = """
 import resource, sys
-from tradewind.store.disk import OsDisk
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.recover import open_store
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 disk = OsDisk(sys.argv[1])
 def opened(name, **settings):

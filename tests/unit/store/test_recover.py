@@ -9,13 +9,13 @@ import pytest
 from store_kit import content, put, sequences
 
 from tradewind.errors import StoreError
-from tradewind.store.block import Block
 from tradewind.store.contract import NotFoundError, StoreLimits, StoreState
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.recover import RecoveryReport, open_store
-from tradewind.store.scan import BlockReport, recover_block
-from tradewind.store.subject_index import SubjectIndex
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.table.block import Block
+from tradewind.store.table.scan import BlockReport, recover_block
+from tradewind.store.table.subject_index import SubjectIndex
 from tradewind.testing.disk import SimulatedDisk
 
 BLOCKS = "/disk/S/msgs"
@@ -276,7 +276,7 @@ def test_progress_is_told_while_much_is_read(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(disk)
-    monkeypatch.setattr("tradewind.store.recover.PROGRESS_BYTES", 600)
+    monkeypatch.setattr("tradewind.store.folder.recover.PROGRESS_BYTES", 600)
     told: list[int] = []
     opened(disk, progress=lambda done, _: told.append(done))
     assert len(told) >= 2
@@ -308,7 +308,7 @@ def test_rebuild_keeps_the_memory_limit_of_the_indexes(
         highest = max(highest, sum(block.memory_bytes for block in seen))
         return report
 
-    monkeypatch.setattr("tradewind.store.recover.recover_block", watched)
+    monkeypatch.setattr("tradewind.store.folder.recover.recover_block", watched)
     limit = 8 * max(block.memory_bytes for block in store.blocks)
     again, report = opened(disk, block_bytes_max=500, index_bytes_max=limit)
     assert len(seen) > 40

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store import s2
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
-from tradewind.store.rewrite import PAUSE_COMMITS
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.folder.rewrite import PAUSE_COMMITS
+from tradewind.store.format import s2
 from tradewind.testing.disk import SimulatedDisk
 
 FOLDER = "/disk/S"

@@ -22,7 +22,7 @@ from s2_frames import (
     uvarint,
 )
 from tradewind.errors import StoreError
-from tradewind.store.s2 import (
+from tradewind.store.format.s2 import (
     BLOCK_BYTES_MAX,
     OUTPUT_BYTES_PER_FEED,
     Compressor,

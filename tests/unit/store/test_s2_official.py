@@ -15,8 +15,8 @@ import nats
 import pytest
 
 from harness import ServerProcess
-from tradewind.store.hash import key_for
-from tradewind.store.s2 import decode_block, encode_block, is_compressed, salvage_block
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.s2 import decode_block, encode_block, is_compressed, salvage_block
 
 STREAM = "PACKED"
 SUBJECT = "packed.data"

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.sequence_set import SequenceSet
+from tradewind.store.format.sequence_set import SequenceSet
 
 LAST = (1 << 64) - 1
 

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.side_files import (
+from tradewind.store.format.side_files import (
     Schedule,
     SourcePosition,
     decode_schedules,

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.store.disk import DiskError, DiskFault, DiskFull, FolderInUse, MissingFile, OsDisk
+from tradewind.store.files.disk import (
+    DiskError,
+    DiskFault,
+    DiskFull,
+    FolderInUse,
+    MissingFile,
+    OsDisk,
+)
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import Damage
 

@@ -16,8 +16,8 @@ from tradewind.store.contract import (
     StoreState,
     SubjectState,
 )
-from tradewind.store.layout import RECORD_BYTES_MAX, record_bytes
-from tradewind.store.messages import MessageStore
+from tradewind.store.format.layout import RECORD_BYTES_MAX, record_bytes
+from tradewind.store.table.messages import MessageStore
 
 HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"
 

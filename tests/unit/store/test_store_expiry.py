@@ -10,12 +10,12 @@ import pytest
 from store_kit import KINDS, StoreMaker, sequences
 
 from tradewind.store.contract import StoredMessage, StoreLimits
-from tradewind.store.disk import DiskFull
-from tradewind.store.filestore import FileStore
-from tradewind.store.message_ttl import parse_ttl_ns
-from tradewind.store.messages import MessageStore
-from tradewind.store.recover import open_store
-from tradewind.store.timing_wheel import TimingWheel
+from tradewind.store.files.disk import DiskFull
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.message_ttl import parse_ttl_ns
+from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.table.messages import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 SECOND = 1_000_000_000

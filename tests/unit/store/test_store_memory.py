@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
 
 MIB = 1024 * 1024
 MESSAGES = 40_000

@@ -11,18 +11,18 @@ import pytest
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store import consumer_states
-from tradewind.store.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.contract import StoreLimits
-from tradewind.store.disk import DiskFull, FolderInUse, MissingFile
-from tradewind.store.meta import ConsumerMeta, StreamMeta
-from tradewind.store.stream_folder import (
+from tradewind.store.files.disk import DiskFull, FolderInUse, MissingFile
+from tradewind.store.folder import consumer_states
+from tradewind.store.folder.stream_folder import (
     NotReadable,
     StoreRoot,
     StreamExists,
     StreamFolder,
     limits_of,
 )
+from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 ROOT = "/disk"

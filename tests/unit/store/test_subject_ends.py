@@ -10,9 +10,9 @@ import pytest
 
 from model.store_model import ModelStore
 from tradewind.store.contract import StoreLimits
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import record_bytes
-from tradewind.store.recover import open_store
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.layout import record_bytes
 from tradewind.testing.disk import SimulatedDisk
 
 SUBJECTS = 600

@@ -9,8 +9,8 @@ import pytest
 from store_kit import put
 
 from model.store_model import matches
-from tradewind.store.messages import MessageStore
-from tradewind.store.subject_index import SubjectFilter, SubjectIndex
+from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.subject_index import SubjectFilter, SubjectIndex
 
 PATTERNS = (b">", b"*", b"a", b"a.*", b"a.>", b"*.b", b"a.*.c", b"*.*.*", b"b")
 SUBJECTS = (b"a", b"b", b"a.b", b"a.c", b"a.b.c", b"b.b", b"a.b.c.d", b"x.y.c")

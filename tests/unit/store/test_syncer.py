@@ -7,11 +7,11 @@ import errno
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store.consumer_file import ConsumerState
-from tradewind.store.consumer_states import ConsumerFiles, ConsumerStates
-from tradewind.store.disk import DiskFull
-from tradewind.store.filestore import FileStore, ReadOnlyError
-from tradewind.store.recover import open_store
+from tradewind.store.files.disk import DiskFull
+from tradewind.store.folder.consumer_states import ConsumerFiles, ConsumerStates
+from tradewind.store.folder.filestore import FileStore, ReadOnlyError
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.syncer import (
     ASYNC_BYTES_MIN,
     ASYNC_WAIT_NS,

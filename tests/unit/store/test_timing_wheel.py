@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.timing_wheel import TimingWheel
+from tradewind.store.format.timing_wheel import TimingWheel
 
 EMPTY_FILE = bytes.fromhex("01 0000000000000000 0100000000000000")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tradewind.errors import CorruptRecord
-from tradewind.store.varint import ByteReader, append_uvarint, append_varint, to_signed
+from tradewind.store.format.varint import ByteReader, append_uvarint, append_varint, to_signed
 
 UNSIGNED = [
     (0, "00"),

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tradewind.store.disk import OsDisk
-from tradewind.store.filestore import FileStore
-from tradewind.store.layout import block_file_name
-from tradewind.store.meta import StreamMeta
-from tradewind.store.recover import RecoveryReport, open_store
-from tradewind.store.stream_folder import StreamFolder
-from tradewind.store.witness import RESERVE_MAX, RESERVE_MIN, WITNESS_FILE, read_testimony
+from tradewind.store.files.disk import OsDisk
+from tradewind.store.files.witness import RESERVE_MAX, RESERVE_MIN, WITNESS_FILE, read_testimony
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.folder.stream_folder import StreamFolder
+from tradewind.store.format.layout import block_file_name
+from tradewind.store.format.meta import StreamMeta
 from tradewind.testing.disk import SimulatedDisk
 
 BLOCK_BYTES = 4000

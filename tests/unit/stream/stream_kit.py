@@ -7,7 +7,7 @@ from typing import Any
 from tradewind.api.configs import stream_config_from_dict
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
-from tradewind.store.stream_folder import StreamFolder
+from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream, StreamContext
 from tradewind.testing import InProcessServer

@@ -15,8 +15,8 @@ from tradewind.api.names import is_valid_name
 from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.members import Keys, mapping_at
-from tradewind.cli.failures import near
-from tradewind.client.bucket_settings import KV_STREAM, OBJECT_STREAM
+from tradewind.cli.frame.failures import near
+from tradewind.client.streams.bucket_settings import KV_STREAM, OBJECT_STREAM
 from tradewind.documents import Document
 
 STREAMS: Final = "streams"

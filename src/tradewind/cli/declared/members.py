@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 import msgspec
 
 from tradewind.api.base import ApiStruct, Duration
-from tradewind.cli.failures import CommandError, near
-from tradewind.cli.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.failures import CommandError, near
+from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.documents import Document, Key
 
 SIZES: Final = frozenset(("max_bytes", "max_msg_size", "max_value_size"))

@@ -14,8 +14,8 @@ from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.files import KV, STREAMS, Thing, thing_of, write_thing
 from tradewind.cli.declared.plan import Action, Change, Found
-from tradewind.cli.formats import count_text, size_text
-from tradewind.client.bucket_settings import BucketSettings, KvSettings, changed_members
+from tradewind.cli.frame.formats import count_text, size_text
+from tradewind.client.streams.bucket_settings import BucketSettings, KvSettings, changed_members
 
 if TYPE_CHECKING:
     from tradewind.sync import JetStreamManager

@@ -7,7 +7,7 @@ written.
     file                      API
     streams: ORDERS: {...}    stream ORDERS, members as in the API
     .consumers: packer: {...} durable consumer of that stream, members as in the API
-    kv: settings: {...}       stream KV_settings, settings as in `tradewind.client.bucket_settings`
+    kv: settings: {...}       stream KV_settings, settings as in `client.streams.bucket_settings`
     objects: images: {...}    stream OBJ_images, likewise
 """
 
@@ -36,8 +36,8 @@ from tradewind.cli.declared.members import (
     size_member,
     write_struct,
 )
-from tradewind.client.bucket_settings import KV_STREAM, kv_config, object_config
 from tradewind.client.errors import OptionsError
+from tradewind.client.streams.bucket_settings import KV_STREAM, kv_config, object_config
 from tradewind.documents import Document
 
 # What is state, or the business of clients, and not declared in a file.

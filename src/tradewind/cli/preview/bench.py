@@ -11,11 +11,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tradewind.cli.failures import EXIT_USAGE, CommandError
-from tradewind.cli.formats import count_text
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import count_text
+from tradewind.cli.frame.settings import current
 from tradewind.cli.preview.program import Arguments, Flags, run_program, say, si_bytes
 from tradewind.cli.preview.tools import start
-from tradewind.cli.settings import current
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

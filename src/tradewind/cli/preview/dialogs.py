@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tradewind.api.times import format_time
-from tradewind.cli.failures import CommandError
-from tradewind.cli.formats import parse_duration_ns
+from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.preview.requests import ObservableConfig, Preview, SetConfig
 
 _YES: Final = ("y", "yes", "1", "t", "true")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from tradewind.cli.failures import EXIT_USAGE, CommandError
-from tradewind.cli.formats import parse_duration_ns
-from tradewind.cli.output import Columns, print_json
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns
+from tradewind.cli.frame.output import Columns, print_json
 from tradewind.cli.preview import dialogs
 from tradewind.cli.preview.program import Arguments, ask, say, si_bytes
 from tradewind.cli.preview.requests import OK, REFUSED, ObservableConfig, Pair, Preview, SetConfig

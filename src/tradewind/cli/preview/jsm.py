@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tradewind.cli.failures import EXIT_FAILED, CommandError
-from tradewind.cli.formats import count_text
+from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
+from tradewind.cli.frame.formats import count_text
+from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.preview import dialogs, groups
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
@@ -23,7 +24,6 @@ from tradewind.cli.preview.program import (
     take_flags,
 )
 from tradewind.cli.preview.requests import OK, REFUSED, Preview
-from tradewind.cli.settings import connect, current
 
 USAGE: Final = """\
 Usage:

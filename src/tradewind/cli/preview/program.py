@@ -2,7 +2,7 @@
 
 Owns the way from the words of a command line to an exit code. A flag has one dash or two, its value
 follows as the next word or after `=`, and flags end at the first other word. Where to connect to is
-decided by `cli/settings.py`, as for all commands.
+decided by `cli/frame/settings.py`, as for all commands.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tradewind.cli.failures import EXIT_USAGE, CommandError, near
-from tradewind.cli.output import flush, is_terminal, line
-from tradewind.cli.reporting import report
-from tradewind.cli.settings import begin, current
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
+from tradewind.cli.frame.output import flush, is_terminal, line
+from tradewind.cli.frame.reporting import report
+from tradewind.cli.frame.settings import begin, current
 
 # The flags of all tools, and the settings that they are.
 CONNECT_FLAGS: Final = ("s", "creds", "context", "timeout")

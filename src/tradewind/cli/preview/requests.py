@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from tradewind.cli.failures import CommandError
+from tradewind.cli.frame.failures import CommandError
 from tradewind.client.errors import NoRespondersError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tradewind.cli.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
     Arguments,
@@ -18,7 +19,6 @@ from tradewind.cli.preview.program import (
     take_flags,
 )
 from tradewind.cli.preview.requests import NO_RESPONDERS
-from tradewind.cli.settings import connect, current
 
 if TYPE_CHECKING:
     from tradewind.client.message import Msg

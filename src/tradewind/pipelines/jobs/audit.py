@@ -89,7 +89,7 @@ def audit(
 
 def _find_blocks(folder: Path, report: AuditReport) -> Iterator[Block]:
     from tradewind.spark.files import find_streams
-    from tradewind.store.layout import JETSTREAM_FOLDER
+    from tradewind.store.format.layout import JETSTREAM_FOLDER
 
     root = folder / JETSTREAM_FOLDER if (folder / JETSTREAM_FOLDER).is_dir() else folder
     if root.name != JETSTREAM_FOLDER or not root.is_dir():

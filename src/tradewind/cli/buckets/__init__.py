@@ -1,0 +1,1 @@
+"""`tradewind kv` and `tradewind object`."""

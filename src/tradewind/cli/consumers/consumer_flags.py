@@ -1,0 +1,245 @@
+"""The flags that describe a consumer, shared by add, edit and copy.
+
+Owns the flags and their way into a configuration: only what was given is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.times import format_time, parse_time
+from tradewind.cli.frame.config_files import config_of
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.frame import Option
+from tradewind.cli.streams.stream_flags import (
+    Number,
+    Switch,
+    Text,
+    Texts,
+    parse_metadata,
+    split_subjects,
+)
+from tradewind.durations import SECOND_NS
+
+
+@dataclass(frozen=True)
+class ConsumerFlags:
+    """Flags of a consumer; None means not given. Fields are named as in the configuration."""
+
+    ack_policy: Annotated[
+        Text, Option("--ack", metavar="none|all|explicit|flow_control", help="Acknowledgments")
+    ] = None
+    rate_limit_bps: Annotated[Number, Option("--bps", help="Bits per second at most")] = None
+    backoff: Annotated[
+        Text, Option("--backoff", metavar="linear|none", help="Growing times between tries")
+    ] = None
+    backoff_steps: Annotated[int, Option("--backoff-steps", min=1, max=100)] = 10
+    backoff_min: Annotated[str, Option("--backoff-min", metavar="DURATION")] = "1m"
+    backoff_max: Annotated[str, Option("--backoff-max", metavar="DURATION")] = "20m"
+    deliver: Annotated[
+        Text,
+        Option(
+            "--deliver",
+            metavar="all|new|last|subject|1h|SEQUENCE",
+            help="Where it starts; `subject`: the last of each",
+        ),
+    ] = None
+    deliver_group: Annotated[Text, Option("--deliver-group", help="Who shares a push")] = None
+    description: Annotated[Text, Option("--description", help="What it is for")] = None
+    ephemeral: Annotated[bool, Option("--ephemeral", help="Remove it when it is unused")] = False
+    filter_subjects: Annotated[
+        Texts, Option("--filter", metavar="SUBJECTS", help="Only these subjects")
+    ] = None
+    flow_control: Annotated[Switch, Option("--flow-control", help="Of a push")] = None
+    idle_heartbeat: Annotated[
+        Text, Option("--heartbeat", metavar="DURATION", help="Of a push; -1: none")
+    ] = None
+    headers_only: Annotated[
+        Switch, Option("--headers-only/--no-headers-only", help="Deliver no bodies")
+    ] = None
+    max_deliver: Annotated[Number, Option("--max-deliver", metavar="TRIES")] = None
+    max_ack_pending: Annotated[
+        Number, Option("--max-pending", "--max-outstanding", help="Unacknowledged at most")
+    ] = None
+    max_waiting: Annotated[Number, Option("--max-waiting", metavar="PULLS")] = None
+    max_batch: Annotated[Number, Option("--max-pull-batch", metavar="MESSAGES")] = None
+    max_expires: Annotated[Text, Option("--max-pull-expire", metavar="DURATION")] = None
+    max_bytes: Annotated[Text, Option("--max-pull-bytes", metavar="SIZE")] = None
+    pull: Annotated[bool, Option("--pull", help="Deliver what is asked for (default)")] = False
+    replay_policy: Annotated[Text, Option("--replay", metavar="instant|original")] = None
+    sample: Annotated[
+        Number, Option("--sample", min=0, max=100, metavar="PERCENT", help="Acks that are reported")
+    ] = None
+    deliver_subject: Annotated[
+        Text, Option("--target", metavar="SUBJECT", help="Push to a subject")
+    ] = None
+    ack_wait: Annotated[
+        Text, Option("--wait", metavar="DURATION", help="Time for an acknowledgment")
+    ] = None
+    inactive_threshold: Annotated[
+        Text, Option("--inactive-threshold", metavar="DURATION", help="Unused so long: removed")
+    ] = None
+    mem_storage: Annotated[Switch, Option("--memory", help="Keep its state in memory")] = None
+    num_replicas: Annotated[Number, Option("--replicas", help="Copies in a cluster")] = None
+    metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
+    pause_until: Annotated[
+        Text, Option("--pause", metavar="DURATION|TIME", help="Deliver nothing until then")
+    ] = None
+    pinned_groups: Annotated[Texts, Option("--pinned-groups", metavar="GROUPS")] = None
+    pinned_ttl: Annotated[Text, Option("--pinned-ttl", metavar="DURATION")] = None
+    overflow_groups: Annotated[Texts, Option("--overflow-groups", metavar="GROUPS")] = None
+    prioritized_groups: Annotated[Texts, Option("--prioritized-groups", metavar="GROUPS")] = None
+
+
+# What is taken as it is.
+_PLAIN: Final = (
+    "ack_policy",
+    "rate_limit_bps",
+    "deliver_group",
+    "description",
+    "flow_control",
+    "headers_only",
+    "max_deliver",
+    "max_ack_pending",
+    "max_waiting",
+    "max_batch",
+    "replay_policy",
+    "deliver_subject",
+    "mem_storage",
+    "num_replicas",
+)
+_DURATIONS: Final = {
+    "idle_heartbeat": "--heartbeat",
+    "max_expires": "--max-pull-expire",
+    "ack_wait": "--wait",
+    "inactive_threshold": "--inactive-threshold",
+}
+_GROUPS: Final = {
+    "pinned_groups": "pinned_client",
+    "overflow_groups": "overflow",
+    "prioritized_groups": "prioritized",
+}
+
+
+def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
+    """The configuration with what was given changed."""
+    if flags.pull and flags.deliver_subject:
+        raise CommandError("--pull and --target: give only one of them", exit_code=EXIT_USAGE)
+    changes: dict[str, Any] = {}
+    for item in fields(flags):
+        value = getattr(flags, item.name)
+        if value is not None and item.name in _PLAIN:
+            changes[item.name] = value
+        elif value is not None and item.name in _DURATIONS:
+            changes[item.name] = parse_duration_ns(value, _DURATIONS[item.name])
+    if flags.max_bytes is not None:
+        changes["max_bytes"] = max(parse_size(flags.max_bytes, "--max-pull-bytes"), 0)
+    if flags.sample is not None:
+        changes["sample_freq"] = f"{flags.sample}%"
+    if flags.filter_subjects is not None:
+        changes |= filters(split_subjects(flags.filter_subjects))
+    if flags.deliver is not None:
+        changes |= start_of(flags.deliver)
+    if flags.backoff is not None:
+        changes["backoff"] = _backoff(flags)
+    if flags.pause_until is not None:
+        changes["pause_until"] = format_time(parse_moment_ns(flags.pause_until, "--pause"))
+    if flags.metadata is not None:
+        changes["metadata"] = dict(config.metadata) | parse_metadata(flags.metadata)
+    changes |= _priority(flags)
+    return config_of(msgspec.to_builtins(config) | changes, ConsumerConfig, "flags")
+
+
+def filters(subjects: list[str]) -> dict[str, Any]:
+    """The members for these filters; one and several are different members."""
+    if len(subjects) == 1:
+        return {"filter_subject": subjects[0], "filter_subjects": []}
+    return {"filter_subject": "", "filter_subjects": subjects}
+
+
+def start_of(text: str) -> dict[str, Any]:
+    """The members for a start: all, new, last, subject, a duration, a time or a sequence."""
+    policies = {
+        "all": "all",
+        "first": "all",
+        "new": "new",
+        "next": "new",
+        "last": "last",
+        "subject": "last_per_subject",
+        "last_per_subject": "last_per_subject",
+    }
+    if text in policies:
+        return {"deliver_policy": policies[text]}
+    if text.isdigit():
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
+    try:
+        time_ns = parse_moment_ns(text, "--deliver", ago=True)
+    except CommandError:
+        raise CommandError(
+            f"--deliver: all, new, last, subject, 1h, a time or a sequence, not {text!r}",
+            exit_code=EXIT_USAGE,
+        ) from None
+    return {"deliver_policy": "by_start_time", "opt_start_time": format_time(time_ns)}
+
+
+def parse_moment_ns(text: str, flag: str, *, ago: bool = False) -> int:
+    """A moment: RFC 3339, `2026-01-31 12:00:00` in local time, or a duration from now on.
+
+    `ago` counts the duration backwards.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        pass
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp()) * SECOND_NS
+    except ValueError:
+        pass
+    duration_ns = parse_duration_ns(text, flag)
+    return time.time_ns() - duration_ns if ago else time.time_ns() + duration_ns
+
+
+def _backoff(flags: ConsumerFlags) -> list[int]:
+    if flags.backoff == "none":
+        return []
+    if flags.backoff != "linear":
+        raise CommandError(
+            f"--backoff: linear or none, not {flags.backoff!r}", exit_code=EXIT_USAGE
+        )
+    return linear_backoff(
+        flags.backoff_steps,
+        parse_duration_ns(flags.backoff_min, "--backoff-min"),
+        parse_duration_ns(flags.backoff_max, "--backoff-max"),
+    )
+
+
+def linear_backoff(steps: int, shortest_ns: int, longest_ns: int) -> list[int]:
+    """Times that grow evenly from the shortest to the longest."""
+    if not 0 < shortest_ns <= longest_ns:
+        raise CommandError(
+            "--backoff-min: more than 0, and not more than --backoff-max", exit_code=EXIT_USAGE
+        )
+    if steps == 1:
+        return [shortest_ns]
+    return [shortest_ns + (longest_ns - shortest_ns) * step // (steps - 1) for step in range(steps)]
+
+
+def _priority(flags: ConsumerFlags) -> dict[str, Any]:
+    given = [name for name in _GROUPS if getattr(flags, name) is not None]
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise CommandError(f"{names}: give only one of them", exit_code=EXIT_USAGE)
+    changes: dict[str, Any] = {}
+    if given:
+        changes["priority_groups"] = split_subjects(getattr(flags, given[0]))
+        changes["priority_policy"] = _GROUPS[given[0]]
+    if flags.pinned_ttl is not None:
+        changes["priority_timeout"] = parse_duration_ns(flags.pinned_ttl, "--pinned-ttl")
+    return changes

@@ -1,0 +1,181 @@
+"""`tradewind apply`: brings a server to what files declare, after showing what that changes.
+
+Owns the screen, the confirmation and the order of the work. A change that is refused does not stop
+the others; it is tried again when one of them has gone through, because streams may depend on each
+other, and it makes the command fail if it never does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tradewind.cli.declared.plan import Action, Change, Plan
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.frame.output import line, note, print_json, styled
+from tradewind.cli.frame.prompts import confirm_or_stop
+from tradewind.cli.frame.settings import connect, manager
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from tradewind.documents import Document
+    from tradewind.sync import JetStreamManager
+
+app = CommandApp("Bring streams, consumers and buckets to what a file declares")
+SIGNS = {Action.ADD: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.REMOVE: ("-", "red")}
+DONE = {Action.ADD: "added", Action.CHANGE: "changed", Action.REMOVE: "removed"}
+STDIN = "-"
+
+
+@app.command()
+def apply(
+    paths: Annotated[list[str] | None, Argument(metavar="[FILE]...", show_default=False)] = None,
+    files: Annotated[
+        list[str] | None, Option("--file", "-f", help="YAML or JSON file, - for the input")
+    ] = None,
+    prune: Annotated[
+        bool, Option("--prune", help="Remove what the file does not list in its sections")
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be done")] = False,
+    force: Annotated[bool, Option("--force", help="Act without asking")] = False,
+    json: JsonFlag = False,
+) -> int:
+    """Bring streams, consumers and buckets to what a file declares."""
+    from tradewind.cli.declared.files import STREAMS, read_declaration
+    from tradewind.cli.declared.plan import make_plan
+    from tradewind.cli.declared.server import read_server
+
+    named = [*(paths or ()), *(files or ())]
+    if not named:
+        raise CommandError(
+            "no file is given",
+            "for example:  tradewind apply -f streams.yaml",
+            "write one:    tradewind export > streams.yaml",
+            exit_code=EXIT_USAGE,
+        )
+    declaration = read_declaration([_read(path) for path in named])
+    streams = {thing.name for thing in declaration.things if thing.section == STREAMS}
+    with connect() as connection:
+        streams_and_consumers = manager(connection)
+        found = read_server(streams_and_consumers, streams)
+        plan = make_plan(declaration, found, prune=prune)
+        if json:
+            print_json(_as_json(plan))
+        else:
+            _show(plan)
+        if dry_run or not plan.changes:
+            return 0
+        confirm_or_stop(_question(plan), force=force)
+        failed = _run(streams_and_consumers, plan.changes)
+        _report(plan, failed)
+        return EXIT_FAILED if failed else 0
+
+
+def _read(path: str) -> Document:
+    from tradewind.documents import FILE_BYTES_MAX, Document
+
+    document = Document(Path("input" if path == STDIN else path))
+    if path == STDIN:
+        document.parse(sys.stdin.buffer.read(FILE_BYTES_MAX + 1))
+    else:
+        document.read()
+    return document
+
+
+# ---------------------------------------------------------------- the screen
+
+
+def _show(plan: Plan) -> None:
+    for change in plan.changes:
+        _show_change(change)
+    if plan.changes:
+        line()
+    counts = [
+        f"{sum(change.action is action for change in plan.changes)} to {action}"
+        for action in (Action.ADD, Action.CHANGE, Action.REMOVE)
+    ]
+    line(f"{', '.join(counts)}, {len(plan.same)} as declared")
+    for thing in plan.unmentioned:
+        note(f"{thing} is not in the file and stays; --prune removes it")
+
+
+def _show_change(change: Change) -> None:
+    from tradewind.cli.declared.files import value_line
+
+    sign, colour = SIGNS[change.action]
+    lost = f" with {change.note}" if change.note else ""
+    line(styled(f"{sign} {change.thing}{lost}", colour))
+    if change.action is Action.REMOVE:
+        return
+    for name in change.members:
+        if name in change.before:
+            line(styled(f"    - {name}: {value_line(change.before[name])}", "red"))
+        if name in change.after:
+            line(styled(f"    + {name}: {value_line(change.after[name])}", "green"))
+
+
+def _as_json(plan: Plan) -> dict[str, Any]:
+    return {
+        "changes": [
+            {
+                "action": change.action,
+                "section": change.thing.section,
+                "name": change.thing.name,
+                "consumer": change.thing.consumer,
+                "before": change.before,
+                "after": change.after,
+            }
+            for change in plan.changes
+        ],
+        "same": [str(thing) for thing in plan.same],
+        "unmentioned": [str(thing) for thing in plan.unmentioned],
+    }
+
+
+def _question(plan: Plan) -> str:
+    removed = [change for change in plan.changes if change.action is Action.REMOVE]
+    if not removed:
+        return f"Really make {_changes(len(plan.changes))}"
+    names = ", ".join(str(change.thing) for change in removed)
+    return f"Really make {_changes(len(plan.changes))} and lose {names}"
+
+
+def _changes(count: int) -> str:
+    return "1 change" if count == 1 else f"{count} changes"
+
+
+# ---------------------------------------------------------------- the work
+
+
+def _run(
+    streams: JetStreamManager, changes: Sequence[Change]
+) -> list[tuple[Change, TradewindError]]:
+    """Make the changes; those that were refused to the end, with the reason."""
+    from tradewind.cli.declared.server import make_change
+    from tradewind.client.api_errors import JetStreamApiError
+
+    left = list(changes)
+    while True:
+        failed: list[tuple[Change, TradewindError]] = []
+        for change in left:
+            try:
+                make_change(streams, change)
+            except JetStreamApiError as error:
+                failed.append((change, error))
+            else:
+                note(f"{DONE[change.action]} {change.thing}")
+        if not failed or len(failed) == len(left):
+            return failed
+        left = [change for change, _ in failed]
+
+
+def _report(plan: Plan, failed: list[tuple[Change, TradewindError]]) -> None:
+    for change, error in failed:
+        place = f"{change.declared.place}: " if change.declared else ""
+        note(f"{place}{change.thing}: {styled('refused', 'red', sys.stderr)}: {error}")
+    if failed:
+        done = len(plan.changes) - len(failed)
+        note(f"{_changes(done)} made, {len(failed)} refused; the same command goes on from here")

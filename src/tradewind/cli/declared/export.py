@@ -1,0 +1,64 @@
+"""`tradewind export`: writes what is on a server as a file for `tradewind apply`.
+
+Owns the command only; the file is made by `declared`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from tradewind.cli.frame.failures import CommandError, near
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.frame.output import json_text, note
+from tradewind.cli.frame.prompts import confirm_or_stop
+from tradewind.cli.frame.settings import connect, manager
+
+app = CommandApp("Write streams, consumers and buckets as a file for apply")
+
+
+@app.command()
+def export(
+    names: Annotated[list[str] | None, Argument(metavar="[STREAM]...", show_default=False)] = None,
+    output: Annotated[str, Option("--output", "-o", help="File to write to")] = "",
+    force: Annotated[bool, Option("--force", help="Overwrite the file without asking")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """Write streams, consumers and buckets as a file for apply; some streams, or everything."""
+    from tradewind.cli.declared.files import as_file, yaml_text
+    from tradewind.cli.declared.server import read_server
+
+    with connect() as connection:
+        found = read_server(manager(connection))
+    known = {thing.stream for thing in found}
+    for name in names or ():
+        if name not in known:
+            raise CommandError(f"there is no stream {name!r}{near(name, known)}")
+    content = as_file(
+        {
+            thing: each.written
+            for thing, each in found.items()
+            if not thing.name.startswith("$") and (not names or thing.stream in names)
+        }
+    )
+    text = json_text(content) + "\n" if json else yaml_text(content)
+    if not output:
+        import sys
+
+        sys.stdout.write(text)
+        return
+    _write(Path(output), text, force=force)
+    note(f"wrote {output}")
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """As a whole or not at all: somebody may read the file, or the disk may be full."""
+    if path.exists():
+        confirm_or_stop(f"Really overwrite {path}", force=force)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What all commands share: flags, connections, output, prompts, errors."""

@@ -1,0 +1,154 @@
+"""The contexts of the `nats` tool as files: list, read, write, copy, remove, select.
+
+Owns what is written there, so that both tools share them; what the fields mean for a connection is
+in `client.contexts`. A field that this version does not know stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tradewind.client.core.contexts import contexts_folder
+from tradewind.client.errors import OptionsError
+
+# All texts but `tls_first`; the `nats` tool writes them all.
+FIELDS: Final = (
+    "description",
+    "url",
+    "socks_proxy",
+    "token",
+    "user",
+    "password",
+    "creds",
+    "nkey",
+    "cert",
+    "key",
+    "ca",
+    "nsc",
+    "jetstream_domain",
+    "jetstream_api_prefix",
+    "jetstream_event_prefix",
+    "inbox_prefix",
+    "user_jwt",
+    "user_seed",
+    "color_scheme",
+    "tls_first",
+)
+SECRETS: Final = frozenset({"token", "password", "user_jwt", "user_seed"})
+_SELECTED: Final = "context.txt"
+_PREVIOUS: Final = "previous-context.txt"
+_NAME: Final = re.compile(r"[^/\\\x00]+")
+
+
+def names() -> list[str]:
+    """The names of all contexts, sorted."""
+    return sorted(path.stem for path in contexts_folder().glob("*.json"))
+
+
+def selected() -> str:
+    """The name of the context that is used by default; "" if none is."""
+    return _read_name(_SELECTED)
+
+
+def previous() -> str:
+    """The name of the context that was selected before; "" if none was."""
+    return _read_name(_PREVIOUS)
+
+
+def path_of(name: str) -> Path:
+    """Where a context is kept; OptionsError if it cannot be the name of one."""
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        raise OptionsError(f"context {name!r}: a name without slashes")
+    return contexts_folder() / f"{name}.json"
+
+
+def exists(name: str) -> bool:
+    """Whether there is a context of this name."""
+    return path_of(name).is_file()
+
+
+def load(name: str) -> dict[str, Any]:
+    """All fields of a context, also those that mean nothing here."""
+    path = path_of(name)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise _missing(name) from None
+    except OSError as error:
+        raise OptionsError(f"context {name!r}: {path}: {error.strerror}") from None
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise OptionsError(f"context {name!r}: {path}: {error}") from None
+
+
+def save(name: str, fields: dict[str, Any]) -> Path:
+    """Write a context; only its owner can read it, since it may hold passwords."""
+    path = path_of(name)
+    _write(path, save_text(fields))
+    return path
+
+
+def save_text(fields: dict[str, Any]) -> bytes:
+    """What is written for a context: all fields, also those that are not set."""
+    document: dict[str, Any] = {key: "" for key in FIELDS if key != "tls_first"}
+    document |= {"tls_first": False, **fields}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def remove(name: str) -> None:
+    """Remove a context; if it was the selected one, none is."""
+    if not exists(name):
+        raise _missing(name)
+    path_of(name).unlink()
+    if selected() == name:
+        unselect()
+
+
+def select(name: str) -> None:
+    """Use a context by default, and remember the one before."""
+    if not exists(name):
+        raise _missing(name)
+    before = selected()
+    folder = contexts_folder().parent
+    if before and before != name:
+        _write(folder / _PREVIOUS, before.encode())
+    _write(folder / _SELECTED, name.encode())
+
+
+def unselect() -> None:
+    """Use no context by default."""
+    before = selected()
+    folder = contexts_folder().parent
+    if before:
+        _write(folder / _PREVIOUS, before.encode())
+    (folder / _SELECTED).unlink(missing_ok=True)
+
+
+def _missing(name: str) -> OptionsError:
+    known = ", ".join(names()) or "none"
+    return OptionsError(f"context {name!r} does not exist (there are: {known})")
+
+
+def _read_name(file: str) -> str:
+    path = contexts_folder().parent / file
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new one."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise OptionsError(f"{path} cannot be written: {error.strerror}") from None

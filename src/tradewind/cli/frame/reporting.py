@@ -1,0 +1,57 @@
+"""Turns whatever ends a program into one line on the error output and an exit code.
+
+Owns the only place that prints errors. No program of this package ever shows a traceback, unless it
+is asked to by TRADEWIND_DEBUG.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_INTERRUPTED, CommandError, explain
+from tradewind.cli.frame.output import styled
+from tradewind.errors import TradewindError
+
+DEBUG_VARIABLE: Final = "TRADEWIND_DEBUG"
+
+
+def report(program: str, error: BaseException) -> int:
+    """Prints an error as one line with hints; the exit code."""
+    if isinstance(error, BrokenPipeError):
+        return _leave_quietly()
+    if os.environ.get(DEBUG_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    if isinstance(error, TradewindError):
+        text, hints = explain(error)
+        complain(program, text, *hints)
+        return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        complain(program, f"{place}{error.strerror or error}")
+    else:
+        complain(
+            program,
+            f"this is a defect of {program}: {type(error).__name__}: {error}",
+            f"{DEBUG_VARIABLE}=1 shows where it happened; please report it",
+        )
+    return EXIT_FAILED
+
+
+def complain(program: str, text: str, *hints: str) -> None:
+    """What went wrong, and what to type."""
+    sys.stdout.flush()
+    sys.stderr.write(f"{program}: {styled('error', 'red', sys.stderr)}: {text}\n")
+    for hint in hints:
+        sys.stderr.write(f"  {hint}\n")
+
+
+def _leave_quietly() -> int:
+    """Whoever read the output has gone, as `head` does; that is no error to speak of."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_FAILED

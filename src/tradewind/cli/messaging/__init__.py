@@ -1,0 +1,1 @@
+"""`tradewind pub`, `request`, `reply` and `sub`."""

@@ -1,0 +1,185 @@
+"""`tradewind reply`: answer requests with a text, an echo, or what a command prints.
+
+Owns what an answer is made of. A command gets the request in its environment, and nothing of it
+goes through a shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shlex
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Final
+
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns
+from tradewind.cli.frame.frame import Argument, CommandApp, Option
+from tradewind.cli.frame.messages import HeaderTemplates, write_raw
+from tradewind.cli.frame.output import line
+from tradewind.cli.frame.running import Troubles, connect_async, run_until_stopped, stamp
+from tradewind.cli.frame.templates import Moment, Template, now
+from tradewind.client.core.headers import Headers
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Connection
+    from tradewind.client.message import Msg
+
+app = CommandApp("Answer requests")
+
+DEFAULT_QUEUE: Final = "NATS-RPLY-22"
+COMMAND_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What requests are answered with."""
+
+    body: str = ""
+    echo: bool = False
+    command: str = ""
+    headers: list[str] = field(default_factory=list)
+    sleep_seconds: float = 0.0
+    header_templates: HeaderTemplates = field(init=False)
+    body_template: Template = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.header_templates = HeaderTemplates(self.headers)
+        self.body_template = Template(self.body)
+        try:
+            shlex.split(self.command)
+        except ValueError as error:
+            raise CommandError(
+                f"--command {self.command!r}: {error}", exit_code=EXIT_USAGE
+            ) from None
+
+    async def make(self, number: int, request: Msg) -> tuple[bytes, Headers | None]:
+        """Body and headers of the answer to a request."""
+        moment = now(number, request.data)
+        headers = self.header_templates.fill(moment)
+        if self.sleep_seconds:
+            await asyncio.sleep(random.uniform(0, self.sleep_seconds))  # noqa: S311 - no secret
+        if self.echo:
+            made = headers or Headers()
+            for name, value in request.headers.fields():
+                made.add(name, value)
+            made["NATS-Reply-Counter"] = str(number)
+            return request.data, made
+        if self.command:
+            return await self._run(moment, request), headers
+        return self.body_template.fill_bytes(moment), headers
+
+    async def _run(self, moment: Moment, request: Msg) -> bytes:
+        """What the command prints. `{{1}}` in it is the second token of the subject."""
+        text = self.command
+        for index, token in enumerate(request.subject.split(".")):
+            text = text.replace(f"{{{{{index}}}}}", shlex.quote(token))
+        text = text.replace("{{.Request}}", "{{Request}}")
+        quoted = Moment(moment.count, moment.time_ns, shlex.quote(_text(request.data)).encode())
+        words = shlex.split(Template(text).fill(quoted))
+        environment = {
+            **os.environ,
+            "NATS_REQUEST_SUBJECT": request.subject,
+            "NATS_REQUEST_BODY": _text(request.data),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+        except OSError as error:
+            return self._failed(text, error.strerror or str(error))
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            return self._failed(text, f"it took longer than {COMMAND_SECONDS:g} s")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            stamp(f'Command "{text}" failed to run: exit code {process.returncode}')
+        return output
+
+    def _failed(self, text: str, reason: str) -> bytes:
+        stamp(f'Command "{text}" failed to run: {reason}')
+        return f"command failed: {reason}".encode()
+
+
+def _text(data: bytes) -> str:
+    """A body as text for the environment of a command, which can hold no zero bytes."""
+    return data.replace(b"\0", b"").decode(errors="surrogateescape")
+
+
+@app.command()
+def reply(
+    subject: Annotated[str, Argument(help="Subject to listen on; wildcards are allowed")],
+    body: Annotated[str, Argument(help="Body of the answers", show_default=False)] = "",
+    echo: Annotated[bool, Option("--echo", help="Send back what came")] = False,
+    command: Annotated[
+        str, Option("--command", help="Run this and answer with its output", metavar="COMMAND")
+    ] = "",
+    queue: Annotated[str, Option("--queue", "-q", help="Share requests with this group")] = (
+        DEFAULT_QUEUE
+    ),
+    sleep: Annotated[
+        str, Option("--sleep", help="Wait at random up to this time", metavar="MAX")
+    ] = "",
+    header: Annotated[
+        list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
+    ] = None,
+    count: Annotated[int, Option("--count", help="End after so many requests")] = 0,
+) -> None:
+    """Answer requests until Ctrl-C.
+
+    Body and headers may use functions as in `pub`, and {{Request}} for the body of the request. In
+    a command {{0}}, {{1}} ... are the tokens of the subject: with weather.> a request on
+    weather.london runs --command "weather {{1}}" as `weather london`. The request is also in
+    NATS_REQUEST_SUBJECT and NATS_REQUEST_BODY.
+    """
+    if not body and not command and not echo:
+        stamp("No body or command supplied, enabling echo mode")
+        echo = True
+    answer = Answer(
+        body=body,
+        echo=echo,
+        command=command,
+        headers=header or [],
+        sleep_seconds=parse_duration_ns(sleep, "--sleep") / 1e9,
+    )
+    run_until_stopped(_serve(subject, queue, answer, count))
+
+
+async def _serve(subject: str, queue: str, answer: Answer, count: int) -> None:
+    troubles = Troubles()
+    async with await connect_async(on_event=troubles.on_event) as connection:
+        subscription = await connection.subscribe(subject, queue=queue, max_msgs=count)
+        await connection.flush()
+        troubles.check()
+        stamp(f'Listening on "{subject}" in group "{queue}"')
+        number = 0
+        async for message in subscription:
+            await _answer_one(connection, number, message, answer)
+            number += 1
+        await connection.flush()
+
+
+async def _answer_one(connection: Connection, number: int, message: Msg, answer: Answer) -> None:
+    stamp(f'[#{number}] Received on subject "{message.subject}":')
+    for name, value in message.headers.fields():
+        stamp(f"{name}: {value}")
+    line()
+    write_raw(message.data)
+    began = time.perf_counter()
+    data, headers = await answer.make(number, message)
+    if not message.reply:
+        return
+    await message.respond(data, headers=headers)
+    if time.perf_counter() - began > 1:
+        await connection.flush()

@@ -1,0 +1,147 @@
+"""`tradewind schema`: the JSON documents of the JetStream API, as schemas.
+
+Owns their names; the schemas are made of the types in `tradewind.api`, which the server and the
+client use themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from tradewind.api.base import ApiStruct
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.endpoints import ENDPOINTS
+from tradewind.api.errors import ApiError
+from tradewind.api.requests import decode_request
+from tradewind.api.responses import TYPE_PREFIX, PubAck
+from tradewind.api.stream_types import StreamConfig
+from tradewind.cli.frame.failures import CommandError, near
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag
+from tradewind.cli.frame.messages import read_input
+from tradewind.cli.frame.output import Table, json_text, line, print_json
+from tradewind.cli.frame.settings import connect
+
+app = CommandApp("Schemas of the documents of the JetStream API")
+
+
+@cache
+def schemas() -> dict[str, type[ApiStruct]]:
+    """All types by the names that the official schemas have."""
+    found: dict[str, type[ApiStruct]] = {
+        "stream_configuration": StreamConfig,
+        "consumer_configuration": ConsumerConfig,
+        "pub_ack_response": PubAck,
+    }
+    for endpoint in ENDPOINTS:
+        if endpoint.request is not None:
+            found.setdefault(f"{endpoint.name}_request", endpoint.request)
+        if endpoint.response is not None:
+            tag = endpoint.response.__struct_config__.tag
+            found.setdefault(str(tag).removeprefix(TYPE_PREFIX), endpoint.response)
+    return {TYPE_PREFIX + name: kind for name, kind in sorted(found.items())}
+
+
+def _schema(name: str) -> tuple[str, type[ApiStruct]]:
+    known = schemas()
+    full = name if name in known else TYPE_PREFIX + name
+    if full not in known:
+        short = [each.removeprefix(TYPE_PREFIX) for each in known]
+        hint = near(name.removeprefix(TYPE_PREFIX), short)
+        raise CommandError(f"there is no schema {name!r}{hint}", "see: tradewind schema search")
+    return full, known[full]
+
+
+@app.command("search", aliases=("find", "list", "ls"))
+def search(
+    match: Annotated[str, Argument(metavar="MATCH", help="A regular expression")] = "",
+    json: JsonFlag = False,
+) -> None:
+    """List the schemas, or those whose names match."""
+    try:
+        pattern = re.compile(match)
+    except re.error as error:
+        raise CommandError(f"MATCH: {match!r} is no regular expression: {error}") from None
+    names = [name for name in schemas() if pattern.search(name)]
+    if json:
+        print_json(names)
+        return
+    if not names:
+        line(f"No schemas match {match}")
+        return
+    subjects = {
+        f"{TYPE_PREFIX}{each.name}_request": each.subject_for("*", "*", ">") for each in ENDPOINTS
+    }
+    table = Table("Schemas", "Name", "Sent to")
+    for name in names:
+        table.row(name, subjects.get(name, ""))
+    table.print()
+
+
+@app.command("info", aliases=("show", "view"))
+def show(
+    name: Annotated[str, Argument(metavar="SCHEMA", help="Such as stream_configuration")],
+) -> None:
+    """Show a JSON schema."""
+    full, kind = _schema(name)
+    document: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": full,
+        **msgspec.json.schema(kind),
+    }
+    print_json(document)
+
+
+@app.command("validate", aliases=("check",))
+def validate(
+    name: Annotated[str, Argument(metavar="SCHEMA")],
+    file: Annotated[str, Argument(metavar="FILE", help="- for the standard input")],
+    json: JsonFlag = False,
+) -> None:
+    """Check a document as the server would read it: unknown members are errors."""
+    full, kind = _schema(name)
+    data = read_input() if file == "-" else Path(file).read_bytes()
+    problem = ""
+    try:
+        decode_request(kind, data)
+    except ApiError as error:
+        problem = error.description
+    if json:
+        print_json({"schema": full, "valid": not problem, "errors": [problem] if problem else []})
+        if problem:
+            raise CommandError(f"{file} is no {full}")
+    elif problem:
+        raise CommandError(f"{file} is no {full}: {problem}")
+    else:
+        line(f"{file} validates against {full}")
+
+
+@app.command("request", aliases=("req",))
+def request(
+    subject: Annotated[str, Argument(metavar="SUBJECT", help="Such as '$JS.API.INFO'")],
+    body: Annotated[str, Argument(metavar="BODY", help="- for the standard input")] = "",
+) -> None:
+    """Send a request to the API and check the answer against its schema."""
+    payload = read_input() if body == "-" else body.encode()
+    with connect() as connection:
+        answer = connection.request(subject, payload).data
+    try:
+        document = msgspec.json.decode(answer)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"the answer is no JSON: {error}") from None
+    line(json_text(document))
+    name = document.get("type", "") if isinstance(document, dict) else ""
+    if name not in schemas():
+        raise CommandError(f"the answer has the type {name!r}, for which there is no schema")
+    if "error" in document:
+        raise CommandError(str(document["error"].get("description", "the request was refused")))
+    try:
+        msgspec.json.decode(answer, type=schemas()[name])
+    except msgspec.ValidationError as error:
+        raise CommandError(f"the answer is no {name}: {error}") from None
+    line()
+    line(f"Response is a valid {name} message")

@@ -1,0 +1,1 @@
+"""Servers and accounts: state, checks, reports, events."""

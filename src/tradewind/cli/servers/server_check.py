@@ -1,0 +1,339 @@
+"""`tradewind server check`: whether things are in order, for monitoring systems.
+
+Owns the flags and thresholds; `check_rules.py` has what is looked at, `check_result.py` the formats
+and exit codes. A server that cannot be reached is critical, not an error of the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns
+from tradewind.cli.frame.frame import CommandApp, Option
+from tradewind.cli.frame.output import line
+from tradewind.cli.servers import check_rules as rules
+from tradewind.cli.servers.check_result import FORMATS, CheckResult
+from tradewind.errors import TradewindError
+
+app = CommandApp("Checks for monitoring systems; exit code 0, 1 warning, 2 critical, 3 unknown")
+
+FormatFlag = Annotated[str, Option("--format", help="How it is printed", metavar="|".join(FORMATS))]
+NamespaceFlag = Annotated[str, Option("--namespace", help="Beginning of prometheus names")]
+OutfileFlag = Annotated[str, Option("--outfile", help="Write it here", metavar="FILE")]
+StreamFlag = Annotated[str, Option("--stream", help="The stream")]
+DEFAULT_FORMAT = "nagios"
+DEFAULT_NAMESPACE = "nats_server_check"
+
+
+def _duration(flag: str, what: str) -> object:
+    return Option(f"--{flag}", help=what, metavar="DURATION")
+
+
+def _seconds(text: str, flag: str) -> float | None:
+    return parse_duration_ns(text, flag) / 1e9 if text else None
+
+
+def _finish(
+    result: CheckResult, check: Callable[[CheckResult], None], form: str, space: str, outfile: str
+) -> int:
+    """Run a check, print its result, and give its exit code."""
+    if form not in FORMATS:
+        raise CommandError(
+            f"--format: one of {', '.join(FORMATS)}, not {form!r}", exit_code=EXIT_USAGE
+        )
+    try:
+        check(result)
+    except TradewindError as error:
+        result.critical(str(error))
+    except OSError as error:
+        result.critical(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    text = result.render(form, space)
+    if outfile:
+        Path(outfile).write_text(text + "\n")
+    else:
+        line(text)
+    return int(result.status)
+
+
+@app.command("connection", aliases=("conn",))
+def connection(
+    connect_warn: Annotated[str, _duration("connect-warn", "Connecting takes longer")] = "500ms",
+    connect_critical: Annotated[str, _duration("connect-critical", "... much longer")] = "1s",
+    rtt_warn: Annotated[str, _duration("rtt-warn", "A round trip takes longer")] = "500ms",
+    rtt_critical: Annotated[str, _duration("rtt-critical", "... much longer")] = "1s",
+    req_warn: Annotated[str, _duration("req-warn", "A request takes longer")] = "500ms",
+    req_critical: Annotated[str, _duration("req-critical", "... much longer")] = "1s",
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a server can be connected to, and how fast it is."""
+    limits = rules.ConnectionLimits(
+        connect=(
+            _seconds(connect_warn, "--connect-warn"),
+            _seconds(connect_critical, "--connect-critical"),
+        ),
+        rtt=(_seconds(rtt_warn, "--rtt-warn"), _seconds(rtt_critical, "--rtt-critical")),
+        request=(_seconds(req_warn, "--req-warn"), _seconds(req_critical, "--req-critical")),
+    )
+    result = CheckResult("connection", "Connection")
+    return _finish(
+        result, lambda found: rules.check_connection(found, limits), form, namespace, outfile
+    )
+
+
+@app.command("stream")
+def stream(
+    stream: StreamFlag,
+    lag_critical: Annotated[int, Option("--lag-critical", help="A source lags more")] = -1,
+    seen_critical: Annotated[str, _duration("seen-critical", "A source is silent longer")] = "",
+    min_sources: Annotated[int, Option("--min-sources", help="So many sources at least")] = -1,
+    max_sources: Annotated[int, Option("--max-sources", help="So many sources at most")] = -1,
+    peer_expect: Annotated[int, Option("--peer-expect", help="So many replicas")] = -1,
+    peer_lag_critical: Annotated[int, Option("--peer-lag-critical", help="A peer lags more")] = -1,
+    peer_seen_critical: Annotated[
+        str, _duration("peer-seen-critical", "A peer is silent longer")
+    ] = "",
+    msgs_warn: Annotated[int, Option("--msgs-warn", help="Fewer messages")] = -1,
+    msgs_critical: Annotated[int, Option("--msgs-critical", help="... much fewer")] = -1,
+    subjects_warn: Annotated[int, Option("--subjects-warn", help="More subjects")] = -1,
+    subjects_critical: Annotated[int, Option("--subjects-critical", help="... much more")] = -1,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a stream has its messages, sources and replicas."""
+    limits = rules.StreamLimits(
+        lag=_limit(lag_critical),
+        seen=_seconds(seen_critical, "--seen-critical"),
+        sources=(_limit(min_sources), _limit(max_sources)),
+        peers=_limit(peer_expect),
+        peer_lag=_limit(peer_lag_critical),
+        peer_seen=_seconds(peer_seen_critical, "--peer-seen-critical"),
+        messages=(_limit(msgs_warn), _limit(msgs_critical)),
+        subjects=(_limit(subjects_warn), _limit(subjects_critical)),
+    )
+    result = CheckResult("stream", stream)
+    return _finish(
+        result, lambda found: rules.check_stream(found, stream, limits), form, namespace, outfile
+    )
+
+
+@app.command("consumer")
+def consumer(
+    stream: StreamFlag,
+    consumer: Annotated[str, Option("--consumer", help="The consumer")],
+    outstanding_ack_critical: Annotated[
+        int, Option("--outstanding-ack-critical", help="More unacknowledged messages")
+    ] = -1,
+    waiting_critical: Annotated[int, Option("--waiting-critical", help="More waiting pulls")] = -1,
+    unprocessed_critical: Annotated[
+        int, Option("--unprocessed-critical", help="More messages to come")
+    ] = -1,
+    last_delivery_critical: Annotated[
+        str, _duration("last-delivery-critical", "The last delivery is longer ago")
+    ] = "",
+    last_ack_critical: Annotated[
+        str, _duration("last-ack-critical", "The last acknowledgement is longer ago")
+    ] = "",
+    redelivery_critical: Annotated[
+        int, Option("--redelivery-critical", help="More messages delivered again")
+    ] = -1,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a consumer keeps up."""
+    limits = rules.ConsumerLimits(
+        unacknowledged=_limit(outstanding_ack_critical),
+        waiting=_limit(waiting_critical),
+        unprocessed=_limit(unprocessed_critical),
+        redelivered=_limit(redelivery_critical),
+        last_delivery=_seconds(last_delivery_critical, "--last-delivery-critical"),
+        last_ack=_seconds(last_ack_critical, "--last-ack-critical"),
+    )
+    result = CheckResult("consumer", f"{stream}_{consumer}")
+    return _finish(
+        result,
+        lambda found: rules.check_consumer(found, stream, consumer, limits),
+        form,
+        namespace,
+        outfile,
+    )
+
+
+@app.command("message", aliases=("msg",))
+def message(
+    stream: StreamFlag,
+    subject: Annotated[str, Option("--subject", help="The last message of this subject")] = ">",
+    age_warn: Annotated[str, _duration("age-warn", "It is older")] = "",
+    age_critical: Annotated[str, _duration("age-critical", "... much older")] = "",
+    content: Annotated[
+        str, Option("--content", help="A regular expression that it must match", metavar="REGEX")
+    ] = "",
+    body_timestamp: Annotated[
+        bool, Option("--body-timestamp", help="Its body is the Unix time of it")
+    ] = False,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether the last message of a subject is new enough, and what it says."""
+    age = (_seconds(age_warn, "--age-warn"), _seconds(age_critical, "--age-critical"))
+    return _finish(
+        CheckResult("message", "Stream Message"),
+        lambda found: rules.check_message(
+            found, stream, subject, age, content, body_is_time=body_timestamp
+        ),
+        form,
+        namespace,
+        outfile,
+    )
+
+
+@app.command("jetstream", aliases=("js",))
+def jetstream(
+    mem_warn: Annotated[int, Option("--mem-warn", help="Percent of the memory")] = 75,
+    mem_critical: Annotated[int, Option("--mem-critical", help="... much more")] = 90,
+    store_warn: Annotated[int, Option("--store-warn", help="Percent of the storage")] = 75,
+    store_critical: Annotated[int, Option("--store-critical", help="... much more")] = 90,
+    streams_warn: Annotated[int, Option("--streams-warn", help="Percent of the streams")] = -1,
+    streams_critical: Annotated[int, Option("--streams-critical", help="... much more")] = -1,
+    consumers_warn: Annotated[int, Option("--consumers-warn", help="Percent of consumers")] = -1,
+    consumers_critical: Annotated[int, Option("--consumers-critical", help="... more")] = -1,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """How much of its limits the account uses."""
+    limits = {
+        "memory": (_limit(mem_warn), _limit(mem_critical)),
+        "storage": (_limit(store_warn), _limit(store_critical)),
+        "streams": (_limit(streams_warn), _limit(streams_critical)),
+        "consumers": (_limit(consumers_warn), _limit(consumers_critical)),
+    }
+    result = CheckResult("jetstream", "JetStream")
+    return _finish(
+        result, lambda found: rules.check_jetstream(found, limits), form, namespace, outfile
+    )
+
+
+@app.command("server")
+def server(
+    name: Annotated[str, Option("--name", help="Name of the server")],
+    cpu_warn: Annotated[int, Option("--cpu-warn", help="Percent of the processors")] = -1,
+    cpu_critical: Annotated[int, Option("--cpu-critical", help="... much more")] = -1,
+    mem_warn: Annotated[int, Option("--mem-warn", help="Bytes of memory")] = -1,
+    mem_critical: Annotated[int, Option("--mem-critical", help="... much more")] = -1,
+    conn_warn: Annotated[int, Option("--conn-warn", help="Connections")] = -1,
+    conn_critical: Annotated[int, Option("--conn-critical", help="... more (or fewer)")] = -1,
+    subs_warn: Annotated[int, Option("--subs-warn", help="Subscriptions")] = -1,
+    subs_critical: Annotated[int, Option("--subs-critical", help="... more (or fewer)")] = -1,
+    uptime_warn: Annotated[str, _duration("uptime-warn", "It runs for less")] = "",
+    uptime_critical: Annotated[str, _duration("uptime-critical", "... much less")] = "",
+    auth_required: Annotated[bool, Option("--auth-required", help="It asks for a login")] = False,
+    tls_required: Annotated[bool, Option("--tls-required", help="It asks for TLS")] = False,
+    js_required: Annotated[bool, Option("--js-required", help="It has JetStream")] = False,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a server is well; needs the system account."""
+    limits = rules.ServerLimits(
+        cpu=(_limit(cpu_warn), _limit(cpu_critical)),
+        memory=(_limit(mem_warn), _limit(mem_critical)),
+        connections=(_limit(conn_warn), _limit(conn_critical)),
+        subscriptions=(_limit(subs_warn), _limit(subs_critical)),
+        uptime=(
+            _seconds(uptime_warn, "--uptime-warn"),
+            _seconds(uptime_critical, "--uptime-critical"),
+        ),
+        auth=auth_required,
+        tls=tls_required,
+        jetstream=js_required,
+    )
+    result = CheckResult("server", name)
+    return _finish(
+        result, lambda found: rules.check_server(found, name, limits), form, namespace, outfile
+    )
+
+
+@app.command("kv")
+def kv(
+    bucket: Annotated[str, Option("--bucket", help="The bucket")],
+    values_critical: Annotated[int, Option("--values-critical", help="More values")] = -1,
+    values_warn: Annotated[int, Option("--values-warn", help="Many values")] = -1,
+    key: Annotated[str, Option("--key", help="A key that must have a value")] = "",
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a bucket is there, with a key."""
+    limits = (_limit(values_warn), _limit(values_critical))
+    return _finish(
+        CheckResult("kv", bucket),
+        lambda found: rules.check_kv(found, bucket, key, limits),
+        form,
+        namespace,
+        outfile,
+    )
+
+
+@app.command("request")
+def request(
+    subject: Annotated[str, Option("--subject", help="Where the request goes")],
+    payload: Annotated[str, Option("--payload", help="Its body")] = "",
+    match_payload: Annotated[
+        str, Option("--match-payload", help="What the answer must match", metavar="REGEX")
+    ] = "",
+    response_warn: Annotated[str, _duration("response-warn", "The answer takes longer")] = "",
+    response_critical: Annotated[str, _duration("response-critical", "... much longer")] = "",
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """Whether a service answers, how fast, and what."""
+    limits = (
+        _seconds(response_warn, "--response-warn"),
+        _seconds(response_critical, "--response-critical"),
+    )
+    return _finish(
+        CheckResult("request", "Request"),
+        lambda found: rules.check_request(found, subject, payload, match_payload, limits),
+        form,
+        namespace,
+        outfile,
+    )
+
+
+@app.command("credential")
+def credential(
+    credential: Annotated[str, Option("--credential", help="File with credentials")],
+    validity_warn: Annotated[str, _duration("validity-warn", "It expires within")] = "",
+    validity_critical: Annotated[str, _duration("validity-critical", "... very soon")] = "",
+    require_expiry: Annotated[
+        bool, Option("--require-expiry/--no-require-expiry", help="It must expire some day")
+    ] = True,
+    form: FormatFlag = DEFAULT_FORMAT,
+    namespace: NamespaceFlag = DEFAULT_NAMESPACE,
+    outfile: OutfileFlag = "",
+) -> int:
+    """How long a credentials file can still be used."""
+    limits = (
+        _seconds(validity_warn, "--validity-warn"),
+        _seconds(validity_critical, "--validity-critical"),
+    )
+    return _finish(
+        CheckResult("credential", "Credential"),
+        lambda found: rules.check_credential(found, credential, limits, must_expire=require_expiry),
+        form,
+        namespace,
+        outfile,
+    )
+
+
+def _limit(value: int) -> int | None:
+    return None if value < 0 else value

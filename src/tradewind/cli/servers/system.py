@@ -1,0 +1,127 @@
+"""Questions to servers by the system account: who is there, and how each of them is.
+
+Owns the subjects and how many answers to wait for: the first one tells how many servers there are.
+Only a user of the system account may ask.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.cli.frame.failures import CommandError, near
+from tradewind.client.errors import NoRespondersError
+
+if TYPE_CHECKING:
+    from tradewind.sync import Connection
+
+PING: Final = "$SYS.REQ.SERVER.PING"
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a server answers to a ping, and how long that took."""
+
+    server: Document
+    stats: Document
+    rtt_ns: int
+
+    @property
+    def name(self) -> str:
+        """The name of the server."""
+        return str(self.server.get("name", ""))
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return str(self.server.get("id", ""))
+
+
+class SystemRequests:
+    """Asks all servers, or one of them. `connection` must be one of the system account."""
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._known: list[Statistics] = []
+
+    def ping(self, expect: int = 0) -> list[Statistics]:
+        """The statistics of all servers that know each other; with `expect` of so many at most."""
+        found: list[Statistics] = []
+        began_ns = time.perf_counter_ns()
+        try:
+            for message in self._connection.request_many(PING, b"", timeout=self._timeout):
+                document = _decode(message.data)
+                rtt_ns = time.perf_counter_ns() - began_ns
+                stats = document.get("statsz", {})
+                found.append(Statistics(document.get("server", {}), stats, rtt_ns))
+                there = int(stats.get("active_servers", 0)) or expect or 1
+                if len(found) >= min(expect or there, there):
+                    break
+        except NoRespondersError:
+            raise _not_allowed() from None
+        if not found:
+            raise CommandError(f"no server answered within {self._timeout:g} s", "--timeout 30s")
+        self._known = found
+        return found
+
+    def ask(self, endpoint: str, options: Document | None = None) -> list[Document]:
+        """What all servers answer to a question such as VARZ, CONNZ or JSZ."""
+        count = len(self._known or self.ping())
+        answers = self._connection.request_many(
+            f"{PING}.{endpoint}",
+            msgspec.json.encode(options or {}),
+            timeout=self._timeout,
+            max_messages=count,
+        )
+        return [_checked(endpoint, _decode(message.data)) for message in answers]
+
+    def ask_one(self, server: str, endpoint: str, options: Document | None = None) -> Document:
+        """What one server answers; it is named by its name or id, or is the only one."""
+        found = self._find(server)
+        message = self._connection.request(
+            f"$SYS.REQ.SERVER.{found.id}.{endpoint}",
+            msgspec.json.encode(options or {}),
+            timeout=self._timeout,
+        )
+        return _checked(endpoint, _decode(message.data))
+
+    def _find(self, server: str) -> Statistics:
+        known = self._known or self.ping()
+        if not server:
+            connected = self._connection.info.server_id
+            return next((each for each in known if each.id == connected), known[0])
+        for each in known:
+            if server in (each.name, each.id):
+                return each
+        names = [each.name for each in known]
+        raise CommandError(
+            f"there is no server {server!r}{near(server, names)} (there are: {', '.join(names)})"
+        )
+
+
+def _decode(data: bytes) -> Document:
+    try:
+        return msgspec.json.decode(data, type=Document)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"a server answered something that is no JSON: {error}") from None
+
+
+def _checked(endpoint: str, document: Document) -> Document:
+    if error := document.get("error"):
+        text = error.get("description", error) if isinstance(error, dict) else error
+        name = document.get("server", {}).get("name", "the server")
+        raise CommandError(f"{name} refuses {endpoint}: {text}")
+    return document
+
+
+def _not_allowed() -> CommandError:
+    return CommandError(
+        "no server answers: only a user of the system account may ask this",
+        "log in as one:  tradewind --user NAME --password PASSWORD ...",
+        "or by context:  tradewind --context NAME_system ...  (`tradewind server run` makes it)",
+    )

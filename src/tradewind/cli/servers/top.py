@@ -1,0 +1,126 @@
+"""`tradewind top`: what a server is doing right now, and who makes it do so.
+
+Owns the screen; the figures come from the server by way of the system account. On a terminal the
+screen is drawn again and again, in a pipe once.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Annotated, Final
+
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import count_text, parse_duration_ns, size_text
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.frame.live import LiveScreen
+from tradewind.cli.frame.output import Table, print_json
+from tradewind.cli.frame.settings import connect, current
+from tradewind.cli.servers.system import Document, SystemRequests
+
+app = CommandApp("What a server is doing right now")
+
+_ORDERS: Final = ("cid", "start", "subs", "pending", "msgs_to", "msgs_from", "bytes_to")
+_ORDERS_MORE: Final = ("bytes_from", "last", "idle", "uptime", "rtt")
+SORTS: Final = _ORDERS + _ORDERS_MORE
+CONNECTIONS_MAX: Final = 1024
+
+
+@app.command()
+def top(
+    name: Annotated[str, Argument(help="Name or id of the server")] = "",
+    conns: Annotated[int, Option("--conns", help="How many connections are shown")] = 30,
+    delay: Annotated[
+        str, Option("--delay", help="Time between screens", metavar="DURATION")
+    ] = "1s",
+    sort: Annotated[str, Option("--sort", help=f"By {', '.join(SORTS)}")] = "cid",
+    count: Annotated[int, Option("--count", help="End after so many screens")] = 0,
+    account: Annotated[str, Option("--account", help="Only of this account")] = "",
+    json: JsonFlag = False,
+) -> None:
+    """Show the load of a server and its connections, until Ctrl-C."""
+    if sort not in SORTS:
+        raise CommandError(f"--sort: one of {', '.join(SORTS)}, not {sort!r}", exit_code=EXIT_USAGE)
+    if not 1 <= conns <= CONNECTIONS_MAX:
+        raise CommandError(f"--conns: 1 to {CONNECTIONS_MAX}", exit_code=EXIT_USAGE)
+    pause = parse_duration_ns(delay, "--delay") / 1e9
+    options: Document = {"sort": sort, "limit": conns, "auth": True}
+    if account:
+        options["acc"] = account
+    with suppress(KeyboardInterrupt), connect() as connection:
+        system = SystemRequests(connection, current().timeout)
+        if json:
+            varz = system.ask_one(name, "VARZ")["data"]
+            print_json({"varz": varz, "connz": system.ask_one(name, "CONNZ", options)["data"]})
+            return
+        with LiveScreen() as screen:
+            rounds = count or (0 if screen.is_live else 1)
+            _draw(system, screen, name, options, pause, rounds)
+
+
+def _draw(
+    system: SystemRequests,
+    screen: LiveScreen,
+    name: str,
+    options: Document,
+    pause: float,
+    rounds: int,
+) -> None:
+    before: Document = {}
+    before_at = drawn = 0.0
+    while True:
+        varz = system.ask_one(name, "VARZ")["data"]
+        connz = system.ask_one(name, "CONNZ", options)["data"]
+        now = time.monotonic()
+        screen.show(make_screen(varz, connz, before, now - before_at if before else 0.0))
+        before, before_at = varz, now
+        drawn += 1
+        if drawn == rounds:
+            return
+        time.sleep(pause)
+
+
+def make_screen(varz: Document, connz: Document, before: Document, seconds: float) -> list[str]:
+    """The lines of the screen; `before` are the figures of so many seconds ago."""
+
+    def per_second(key: str) -> float:
+        grown = int(varz.get(key, 0)) - int(before.get(key, 0))
+        return grown / seconds if seconds > 0 else 0.0
+
+    name, version = varz.get("server_name", ""), varz.get("version", "")
+    cpu, memory = float(varz.get("cpu", 0)), size_text(int(varz.get("mem", 0)))
+    slow = varz.get("slow_consumers", 0)
+    lines = [
+        f"NATS server {name} version {version} (uptime: {varz.get('uptime', '')})",
+        "",
+        f"  Load: CPU: {cpu:.1f}%   Memory: {memory}   Slow Consumers: {slow}",
+    ]
+    for label, side in (("In: ", "in"), ("Out:", "out")):
+        messages, size = int(varz.get(f"{side}_msgs", 0)), int(varz.get(f"{side}_bytes", 0))
+        lines.append(
+            f"  {label}  Msgs: {count_text(messages)}   Bytes: {size_text(size)}   "
+            f"Msgs/Sec: {per_second(f'{side}_msgs'):,.1f}   "
+            f"Bytes/Sec: {size_text(round(max(per_second(f'{side}_bytes'), 0)))}"
+        )
+    connections = connz.get("connections") or []
+    lines += ["", f"Connections: {connz.get('total', len(connections))}", ""]
+    headers = ("Host", "CID", "Name", "Account", "Subs", "Pending", "Msgs To", "Msgs From")
+    table = Table("", *headers, "Bytes To", "Bytes From", "Lang", "Version", "Uptime", "RTT")
+    for each in connections:
+        table.row(
+            f"{each.get('ip', '')}:{each.get('port', '')}",
+            int(each.get("cid", 0)),
+            each.get("name", ""),
+            each.get("account", ""),
+            int(each.get("subscriptions", 0)),
+            size_text(int(each.get("pending_bytes", 0))),
+            int(each.get("out_msgs", 0)),
+            int(each.get("in_msgs", 0)),
+            size_text(int(each.get("out_bytes", 0))),
+            size_text(int(each.get("in_bytes", 0))),
+            each.get("lang", ""),
+            each.get("version", ""),
+            each.get("uptime", ""),
+            each.get("rtt", ""),
+        )
+    return [*lines, *table.lines()]

@@ -1,0 +1,1 @@
+"""Commands that run on Spark: pipelines, jobs, SQL, the demo."""

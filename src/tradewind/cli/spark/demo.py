@@ -1,0 +1,74 @@
+"""`tradewind demo`: the whole product at work, in one command.
+
+Owns the flags and the terminal; `tradewind.pipelines.demo` does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tradewind.cli.frame.frame import CommandApp, Option
+from tradewind.cli.frame.output import flush, is_terminal, line
+from tradewind.cli.spark.spark_flags import MasterFlag
+
+if TYPE_CHECKING:
+    from tradewind.pipelines.demo.view import Moment
+
+app = CommandApp("A server, live orders, and a pipeline on Spark")
+LINE_SECONDS = 5.0
+
+
+@app.command()
+def run(
+    folder: Annotated[Path, Option("--folder", help="Where everything is kept")] = Path("data"),
+    port: Annotated[int, Option("--port", help="Of the server; 0: any", min=0, max=65535)] = 4222,
+    http_port: Annotated[
+        int, Option("--http-port", help="Of its monitoring; 0: any", min=0, max=65535)
+    ] = 8222,
+    seconds: Annotated[float | None, Option("--seconds", help="End after this time")] = None,
+    rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Start a server, publish orders, keep their revenue with Spark, and show it live."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from tradewind.pipelines.demo.job import DemoSettings, Screen, run_demo
+    from tradewind.pipelines.demo.view import chart_lines, flow_line, picture
+
+    program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
+    settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
+    if is_terminal(sys.stdout):
+        console = Console(highlight=False)
+        live = Live(console=console, auto_refresh=False, transient=True)
+
+        def draw(moment: Moment) -> None:
+            live.start()
+            live.update(picture(moment), refresh=True)
+
+        def say(text: str) -> None:
+            live.stop()
+            console.print(text, markup=False, soft_wrap=True)
+
+        try:
+            run_demo(settings, Screen(say, draw))
+        finally:
+            live.stop()
+        return
+    due = [0.0]
+
+    def log(moment: Moment) -> None:
+        if time.monotonic() >= due[0]:
+            due[0] = time.monotonic() + LINE_SECONDS
+            for each in (flow_line(moment), *chart_lines(moment.figures)):
+                line(each)
+            flush()
+
+    def print_line(text: str) -> None:
+        line(text)
+        flush()
+
+    run_demo(settings, Screen(print_line, log))

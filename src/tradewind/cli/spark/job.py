@@ -1,0 +1,223 @@
+"""`tradewind job`: archive, replay, mirror, audit and compact, on Spark.
+
+Owns the flags and what is printed; `tradewind.pipelines.jobs` does the work.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.frame.output import line, note, print_json
+from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from tradewind.pipelines.status import PipelineStatus
+
+app = CommandApp("Ready-made jobs on Spark")
+StreamName = Annotated[str, Argument(help="The stream")]
+SHOW_SECONDS = 5.0
+
+
+@app.command("archive")
+def archive_stream(
+    stream: StreamName,
+    lake: Annotated[Path, Argument(help="The lake: the stream gets a folder of Parquet in it")],
+    by_subject: Annotated[bool, Option("--by-subject", help="Also a folder per subject")] = False,
+    json: JsonFlag = False,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Add what is new in a stream to a Parquet lake, and verify that nothing is missing."""
+    from tradewind.pipelines.jobs.archive import archive
+
+    with _spark(master) as (session, stop):
+        report = archive(
+            session, spark_address(), stream, lake, _updates(), stop, by_subject=by_subject
+        )
+    if json:
+        print_json(report)
+        return
+    line(
+        f"{report.added:,} messages added; {report.folder} has {report.rows:,}"
+        f" (sequences {report.first_seq:,} to {report.last_seq:,})"
+    )
+    line("verified: no message of the stream is missing, and none is there twice")
+
+
+@app.command("replay")
+def replay_lake(
+    folder: Annotated[Path, Argument(help="The folder of one stream in a lake")],
+    stream: Annotated[str, Argument(help="The stream to publish into")],
+    pace: Annotated[str, Option("--pace", help="instant or original")] = "instant",
+    speed: Annotated[
+        float, Option("--speed", help="Of the original pace: 2 is twice as fast", min=0.001)
+    ] = 1.0,
+    subject: Annotated[str, Option("--subject", help="New subjects: again.{subject}")] = (
+        "{subject}"
+    ),
+    where: Annotated[str, Option("--where", help="Only these rows: \"time > '2026-11-16'\"")] = "",
+    once: Annotated[
+        str, Option("--once", metavar="NAME", help="Do not repeat a replay of this name")
+    ] = "",
+    json: JsonFlag = False,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Publish the messages of a lake into a stream, in order."""
+    from tradewind.pipelines.jobs.replay import ReplaySettings, replay
+
+    if pace not in ("instant", "original"):
+        raise CommandError(f"--pace {pace!r}: instant or original")
+    if once and pace == "original":
+        raise CommandError("--once is for the pace instant")
+    settings = ReplaySettings(stream, subject, where, pace == "original", speed, once)
+    with _spark(master) as (session, stop):
+        report = replay(
+            session, spark_address(), folder, settings, _counter("messages published"), stop
+        )
+    if json:
+        print_json(report)
+        return
+    line(f"{report.stored:,} of {report.rows:,} messages stored in {stream}")
+
+
+@app.command("mirror")
+def mirror_stream(
+    stream: StreamName,
+    to_server: Annotated[str, Option("--to-server", help="The server of the copy")],
+    to_stream: Annotated[str, Option("--to-stream", help="Its name there")] = "",
+    state: Annotated[
+        Path | None, Option("--state", help="Folder that remembers how far it came")
+    ] = None,
+    once: Annotated[bool, Option("--once", help="End when all that is there is copied")] = False,
+    json: JsonFlag = False,
+    master: MasterFlag = "local[*]",
+) -> int:
+    """Copy a stream to another server, show the lag, and prove that both agree."""
+    from tradewind.pipelines.connections import Address
+    from tradewind.pipelines.jobs.mirror import mirror
+
+    target = to_stream or stream
+    folder = state or Path(f"mirror-{stream}")
+    with _spark(master) as (session, stop):
+        report = mirror(
+            session,
+            spark_address(),
+            stream,
+            Address(to_server),
+            target,
+            folder,
+            _updates(),
+            stop,
+            is_once=once,
+        )
+    if json:
+        print_json(report)
+        return 0 if report.is_same else EXIT_FAILED
+    line(f"{report.copied:,} messages copied in this run, up to sequence {report.last_seq:,}")
+    line(f"{stream} has {report.source_messages:,}, the copy {report.target_messages:,} messages")
+    if report.is_same:
+        line("proved: both have the same messages, by SHA-256 of each")
+        return 0
+    line(f"{report.extra:,} messages are in the copy only: they were removed from {stream} since")
+    return 0
+
+
+@app.command("audit")
+def audit_store(
+    folder: Annotated[Path, Argument(help="The store folder of a server; it may be running")],
+    json: JsonFlag = False,
+    master: MasterFlag = "local[*]",
+) -> int:
+    """Verify the hash of every record of a store, on all cores."""
+    from tradewind.pipelines.jobs.audit import audit
+
+    with _spark(master) as (session, _stop):
+        report = audit(session, folder, _counter("parts verified"))
+    if json:
+        print_json(report)
+    else:
+        for each in report.notes:
+            line(f"note: {each}")
+        for found in report.damaged:
+            line(f"damage: {found.path}: {found.problem} ({found.damaged_bytes:,} bytes)")
+        line(
+            f"{report.streams:,} streams, {report.blocks:,} blocks, {report.records:,} messages,"
+            f" {report.bytes:,} bytes: {len(report.damaged):,} blocks are damaged"
+        )
+    return EXIT_FAILED if report.damaged or report.notes else 0
+
+
+@app.command("compact")
+def compact_stream(
+    stream: StreamName,
+    to: Annotated[Path | None, Option("--to", help="A folder: a Parquet snapshot")] = None,
+    to_stream: Annotated[str, Option("--to-stream", help="A stream with one per subject")] = "",
+    subject: Annotated[str, Option("--subject", help="Subjects in that stream")] = (
+        "latest.{subject}"
+    ),
+    json: JsonFlag = False,
+    master: MasterFlag = "local[*]",
+) -> None:
+    """Keep the latest message of each subject, in a folder or in another stream."""
+    from tradewind.pipelines.jobs.compact import compact_to_folder, compact_to_stream
+
+    if (to is None) == (not to_stream):
+        raise CommandError("give --to FOLDER or --to-stream NAME, one of them")
+    with _spark(master) as (session, _stop):
+        address = spark_address()
+        if to is not None:
+            report = compact_to_folder(session, address, stream, to)
+        else:
+            report = compact_to_stream(session, address, stream, to_stream, subject)
+    if json:
+        print_json(report)
+        return
+    line(f"{report.messages:,} messages on {report.subjects:,} subjects; the latest of each:")
+    line(report.target)
+
+
+@contextmanager
+def _spark(master: str) -> Iterator[tuple[Any, Event]]:
+    """A session, and the event that Ctrl-C sets."""
+    from tradewind.pipelines.session import using_session
+    from tradewind.pipelines.signals import stop_event
+
+    note("Spark starts ...")
+    with (
+        tempfile.TemporaryDirectory(prefix="tradewind-job-") as scratch,
+        using_session(master, Path(scratch) / "spark.log") as session,
+        stop_event() as stop,
+    ):
+        yield session, stop
+
+
+def _updates() -> Callable[[PipelineStatus], None]:
+    from tradewind.pipelines.display import status_line
+
+    due = [0.0]
+
+    def show(status: PipelineStatus) -> None:
+        if time.monotonic() >= due[0] or status.state != "running":
+            due[0] = time.monotonic() + SHOW_SECONDS
+            note(status_line(status))
+
+    return show
+
+
+def _counter(what: str) -> Callable[[int, int], None]:
+    due = [0.0]
+
+    def show(done: int, whole: int) -> None:
+        if time.monotonic() >= due[0] or done == whole:
+            due[0] = time.monotonic() + SHOW_SECONDS
+            note(f"{done:,} of {whole:,} {what}")
+
+    return show

@@ -1,0 +1,1 @@
+"""`tradewind stream` and backups."""

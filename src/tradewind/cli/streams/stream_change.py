@@ -1,0 +1,270 @@
+"""`tradewind stream add`, `edit` and `copy`: configurations from flags, files and questions.
+
+Owns the dialog and the confirmation; the server decides whether a configuration is right.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from tradewind.api.stream_types import StreamConfig
+from tradewind.api.versioning import user_metadata
+from tradewind.cli.frame.catalog import open_catalog
+from tradewind.cli.frame.completion import complete_stream
+from tradewind.cli.frame.config_files import (
+    diff_lines,
+    print_diff,
+    read_config,
+    write_config,
+)
+from tradewind.cli.frame.editor import edit_config
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
+from tradewind.cli.frame.output import line, print_json
+from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
+from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags, split_subjects
+from tradewind.cli.streams.stream_view import show_stream
+
+app = CommandApp("Making and changing streams")
+
+ConfigFlag = Annotated[str, Option("--config", metavar="FILE", help="JSON with the configuration")]
+OptionalName = Annotated[str, Argument(metavar="STREAM")]
+ExistingName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
+# What nats gives a stream of which only name and subjects are known.
+DEFAULTS = StreamConfig(
+    max_consumers=-1,
+    max_msgs=-1,
+    max_bytes=-1,
+    max_msgs_per_subject=-1,
+    max_msg_size=-1,
+    num_replicas=1,
+    allow_direct=True,
+)
+
+
+@app.command("add", aliases=("create", "new"))
+@with_flags(StreamFlags)
+def add_stream(
+    stream: OptionalName = "",
+    config: ConfigFlag = "",
+    validate: Annotated[bool, Option("--validate", help="Only check it")] = False,
+    output: Annotated[str, Option("--output", metavar="FILE", help="Only save it")] = "",
+    defaults: Annotated[bool, Option("--defaults", help="Ask nothing")] = False,
+    json: JsonFlag = False,
+    *,
+    flags: StreamFlags,
+) -> None:
+    """Make a stream. Asks for what is missing if there is a terminal."""
+    base = read_config(config, StreamConfig) if config else DEFAULTS
+    wanted = apply_flags(base, flags)
+    if stream:
+        wanted = msgspec.structs.replace(wanted, name=stream)
+    if not config:
+        wanted = _complete(wanted, flags, ask_all=can_ask() and not defaults)
+    elif not wanted.name:
+        raise CommandError(
+            f"{config}: has no name; give one: stream add NAME", exit_code=EXIT_USAGE
+        )
+    if output:
+        write_config(output, wanted)
+        return
+    if validate:
+        _validate(wanted)
+        return
+    with open_catalog() as catalog:
+        info = catalog.manager.streams.add(wanted)
+    if json:
+        print_json(info)
+        return
+    line(f"Stream {info.config.name} was created")
+    line()
+    show_stream(info)
+
+
+def _validate(config: StreamConfig) -> None:
+    from tradewind.api.errors import ApiError
+    from tradewind.api.limits import ServerLimits
+    from tradewind.api.responses import AccountLimits
+    from tradewind.api.stream_rules import check_stream_create
+
+    try:
+        check_stream_create(config, streams={}, server=ServerLimits(), account=AccountLimits())
+    except ApiError as error:
+        raise CommandError(f"not valid: {error.description}") from None
+    line("Configuration is valid")
+
+
+def _complete(config: StreamConfig, flags: StreamFlags, *, ask_all: bool) -> StreamConfig:
+    """Asks for name and subjects if they are missing, and for the rest if somebody is there."""
+    given = {name for name, value in vars(flags).items() if value not in (None, False)}
+    changes: dict[str, Any] = {}
+    if not config.name:
+        changes["name"] = ask("Stream Name", flag="the name: stream add NAME")
+    if not config.subjects and config.mirror is None and not config.sources:
+        changes["subjects"] = split_subjects(
+            [ask("Subjects", flag="--subjects", help_text="What to store, for example orders.*")]
+        )
+    if ask_all:
+        changes |= _ask_rest(config, given)
+    document = msgspec.to_builtins(config) | changes
+    return msgspec.convert(document, StreamConfig)
+
+
+def _ask_rest(config: StreamConfig, given: set[str]) -> dict[str, Any]:
+    """The questions of nats, each unless its flag was given."""
+    questions: list[tuple[str, Any]] = [
+        ("storage", lambda: choose("Storage", ["file", "memory"], flag="--storage")),
+        (
+            "num_replicas",
+            lambda: ask_value("Replication", _replicas, "1", flag="--replicas", help_text=""),
+        ),
+        (
+            "retention",
+            lambda: choose(
+                "Retention Policy", ["limits", "interest", "workqueue"], flag="--retention"
+            ),
+        ),
+        ("discard", lambda: choose("Discard Policy", ["old", "new"], flag="--discard")),
+        ("max_msgs", lambda: _ask_count("Stream Messages Limit", "--max-msgs")),
+        (
+            "max_msgs_per_subject",
+            lambda: _ask_count("Per Subject Messages Limit", "--max-msgs-per-subject"),
+        ),
+        ("max_bytes", lambda: _ask_size("Total Stream Size", "--max-bytes")),
+        ("max_age", lambda: _ask_duration("Message TTL", "-1", "--max-age")),
+        ("max_msg_size", lambda: _ask_size("Max Message Size", "--max-msg-size")),
+        (
+            "duplicate_window",
+            lambda: _ask_duration("Duplicate tracking time window", "2m0s", "--dupe-window"),
+        ),
+        (
+            "allow_rollup_hdrs",
+            lambda: confirm("Allow message Roll-ups", flag="--allow-rollup"),
+        ),
+        (
+            "deny_delete",
+            lambda: not confirm("Allow message deletion", default=True, flag="--deny-delete"),
+        ),
+        (
+            "deny_purge",
+            lambda: (
+                not confirm(
+                    "Allow purging subjects or the entire stream", default=True, flag="--deny-purge"
+                )
+            ),
+        ),
+    ]
+    if config.mirror is not None:
+        given = given | {"retention", "discard", "duplicate_window"}
+    return {name: question() for name, question in questions if name not in given}
+
+
+def _replicas(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 5:
+        raise CommandError("from 1 to 5 replicas")
+    return int(text)
+
+
+def _ask_count(question: str, flag: str) -> int:
+    def count(text: str) -> int:
+        if not text.removeprefix("-").isdigit():
+            raise CommandError(f"a number, or -1 for no limit, not {text!r}")
+        return int(text)
+
+    return ask_value(question, count, "-1", flag=flag, help_text="")
+
+
+def _ask_size(question: str, flag: str) -> int:
+    return ask_value(question, lambda text: parse_size(text, flag), "-1", flag=flag, help_text="")
+
+
+def _ask_duration(question: str, default: str, flag: str) -> int:
+    return ask_value(
+        question, lambda text: parse_duration_ns(text, flag), default, flag=flag, help_text=""
+    )
+
+
+@app.command("edit", aliases=("update",))
+@with_flags(StreamFlags)
+def edit_stream(
+    stream: ExistingName = "",
+    config: ConfigFlag = "",
+    force: ForceFlag = False,
+    interactive: Annotated[
+        bool, Option("--interactive", "-i", help="Edit the configuration in $EDITOR")
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the differences")] = False,
+    json: JsonFlag = False,
+    *,
+    flags: StreamFlags,
+) -> None:
+    """Change a stream: shows the differences, asks, changes."""
+    with open_catalog() as catalog:
+        current = catalog.stream(stream).config
+        wanted = current
+        if config:
+            wanted = read_config(config, StreamConfig)
+            if wanted.name and wanted.name != current.name:
+                raise CommandError(f"{config}: is the configuration of Stream {wanted.name!r}")
+            wanted = msgspec.structs.replace(wanted, name=current.name)
+        if interactive:
+            wanted = edit_config(wanted, StreamConfig)
+        wanted = filled(apply_flags(wanted, flags), current)
+        lines = diff_lines(current, wanted)
+        if not lines:
+            line("No difference in configuration")
+            return
+        if not json:
+            print_diff(lines)
+        if dry_run:
+            return
+        confirm_or_stop(f"Really edit Stream {current.name}", force=force)
+        info = catalog.manager.streams.update(wanted)
+    if json:
+        print_json(info)
+        return
+    line(f"Stream {info.config.name} was updated")
+    line()
+    show_stream(info)
+
+
+def filled(wanted: StreamConfig, current: StreamConfig) -> StreamConfig:
+    """A file may leave out members for which 0 means the default; these stay as they are."""
+    changes: dict[str, Any] = {}
+    for name in ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"):
+        if getattr(wanted, name) == 0 and getattr(current, name) == -1:
+            changes[name] = -1
+    for name in ("num_replicas", "duplicate_window"):
+        if not getattr(wanted, name):
+            changes[name] = getattr(current, name)
+    if not wanted.metadata:
+        changes["metadata"] = {
+            key: value for key, value in current.metadata.items() if key.startswith("_nats.")
+        }
+    return msgspec.structs.replace(wanted, **changes)
+
+
+@app.command("copy", aliases=("cp",))
+@with_flags(StreamFlags)
+def copy_stream(
+    source: Annotated[str, Argument(metavar="SOURCE", autocompletion=complete_stream)],
+    destination: Annotated[str, Argument(metavar="DESTINATION")],
+    json: JsonFlag = False,
+    *,
+    flags: StreamFlags,
+) -> None:
+    """Make a stream with the configuration of another; messages are not copied."""
+    with open_catalog() as catalog:
+        base = msgspec.structs.replace(catalog.stream(source).config, name=destination)
+        metadata = user_metadata(base.metadata)
+        wanted = apply_flags(msgspec.structs.replace(base, metadata=metadata), flags)
+        info = catalog.manager.streams.add(wanted)
+    if json:
+        print_json(info)
+        return
+    line(f"Stream {destination} was created")
+    line()
+    show_stream(info)

@@ -1,0 +1,261 @@
+"""The flags that describe a stream, shared by add, edit and copy.
+
+Owns the flags and their way into a configuration: only what was given is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from tradewind.api.stream_types import (
+    ConsumerLimits,
+    Placement,
+    RePublish,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from tradewind.cli.frame.config_files import config_of
+from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.frame import Option
+
+Text = str | None
+Texts = list[str] | None
+Number = int | None
+Switch = bool | None
+
+
+@dataclass(frozen=True)
+class StreamFlags:
+    """Flags of a stream; None means not given. Fields are named as in the configuration."""
+
+    subjects: Annotated[
+        Texts, Option("--subjects", help="Subjects to store, joined by commas or repeated")
+    ] = None
+    description: Annotated[Text, Option("--description", help="What it is for")] = None
+    storage: Annotated[Text, Option("--storage", metavar="file|memory")] = None
+    compression: Annotated[Text, Option("--compression", metavar="none|s2")] = None
+    num_replicas: Annotated[Number, Option("--replicas", help="Copies in a cluster")] = None
+    tags: Annotated[Texts, Option("--tag", "--tags", help="Place it on servers with tags")] = None
+    cluster: Annotated[Text, Option("--cluster", help="Place it in a cluster")] = None
+    ack: Annotated[Switch, Option("--ack/--no-ack", help="Acknowledge publishes")] = None
+    retention: Annotated[Text, Option("--retention", metavar="limits|interest|work")] = None
+    discard: Annotated[
+        Text, Option("--discard", metavar="old|new", help="What gives way at a limit")
+    ] = None
+    discard_new_per_subject: Annotated[
+        Switch,
+        Option(
+            "--discard-per-subject/--no-discard-per-subject",
+            help="Refuse new messages of a subject that is full",
+        ),
+    ] = None
+    first_seq: Annotated[Number, Option("--first-sequence", help="First sequence")] = None
+    max_age: Annotated[Text, Option("--max-age", metavar="DURATION", help="1h, 1d, 1y")] = None
+    max_bytes: Annotated[Text, Option("--max-bytes", metavar="SIZE", help="10MB, 1GiB")] = None
+    max_consumers: Annotated[Number, Option("--max-consumers", help="Most consumers")] = None
+    max_msg_size: Annotated[
+        Text, Option("--max-msg-size", metavar="SIZE", help="Largest message")
+    ] = None
+    max_msgs: Annotated[Number, Option("--max-msgs", help="Most messages; -1: no limit")] = None
+    max_msgs_per_subject: Annotated[
+        Number, Option("--max-msgs-per-subject", help="Most messages of one subject")
+    ] = None
+    duplicate_window: Annotated[
+        Text, Option("--dupe-window", metavar="DURATION", help="How long ids are remembered")
+    ] = None
+    mirror: Annotated[Text, Option("--mirror", metavar="STREAM", help="Mirror a stream")] = None
+    no_mirror: Annotated[bool, Option("--no-mirror", help="Be a mirror no more")] = False
+    sources: Annotated[Texts, Option("--source", metavar="STREAM", help="Merge a stream")] = None
+    allow_atomic: Annotated[
+        Switch, Option("--allow-batch/--no-allow-batch", help="Atomic batches")
+    ] = None
+    allow_batched: Annotated[
+        Switch, Option("--allow-fast/--no-allow-fast", help="Fast batches")
+    ] = None
+    allow_msg_counter: Annotated[Switch, Option("--allow-counter", help="Counters")] = None
+    allow_rollup_hdrs: Annotated[
+        Switch, Option("--allow-rollup/--no-allow-rollup", help="Roll-ups by header")
+    ] = None
+    deny_delete: Annotated[
+        Switch, Option("--deny-delete/--no-deny-delete", help="No message can be deleted")
+    ] = None
+    deny_purge: Annotated[
+        Switch, Option("--deny-purge/--no-deny-purge", help="It cannot be purged")
+    ] = None
+    allow_direct: Annotated[
+        Switch, Option("--allow-direct/--no-allow-direct", help="Direct gets (default)")
+    ] = None
+    mirror_direct: Annotated[
+        Switch,
+        Option("--allow-mirror-direct/--no-allow-mirror-direct", help="Direct gets from mirrors"),
+    ] = None
+    allow_msg_ttl: Annotated[Switch, Option("--allow-msg-ttl", help="Messages may expire")] = None
+    allow_msg_schedules: Annotated[
+        Switch, Option("--allow-schedules/--no-allow-schedules", help="Scheduled messages")
+    ] = None
+    subject_delete_marker_ttl: Annotated[
+        Text, Option("--subject-del-markers-ttl", metavar="DURATION", help="Life of markers")
+    ] = None
+    transform_source: Annotated[Text, Option("--transform-source", metavar="SUBJECT")] = None
+    transform_destination: Annotated[Text, Option("--transform-destination", metavar="SUBJECT")] = (
+        None
+    )
+    no_transform: Annotated[bool, Option("--no-transform", help="Transform no more")] = False
+    republish_source: Annotated[Text, Option("--republish-source", metavar="SUBJECT")] = None
+    republish_destination: Annotated[Text, Option("--republish-destination", metavar="SUBJECT")] = (
+        None
+    )
+    republish_headers: Annotated[bool, Option("--republish-headers", help="No bodies")] = False
+    no_republish: Annotated[bool, Option("--no-republish", help="Republish no more")] = False
+    limit_inactive: Annotated[
+        Text, Option("--limit-consumer-inactive", metavar="DURATION", help="Of its consumers")
+    ] = None
+    limit_pending: Annotated[
+        Number, Option("--limit-consumer-max-pending", help="Of its consumers")
+    ] = None
+    persist_mode: Annotated[Text, Option("--persist-mode", metavar="default|async")] = None
+    metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
+
+
+# What is taken as it is.
+_PLAIN: Final = (
+    "description",
+    "compression",
+    "num_replicas",
+    "discard",
+    "discard_new_per_subject",
+    "first_seq",
+    "max_consumers",
+    "max_msgs",
+    "max_msgs_per_subject",
+    "allow_atomic",
+    "allow_batched",
+    "allow_msg_counter",
+    "allow_rollup_hdrs",
+    "deny_delete",
+    "deny_purge",
+    "allow_direct",
+    "mirror_direct",
+    "allow_msg_ttl",
+    "allow_msg_schedules",
+    "persist_mode",
+)
+# The names that the flags take beside those of the API.
+RETENTION: Final = {"work": "workqueue", "workq": "workqueue"}
+STORAGE: Final = {"f": "file", "m": "memory"}
+_CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
+    "subjects": lambda value: split_subjects(value),
+    "storage": lambda value: STORAGE.get(value, value),
+    "retention": lambda value: RETENTION.get(value, value),
+    "max_age": lambda value: parse_duration_ns(value, "--max-age"),
+    "max_bytes": lambda value: parse_size(value, "--max-bytes"),
+    "max_msg_size": lambda value: parse_size(value, "--max-msg-size"),
+    "duplicate_window": lambda value: parse_duration_ns(value, "--dupe-window"),
+    "subject_delete_marker_ttl": lambda value: parse_duration_ns(
+        value, "--subject-del-markers-ttl"
+    ),
+    "ack": lambda value: not value,
+    "mirror": lambda value: source_of(value, "--mirror"),
+    "sources": lambda value: [source_of(each, "--source") for each in value],
+}
+_RENAMED: Final = {"ack": "no_ack"}
+
+
+def apply_flags(config: StreamConfig, flags: StreamFlags) -> StreamConfig:
+    """The configuration with what was given changed."""
+    changes: dict[str, Any] = {}
+    for item in fields(flags):
+        value = getattr(flags, item.name)
+        if value is None:
+            continue
+        if item.name in _PLAIN:
+            changes[item.name] = value
+        elif item.name in _CONVERTED:
+            changes[_RENAMED.get(item.name, item.name)] = _CONVERTED[item.name](value)
+    changes |= _grouped(config, flags)
+    if flags.discard_new_per_subject:
+        changes["discard"] = "new"
+    document = msgspec.to_builtins(config) | msgspec.to_builtins(changes)
+    if flags.no_mirror:
+        document.pop("mirror", None)
+    if flags.no_transform:
+        document.pop("subject_transform", None)
+    if flags.no_republish:
+        document.pop("republish", None)
+    return config_of(document, StreamConfig, "flags")
+
+
+def _grouped(config: StreamConfig, flags: StreamFlags) -> dict[str, Any]:
+    """Members of which each has several flags."""
+    changes: dict[str, Any] = {}
+    if flags.tags is not None or flags.cluster is not None:
+        old = config.placement or Placement()
+        changes["placement"] = Placement(
+            cluster=old.cluster if flags.cluster is None else flags.cluster,
+            tags=old.tags if flags.tags is None else flags.tags,
+        )
+    if _both(flags, "transform"):
+        changes["subject_transform"] = SubjectTransform(
+            src=flags.transform_source or "", dest=flags.transform_destination or ""
+        )
+    if _both(flags, "republish"):
+        changes["republish"] = RePublish(
+            src=flags.republish_source or "",
+            dest=flags.republish_destination or "",
+            headers_only=flags.republish_headers,
+        )
+    if flags.limit_inactive is not None or flags.limit_pending is not None:
+        limits = config.consumer_limits
+        changes["consumer_limits"] = ConsumerLimits(
+            inactive_threshold=limits.inactive_threshold
+            if flags.limit_inactive is None
+            else parse_duration_ns(flags.limit_inactive, "--limit-consumer-inactive"),
+            max_ack_pending=limits.max_ack_pending
+            if flags.limit_pending is None
+            else flags.limit_pending,
+        )
+    if flags.metadata is not None:
+        changes["metadata"] = dict(config.metadata) | parse_metadata(flags.metadata)
+    return changes
+
+
+def _both(flags: StreamFlags, name: str) -> bool:
+    source = getattr(flags, f"{name}_source")
+    destination = getattr(flags, f"{name}_destination")
+    if (source is None) != (destination is None):
+        raise CommandError(
+            f"--{name}-source and --{name}-destination: give both", exit_code=EXIT_USAGE
+        )
+    return source is not None
+
+
+def split_subjects(texts: list[str]) -> list[str]:
+    """Subjects joined by commas or blanks, or repeated."""
+    return [subject for text in texts for subject in text.replace(",", " ").split()]
+
+
+def parse_metadata(texts: list[str]) -> dict[str, str]:
+    """KEY=VALUE, repeated."""
+    found = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise CommandError(f"--metadata: KEY=VALUE, not {text!r}", exit_code=EXIT_USAGE)
+        found[key] = value
+    return found
+
+
+def source_of(text: str, flag: str) -> StreamSource:
+    """A mirrored or sourced stream: its name, or its settings as JSON."""
+    if not text.lstrip().startswith("{"):
+        return StreamSource(name=text)
+    try:
+        return msgspec.json.decode(text, type=StreamSource)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"{flag}: {error}", exit_code=EXIT_USAGE) from None

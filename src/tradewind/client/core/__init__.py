@@ -1,0 +1,1 @@
+"""The connection under everything: logging in, staying, publishing, subscribing, asking."""

@@ -1,0 +1,236 @@
+"""Replies to requests: one wildcard subscription for all of them, told apart by their last token.
+
+Owns the inbox of a connection, who waits for which reply, and until when. A handler runs inside the
+parser, so it only stores or wakes. All deadlines share one timer of the loop.
+
+Requests with the same timeout end in the order in which they were made, so those of one timeout are
+a linked list, a lane: putting one in and taking one out costs the same however many there are.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from libc.string cimport memcpy
+
+from tradewind.client.core.publisher cimport Publisher
+from tradewind.containers.buffer cimport write_decimal
+
+from tradewind.client.errors import OperationTimeoutError
+from tradewind.client.core.nuid import Nuid
+
+cdef enum:
+    REPLY_BYTES_MAX = 512
+    DIGIT_0 = 48
+    DIGIT_9 = 57
+
+nuid = Nuid()
+
+
+cdef class Question:
+    """A request that waits for its answers; made by `Replies`, which forgets it when told to."""
+
+    @property
+    def reply(self):
+        """The subject of the answers."""
+        return f"{self._replies._base.decode()}{self._token}"
+
+    cdef int _hand_over(self, reply) except -1:
+        """Give an answer or an error to whoever waits."""
+        if self._handler is not None:
+            self._handler(reply)
+        elif self.future.done():
+            return 0
+        elif isinstance(reply, Exception):
+            self.future.set_exception(reply)
+            self.future.exception()     # whoever waits may be cancelled before it looks
+        else:
+            self.future.set_result(reply)
+        return 0
+
+
+cdef class Lane:
+    """The requests of one timeout, oldest first."""
+
+    cdef int _append(self, Question question) except -1:
+        question._lane = self
+        question._earlier = self._last
+        if self._last is None:
+            self._first = question
+        else:
+            self._last._later = question
+        self._last = question
+        return 0
+
+    cdef int _unlink(self, Question question) except -1:
+        if question._earlier is None:
+            self._first = question._later
+        else:
+            question._earlier._later = question._later
+        if question._later is None:
+            self._last = question._earlier
+        else:
+            question._later._earlier = question._earlier
+        question._lane = None
+        question._earlier = None
+        question._later = None
+        return 0
+
+
+cdef class Replies(SubscriptionCore):
+    """The inbox of a connection; its length is how many requests wait."""
+
+    def __init__(self, connection not None, str prefix not None):
+        base = f"{prefix}.{nuid.next()}."
+        SubscriptionCore.__init__(self, base + "*", "", pending_messages_max=0,
+                                  pending_bytes_max=0, messages_max=0)
+        self._connection = connection
+        self._waiting = {}
+        self._lanes = {}
+        self._base = base.encode()
+        if len(self._base) + 32 > REPLY_BYTES_MAX:
+            raise ValueError("inbox_prefix is too long")
+
+    def __len__(self):
+        return len(self._waiting)
+
+    def add(self, str subject not None, handler not None):
+        """A reply subject for a request to `subject` that is still to be published.
+
+        The handler is called in the parser with each reply, or with the error when the server
+        refuses the request or the connection closes; it must not raise or wait. `forget` it when
+        no more replies are wanted.
+        """
+        cdef Question question = self._new_question(subject)
+        question._handler = handler
+        return question
+
+    def ask(self, str subject not None, payload, headers, double seconds):
+        """Publish a request; its `future` gets the first reply, or the error after `seconds`.
+
+        With the reply it is forgotten; `forget` it when it is not wanted any more before that.
+        """
+        cdef char reply[REPLY_BYTES_MAX]
+        cdef Py_ssize_t subject_size, reply_size = PyBytes_GET_SIZE(self._base)
+        cdef const char* text
+        cdef Publisher publisher = self._connection
+        cdef Question question = self._new_question(subject)
+        try:
+            question.future = self._connection._loop.create_future()
+            self._start_clock(question, seconds)
+            if headers is None and type(payload) is bytes:
+                text = PyUnicode_AsUTF8AndSize(subject, &subject_size)
+                publisher._check(text, subject_size)
+                memcpy(reply, PyBytes_AS_STRING(self._base), reply_size)
+                reply_size += write_decimal(reply + reply_size, question._token)
+                publisher._publish(text, subject_size, reply, reply_size, None,
+                                   PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload))
+            else:
+                self._connection.publish(subject, payload, reply=question.reply, headers=headers)
+        except BaseException:
+            self._take(question)
+            raise
+        return question
+
+    def forget(self, Question question not None):
+        """No more replies to it are wanted; nothing happens if that was so before."""
+        self._take(question)
+
+    def fail(self, error not None, str subject=None):
+        """Tell everyone who waits, or those whose request went to `subject`."""
+        cdef Question question
+        for question in list(self._waiting.values()):
+            if subject is None or question.subject == subject:
+                question._hand_over(error)
+
+    def close(self, error not None):
+        """The connection is closed: tell everyone, and stop the timer."""
+        self.fail(error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _timeouts_in_use(self):
+        """How many lanes there are."""
+        return len(self._lanes)
+
+    cdef Question _new_question(self, str subject):
+        cdef Question question = Question.__new__(Question)
+        if self.sid == 0:
+            self._connection._subscribe(self)
+        self._tokens += 1
+        question.subject = subject
+        question._replies = self
+        question._token = self._tokens
+        self._waiting[question._token] = question
+        return question
+
+    cdef int _start_clock(self, Question question, double seconds) except -1:
+        cdef Lane lane = self._last_lane
+        question._deadline = self._connection._loop.time() + seconds
+        if lane is None or lane._seconds != seconds:
+            lane = self._lanes.get(seconds)
+            if lane is None:
+                lane = Lane.__new__(Lane)
+                lane._seconds = seconds
+                self._lanes[seconds] = lane
+            if self._last_lane is not None and self._last_lane._first is None:
+                del self._lanes[self._last_lane._seconds]
+            self._last_lane = lane
+        lane._append(question)
+        if self._timer is None or question._deadline < self._timer_deadline:
+            self._set_timer(question._deadline)
+        return 0
+
+    cdef int _set_timer(self, double deadline) except -1:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_deadline = deadline
+        self._timer = self._connection._loop.call_at(deadline, self._expire)
+        return 0
+
+    cdef bint _take(self, Question question) except -1:
+        """Forget a request; False if that was done before."""
+        cdef Lane lane = question._lane
+        if self._waiting.pop(question._token, None) is None:
+            return False
+        if lane is not None:
+            lane._unlink(question)
+            # The timer and the lane of the last request stay: the next one will want them.
+            if lane._first is None and lane is not self._last_lane:
+                del self._lanes[lane._seconds]
+        return True
+
+    cdef int _push(self, Msg message, size_t size) except -1:
+        """A reply has come."""
+        cdef const char* text = PyBytes_AS_STRING(self._subject_bytes)
+        cdef Py_ssize_t index
+        cdef uint64_t token = 0
+        cdef Question question
+        for index in range(PyBytes_GET_SIZE(self._base), PyBytes_GET_SIZE(self._subject_bytes)):
+            if text[index] < DIGIT_0 or text[index] > DIGIT_9:
+                return 0
+            token = token * 10 + <uint64_t>(text[index] - DIGIT_0)
+        question = self._waiting.get(token)
+        if question is not None:
+            if question._handler is None:
+                self._take(question)
+            question._hand_over(message)
+        return 0
+
+    def _expire(self):
+        cdef double now = self._connection._loop.time(), earliest = 0
+        cdef Lane lane
+        cdef Question question
+        self._timer = None
+        for lane in list(self._lanes.values()):
+            while lane._first is not None and lane._first._deadline <= now:
+                question = lane._first
+                self._take(question)
+                question._hand_over(OperationTimeoutError(
+                    f"request to {question.subject!r}: no answer within {lane._seconds:g} s"))
+            if lane._first is not None and (earliest == 0 or lane._first._deadline < earliest):
+                earliest = lane._first._deadline
+        if earliest:
+            self._set_timer(earliest)

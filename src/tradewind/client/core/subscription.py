@@ -1,0 +1,204 @@
+"""Subscriptions as users see them: async iterator, `next`, or a callback.
+
+Owns waiting for messages and the task of a callback; the queue itself is in `protocol.pyx`. A
+cancelled wait loses no message and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from tradewind.client.core.protocol import SubscriptionCore
+from tradewind.client.errors import (
+    OperationTimeoutError,
+    SubscriptionClosedError,
+)
+from tradewind.client.events import ErrorEvent
+from tradewind.client.message import Msg
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Connection
+
+MessageHandler = Callable[[Msg], Awaitable[Any] | Any]
+# A callback that never waits gives the loop a turn after so many messages.
+CALLBACKS_PER_TURN = 256
+
+
+class Subscription(SubscriptionCore):
+    """Messages of one subject; made by `Connection.subscribe`.
+
+    >>> async for message in subscription:
+    ...     print(message.subject, message.data)
+
+    The iteration ends when the subscription does: after `unsubscribe`, `drain`, its last message,
+    or the end of the connection. If the connection broke for good, it ends with that error.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        subject: str,
+        queue: str,
+        callback: MessageHandler | None = None,
+        **limits: Any,
+    ) -> None:
+        super().__init__(subject, queue, **limits)
+        self._connection = connection
+        self._callback = callback
+        self._error: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+        if callback is not None:
+            self._task = asyncio.get_running_loop().create_task(
+                self._run_callback(callback), name=f"tradewind callback {subject}"
+            )
+
+    async def next(self, timeout: float | None = None) -> Msg:
+        """The next message; OperationTimeoutError after `timeout` seconds (None: never)."""
+        if (message := self.take()) is not None:
+            return message
+        if self._callback is not None:
+            raise SubscriptionClosedError(
+                f"subscription to {self.subject!r}: its messages go to the callback"
+            )
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while (message := self.take()) is None:
+            if self.is_ended:
+                raise self._error or SubscriptionClosedError(
+                    f"subscription to {self.subject!r} has ended and all its messages are read"
+                )
+            if not await self._wait(deadline):
+                raise OperationTimeoutError(
+                    f"subscription to {self.subject!r}: no message within {timeout:g} s"
+                )
+        return message
+
+    async def take_some(self, count_max: int) -> list[Msg]:
+        """Up to so many messages: those that are there, or the first that comes; empty at the end.
+
+        Fewer switches between tasks or threads than one message at a time.
+        """
+        try:
+            messages = [await self._wait_next()]
+        except StopAsyncIteration:
+            return []
+        while len(messages) < count_max and (message := self.take()) is not None:
+            messages.append(message)
+        return messages
+
+    async def unsubscribe(self) -> None:
+        """End the subscription now; messages that are not read yet are dropped."""
+        self._connection._unsubscribe(self)
+        self._discard()
+        self._end()
+        await self._stop_task()
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Let the server send nothing new, and finish what has arrived.
+
+        With a callback this returns when all messages are handled. An iterator goes on to the last
+        message and then ends, so this returns when the last one has arrived.
+        """
+        if self.is_ended and self._task is None:
+            return
+        connection = self._connection
+        seconds = connection.options.drain_timeout if timeout is None else timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            if connection._stop_delivery(self):
+                # The answer to a ping comes behind the last message.
+                await connection.flush(timeout=seconds)
+        finally:
+            connection._forget(self)
+            self._end()
+        if self._task is not None and self._task is not asyncio.current_task():
+            left = max(deadline - asyncio.get_running_loop().time(), 0)
+            _, pending = await asyncio.wait({self._task}, timeout=left)
+            if pending:
+                await self._stop_task()
+                raise OperationTimeoutError(
+                    f"subscription to {self.subject!r}: {self.pending_messages} messages were not "
+                    f"handled within {seconds:g} s"
+                )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.unsubscribe()
+
+    def __repr__(self) -> str:
+        queue = f", queue={self.queue!r}" if self.queue else ""
+        return f"Subscription({self.subject!r}{queue}, {self.pending_messages} pending)"
+
+    async def _wait_next(self) -> Msg:
+        """The slow way of the iterator: the queue was empty."""
+        while (message := self.take()) is None:
+            if self.is_ended:
+                if self._error is not None:
+                    raise self._error
+                raise StopAsyncIteration
+            await self._wait(None)
+        return message
+
+    async def _wait(self, deadline: float | None) -> bool:
+        """Wait until there may be a message; False when the deadline has come first."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        timer = None
+        if deadline is not None:
+            if deadline <= loop.time():
+                return False
+            timer = loop.call_at(deadline, _expire, waiter)
+        self._add_waiter(waiter)
+        try:
+            return await waiter is None
+        except asyncio.CancelledError:
+            # Woken and cancelled at the same time: the message is for somebody else.
+            if waiter.done() and not waiter.cancelled() and self.pending_messages:
+                self._wake_one()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._remove_waiter(waiter)
+
+    async def _run_callback(self, callback: MessageHandler) -> None:
+        handled = 0
+        while True:
+            message = self.take()
+            if message is None:
+                if self.is_ended:
+                    return
+                await self._wait(None)
+                continue
+            try:
+                result = callback(message)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception as error:
+                self._connection._emit(ErrorEvent(error, self))
+            handled += 1
+            if handled % CALLBACKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _stop_task(self) -> None:
+        """End the task of the callback, unless it is the one that asks."""
+        task, self._task = self._task, None
+        if task is None or task is asyncio.current_task():
+            return
+        task.cancel()
+        await asyncio.wait({task})
+
+    def _close(self, error: Exception | None) -> None:
+        """The connection is closed for good, or the server refused the subscription."""
+        self._error = error
+        self._end()
+
+
+def _expire(waiter: asyncio.Future[Any]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

@@ -1,0 +1,5 @@
+"""Key-value buckets: entries, keys, watching."""
+
+from tradewind.client.kv.kv import KeyValue
+
+__all__ = ["KeyValue"]

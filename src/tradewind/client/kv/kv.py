@@ -1,0 +1,356 @@
+"""A key-value bucket: a stream of which the last message of a subject is the value of a key.
+
+Owns the operations on keys, with the conventions that all NATS clients share; making and listing
+buckets is in `buckets.py`, following changes in `watch.py`. Every change is acknowledged by the
+server before a call returns.
+
+    put        message on $KV.<bucket>.<key>
+    delete     empty message with KV-Operation: DEL; the history stays
+    purge      empty message with KV-Operation: PURGE and Nats-Rollup: sub; the history goes
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.api.stream_types import StreamInfo
+from tradewind.api.times import ZERO_TIME, parse_time
+from tradewind.client.api_errors import (
+    JetStreamApiError,
+    NoMessageFoundError,
+    StreamNotFoundError,
+    StreamWrongLastSequenceConstantError,
+    StreamWrongLastSequenceError,
+)
+from tradewind.client.errors import (
+    BadAnswerError,
+    BucketNotFoundError,
+    JetStreamUnavailableError,
+    KeyExistsError,
+    OptionsError,
+    WrongRevisionError,
+)
+from tradewind.client.kv.entries import (
+    Entry,
+    ack_sequence,
+    check_key,
+    entry_from_delivery,
+    entry_from_direct,
+)
+from tradewind.client.kv.kv_types import (
+    OPERATION,
+    KvStatus,
+    Operation,
+    check_filter,
+    operation_of,
+)
+from tradewind.client.kv.watch import Watcher, open_messages
+from tradewind.client.message import Msg
+from tradewind.client.streams.api_requests import to_ns
+from tradewind.client.streams.bucket_settings import KV_STREAM, Duration
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Payload
+    from tradewind.client.jetstream import JetStream, PublishOptions
+
+NOT_FOUND: Final = 404
+NO_RESPONDERS: Final = 503
+API_PREFIX: Final = "$JS.API."
+MARKER_SECONDS: Final = 30 * 60.0
+_WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)
+
+
+class KeyValue:
+    """A bucket of keys and values; made by `js.kv.create` or `js.kv.open`.
+
+    >>> bucket = await js.kv.create("prices", history=5)
+    >>> revision = await bucket.put("fruit.pear", b"0.40")
+    >>> entry = await bucket.get("fruit.pear")
+
+    Keys are letters, digits and `-/_=`, in parts joined by dots. Values are bytes or text.
+    """
+
+    bucket: str
+    stream: str
+
+    def __init__(self, js: JetStream, info: StreamInfo) -> None:
+        config = info.config
+        self.stream = config.name
+        self.bucket = config.name.removeprefix(KV_STREAM)
+        self._js = js
+        self._direct = config.allow_direct
+        api = js.api
+        origin = self.bucket
+        put_prefix = "" if api.prefix == API_PREFIX else api.prefix
+        if (mirror := config.mirror) is not None:
+            # A mirror keeps the subjects of its origin, and what is written goes there.
+            origin = mirror.name.removeprefix(KV_STREAM)
+            if mirror.external is not None and mirror.external.api:
+                put_prefix = mirror.external.api.rstrip(".") + "."
+        self._prefix = f"$KV.{origin}."
+        self._put_prefix = put_prefix + self._prefix
+        self._get_prefix = f"{api.prefix}DIRECT.GET.{self.stream}.{self._prefix}"
+        self._seconds = api.timeout
+
+    def __repr__(self) -> str:
+        return f"KeyValue({self.bucket!r})"
+
+    # ------------------------------------------------------------------ reading
+
+    async def get(self, key: str, *, revision: int | None = None) -> Entry | None:
+        """The last value of a key, or that of a revision; None if there is none or it is deleted.
+
+        A revision of another key counts as none.
+        """
+        entry = await self._load(key, revision)
+        return None if entry is None or entry.is_deleted else entry
+
+    async def keys(self, *filters: str) -> AsyncIterator[str]:
+        """The keys that have a value: all, or those that match one of the patterns.
+
+        >>> fruit = [key async for key in bucket.keys("fruit.*")]
+        """
+        async with await self.watch(*filters, ignore_deletes=True, meta_only=True) as watcher:
+            async for entry in watcher.initial():
+                yield entry.key
+
+    async def history(self, *filters: str, meta_only: bool = False) -> AsyncIterator[Entry]:
+        """All entries that are kept of these keys, oldest first, with the markers of deletions."""
+        async with await self.watch(*filters, history=True, meta_only=meta_only) as watcher:
+            async for entry in watcher.initial():
+                yield entry
+
+    async def watch(
+        self,
+        *filters: str,
+        history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        from_revision: int = 0,
+    ) -> Watcher[Entry]:
+        """Follow all keys, or those that match one of the patterns.
+
+        It begins with the last entry of each key; with `history` with all that are kept, with
+        `updates_only` with none, with `from_revision` with those from that revision on.
+        `ignore_deletes` leaves out the markers of deletions, `meta_only` the values.
+
+        >>> async with await bucket.watch("fruit.>") as watcher:
+        ...     async for entry in watcher:
+        ...         print(entry.key, entry.operation, entry.value)
+        """
+        for text in filters:
+            check_filter(text)
+        if history + updates_only + (from_revision > 0) > 1:
+            raise OptionsError("history, updates_only and from_revision: give only one of them")
+        try:
+            messages = await open_messages(
+                self._js,
+                self.stream,
+                [self._prefix + text for text in filters or (">",)],
+                history=history,
+                updates_only=updates_only,
+                from_revision=from_revision,
+                headers_only=meta_only,
+            )
+        except StreamNotFoundError:
+            raise self._gone() from None
+        prefix_size = len(self._prefix)
+
+        def decode(message: Msg) -> Entry | None:
+            entry = entry_from_delivery(self.bucket, prefix_size, message)
+            return None if ignore_deletes and entry.is_deleted else entry
+
+        return Watcher(messages, decode, has_initial=not updates_only)
+
+    async def status(self) -> KvStatus:
+        """Size, settings and everything else about the bucket."""
+        try:
+            return KvStatus(await self._js.manager.streams.info(self.stream))
+        except StreamNotFoundError:
+            raise self._gone() from None
+
+    # ------------------------------------------------------------------ writing
+
+    async def put(self, key: str, value: Payload) -> int:
+        """Set the value of a key; the revision that it got."""
+        check_key(key)
+        pending = self._js._publish_now(self._put_prefix + key, value)
+        if pending is None:
+            pending = await self._js.publish_async(self._put_prefix + key, value)
+        pending.is_claimed = True
+        await pending.known()
+        answer = pending.answer
+        if answer is not None and (sequence := ack_sequence(answer)) > 0:
+            return sequence
+        try:
+            return (await pending).seq
+        except JetStreamUnavailableError:
+            raise self._gone() from None
+
+    async def create(self, key: str, value: Payload, *, ttl: Duration | None = None) -> int:
+        """Set the value of a key that has none; KeyExistsError if it has one.
+
+        After `ttl` (seconds or a timedelta) it expires; the bucket must `allow_ttl`.
+        """
+        try:
+            return await self._write(key, value, 0, ttl)
+        except WrongRevisionError:
+            last = await self._load(key, None)
+            if last is not None and not last.is_deleted:
+                raise KeyExistsError(
+                    f"key {key!r} of bucket {self.bucket!r} has a value already, revision "
+                    f"{last.revision}: use put or update to change it",
+                    last.revision,
+                ) from None
+            if last is None:  # it was there a moment ago: somebody else is at it
+                raise
+        return await self._write(key, value, last.revision, ttl)
+
+    async def update(self, key: str, value: Payload, revision: int) -> int:
+        """Set the value if this is the last revision of the key; WrongRevisionError if not.
+
+        Revision 0 means that the key was never written.
+        """
+        return await self._write(key, value, revision, None)
+
+    async def delete(self, key: str, *, revision: int | None = None) -> None:
+        """Delete a key; its history stays. With a revision only if that is the last one."""
+        await self._mark(key, {OPERATION: Operation.DELETE}, revision, {})
+
+    async def purge(
+        self, key: str, *, revision: int | None = None, ttl: Duration | None = None
+    ) -> None:
+        """Delete a key with its history. With a revision only if that is the last one.
+
+        The marker goes too after `ttl`; the bucket must `allow_ttl`.
+        """
+        options: PublishOptions = {"rollup": "sub"}
+        if ttl is not None:
+            options["ttl"] = ttl
+        await self._mark(key, {OPERATION: Operation.PURGE}, revision, options)
+
+    async def purge_deletes(self, older_than: Duration = MARKER_SECONDS) -> int:
+        """Remove the markers of deleted keys, and what history they still have; how many.
+
+        Newer markers than `older_than` (seconds or a timedelta) stay, for those who watch.
+        """
+        async with await self.watch(meta_only=True) as watcher:
+            markers = [entry async for entry in watcher.initial() if entry.is_deleted]
+        if not markers:
+            return 0
+        streams = self._js.manager.streams
+        info = await streams.info(self.stream)
+        now_ns = time.time_ns() if info.ts == ZERO_TIME else parse_time(info.ts)
+        removed = 0
+        for marker in markers:
+            is_old = now_ns - marker.created_ns >= to_ns(older_than)
+            removed += is_old
+            # Up to the marker only: the key may have a new value by now.
+            await streams.purge(
+                self.stream, filter=self._prefix + marker.key, seq=marker.revision + is_old
+            )
+        return removed
+
+    async def destroy(self) -> None:
+        """Remove the bucket with all its values."""
+        try:
+            await self._js.manager.streams.delete(self.stream)
+        except StreamNotFoundError:
+            raise self._gone() from None
+
+    # ------------------------------------------------------------------ inside
+
+    async def _load(self, key: str, revision: int | None) -> Entry | None:
+        """The last entry of a key or that of a revision, be it a value or a marker."""
+        check_key(key)
+        if not self._direct:
+            return await self._load_from_leader(key, revision)
+        if revision is None:
+            subject, body = self._get_prefix + key, b""
+        else:
+            subject = self._js.api.subject("direct_get", self.stream)
+            body = msgspec.json.encode({"seq": revision})
+        # As `Connection.request`, with one coroutine less on the way.
+        replies = self._js.connection.replies
+        question = replies.ask(subject, body, None, self._seconds)
+        try:
+            message = await question.future
+        except BaseException:
+            replies.forget(question)
+            raise
+        if status := message.status:
+            if status == NOT_FOUND:
+                return None
+            if status == NO_RESPONDERS:
+                raise self._gone()
+            raise BadAnswerError(f"get {key!r}: the server says {status} {message.description}")
+        return entry_from_direct(self.bucket, key, len(self._prefix), message)
+
+    async def _load_from_leader(self, key: str, revision: int | None) -> Entry | None:
+        """The same in a bucket that allows no direct gets."""
+        streams = self._js.manager.streams
+        subject = self._prefix + key
+        try:
+            if revision is None:
+                found = await streams.get_message(self.stream, last_by_subject=subject)
+            else:
+                found = await streams.get_message(self.stream, seq=revision)
+        except NoMessageFoundError:
+            return None
+        except StreamNotFoundError:
+            raise self._gone() from None
+        if found.subject != subject:
+            return None
+        operation = operation_of(found.headers)
+        size = len(found.data)
+        return Entry(self.bucket, key, found.data, found.seq, found.time_ns, operation, 0, size)
+
+    async def _write(self, key: str, value: Payload, last: int, ttl: Duration | None) -> int:
+        check_key(key)
+        options: PublishOptions = {"expect_last_subject_sequence": last}
+        if ttl is not None:
+            options["ttl"] = ttl
+        return await self._publish(key, value, {}, options)
+
+    async def _mark(
+        self, key: str, headers: dict[str, str], revision: int | None, options: PublishOptions
+    ) -> None:
+        check_key(key)
+        if revision is not None:
+            options["expect_last_subject_sequence"] = revision
+        await self._publish(key, b"", headers, options)
+
+    async def _publish(
+        self, key: str, value: Payload, headers: dict[str, str], options: PublishOptions
+    ) -> int:
+        subject = self._put_prefix + key
+        try:
+            return (await self._js.publish(subject, value, headers=headers, **options)).seq
+        except _WRONG_REVISION as error:
+            raise self._wrong_revision(key, options, error) from None
+        except JetStreamUnavailableError:
+            raise self._gone() from None
+
+    def _wrong_revision(
+        self, key: str, options: PublishOptions, error: JetStreamApiError
+    ) -> WrongRevisionError:
+        wanted = options["expect_last_subject_sequence"]
+        digits = error.description.rpartition(": ")[2]
+        actual = int(digits) if digits.isdecimal() else None
+        text = "another one" if actual is None else actual
+        return WrongRevisionError(
+            f"key {key!r} of bucket {self.bucket!r}: its last revision is {text}, not {wanted}; "
+            "get it again, then decide",
+            actual,
+        )
+
+    def _gone(self) -> BucketNotFoundError:
+        return BucketNotFoundError(
+            f"bucket {self.bucket!r}: its stream {self.stream} does not answer; it was removed, or "
+            "the account or domain is another one"
+        )

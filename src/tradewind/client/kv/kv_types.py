@@ -1,0 +1,89 @@
+"""What key-value buckets have in common with those of all NATS clients, and their status.
+
+Owns what a stored message stands for: values are messages, and deleting a key stores a marker. The
+entries themselves are in `entries.pyx`. Never talks to the server.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from tradewind.client.core.headers import Headers
+from tradewind.client.errors import BadKeyError
+from tradewind.client.streams.api_requests import NS_PER_SECOND
+from tradewind.client.streams.bucket_settings import KV_STREAM
+from tradewind.client.streams.bucket_status import BucketStatus
+from tradewind.subjects import is_valid_subject
+
+OPERATION: Final = "KV-Operation"
+MARKER_REASON: Final = "Nats-Marker-Reason"
+MESSAGE_SIZE: Final = "Nats-Msg-Size"
+_FILTER = re.compile(r"[-/_=.*>a-zA-Z0-9]+")
+
+
+class Operation(StrEnum):
+    """What an entry stands for. Of a purged key nothing older is left."""
+
+    PUT = "PUT"
+    DELETE = "DEL"
+    PURGE = "PURGE"
+
+
+# Why the server removed a value by itself, and what that is to a watcher.
+_REASONS = {
+    "MaxAge": Operation.PURGE,
+    "Purge": Operation.PURGE,
+    "Remove": Operation.DELETE,
+}
+
+
+def check_filter(text: str) -> None:
+    """BadKeyError if it is neither a key nor a pattern of keys."""
+    if not _FILTER.fullmatch(text) or not is_valid_subject(text):
+        raise BadKeyError(
+            f"keys {text!r}: a key, or a pattern with * for one part and > for all that follow"
+        )
+
+
+def operation_of(headers: Headers) -> Operation:
+    """What a stored message stands for."""
+    reason = headers.get(MARKER_REASON)
+    if reason is not None:
+        return _REASONS.get(reason, Operation.PURGE)
+    text = headers.get(OPERATION)
+    if text is None or text == Operation.PUT:
+        return Operation.PUT
+    return Operation.PURGE if text == Operation.PURGE else Operation.DELETE
+
+
+class KvStatus(BucketStatus, frozen=True):
+    """A bucket as it is now."""
+
+    stream_prefix = KV_STREAM
+
+    @property
+    def values(self) -> int:
+        """How many values and markers it holds, old ones included."""
+        return self.info.state.messages
+
+    @property
+    def bytes(self) -> int:
+        """How large all of them are."""
+        return self.info.state.bytes
+
+    @property
+    def history(self) -> int:
+        """How many values of a key are kept."""
+        return self.info.config.max_msgs_per_subject
+
+    @property
+    def marker_ttl(self) -> float:
+        """How long markers of expired keys are kept; 0: there are none."""
+        return self.info.config.subject_delete_marker_ttl / NS_PER_SECOND
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether it is a read-only copy of another bucket."""
+        return self.info.config.mirror is not None

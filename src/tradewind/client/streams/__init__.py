@@ -1,0 +1,1 @@
+"""Streams and consumers: administration, publishing with acknowledgements, reading."""

@@ -1,0 +1,207 @@
+"""Buckets are streams with certain settings: how a bucket's settings become those of its stream.
+
+Owns names and settings of key-value buckets and object stores, the same that all NATS clients use,
+and whether an existing stream has what a program asks for. Never talks to the server.
+
+    key-value bucket B     stream KV_B     subjects $KV.B.>
+    object store B         stream OBJ_B    subjects $O.B.C.> (chunks) and $O.B.M.> (descriptions)
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from tradewind.api.stream_types import (
+    Compression,
+    DiscardPolicy,
+    Placement,
+    RePublish,
+    StorageType,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from tradewind.client.errors import BucketExistsError, OptionsError
+from tradewind.client.streams.api_requests import to_ns
+
+HISTORY_MAX: Final = 64
+DUPLICATE_WINDOW_NS_MAX: Final = 120_000_000_000
+KV_STREAM: Final = "KV_"
+OBJECT_STREAM: Final = "OBJ_"
+_BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+
+Duration = float | datetime.timedelta
+
+
+class BucketSettings(TypedDict, total=False):
+    """What key-value buckets and object stores have in common.
+
+    `ttl` is how long anything is kept, in seconds or as a timedelta; 0: forever. `max_bytes` bounds
+    the whole bucket; -1: no limit. `storage` is "file" or "memory".
+    """
+
+    description: str
+    metadata: Mapping[str, str]
+    ttl: Duration
+    max_bytes: int
+    storage: StorageType | str
+    replicas: int
+    compression: bool
+    placement: Placement | None
+
+
+class KvSettings(BucketSettings, total=False):
+    """The settings of a key-value bucket; `BucketSettings` has the rest.
+
+    `history` is how many values of a key are kept, 1 to 64. `allow_ttl` switches on values with a
+    time to live of their own; `marker_ttl` does too, and is how long markers tell watchers about
+    keys that expired (the server raises shorter times to live to it, unless history is 1).
+    `mirror` names a bucket of which this is a read-only copy, `sources` buckets whose values are
+    copied into this one.
+    """
+
+    history: int
+    max_value_size: int
+    allow_ttl: bool
+    marker_ttl: Duration
+    republish: RePublish | None
+    mirror: str | StreamSource | None
+    sources: Sequence[str | StreamSource]
+
+
+def check_bucket(bucket: str) -> None:
+    """OptionsError if it cannot be the name of a bucket."""
+    if not _BUCKET.fullmatch(bucket):
+        raise OptionsError(f"bucket {bucket!r}: letters, digits, '-' and '_'")
+
+
+def kv_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
+    """The stream of a key-value bucket."""
+    _check_names(settings, KvSettings)
+    history = settings.get("history", 1)
+    if not 1 <= history <= HISTORY_MAX:
+        raise OptionsError(f"history: 1 to {HISTORY_MAX} values per key, not {history}")
+    marker_ttl_ns = to_ns(settings.get("marker_ttl", 0))
+    if 0 < marker_ttl_ns < to_ns(1):
+        raise OptionsError("marker_ttl: at least 1 second")
+    ttl_ns = to_ns(settings.get("ttl", 0))
+    mirror = settings.get("mirror")
+    return msgspec.structs.replace(
+        _common(KV_STREAM, bucket, settings),
+        subjects=[] if mirror else [f"$KV.{bucket}.>"],
+        max_msgs_per_subject=history,
+        max_msg_size=settings.get("max_value_size", -1),
+        duplicate_window=min(ttl_ns or DUPLICATE_WINDOW_NS_MAX, DUPLICATE_WINDOW_NS_MAX),
+        deny_delete=True,
+        allow_msg_ttl=bool(settings.get("allow_ttl")) or marker_ttl_ns > 0,
+        subject_delete_marker_ttl=marker_ttl_ns,
+        republish=settings.get("republish"),
+        mirror=_mirror(mirror) if mirror else None,
+        mirror_direct=bool(mirror),
+        sources=[_source(bucket, item) for item in settings.get("sources", ())],
+    )
+
+
+def object_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
+    """The stream of an object store."""
+    _check_names(settings, BucketSettings)
+    return msgspec.structs.replace(
+        _common(OBJECT_STREAM, bucket, settings),
+        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+    )
+
+
+def _common(prefix: str, bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
+    check_bucket(bucket)
+    try:
+        storage = StorageType(settings.get("storage", StorageType.FILE))
+    except ValueError:
+        raise OptionsError(f'storage: "file" or "memory", not {settings["storage"]!r}') from None
+    return StreamConfig(
+        name=prefix + bucket,
+        description=settings.get("description", ""),
+        metadata=dict(settings.get("metadata") or {}),
+        max_age=to_ns(settings.get("ttl", 0)),
+        max_bytes=settings.get("max_bytes", -1),
+        max_msgs=-1,
+        max_consumers=-1,
+        storage=storage,
+        num_replicas=settings.get("replicas", 1),
+        placement=settings.get("placement"),
+        compression=Compression.S2 if settings.get("compression") else Compression.NONE,
+        discard=DiscardPolicy.NEW,
+        allow_rollup_hdrs=True,
+        allow_direct=True,
+    )
+
+
+def _mirror(origin: str | StreamSource) -> StreamSource:
+    if isinstance(origin, StreamSource):
+        return msgspec.structs.replace(origin, name=_stream_name(origin.name))
+    return StreamSource(name=_stream_name(origin))
+
+
+def _source(bucket: str, origin: str | StreamSource) -> StreamSource:
+    """A bucket to copy from; its keys stay the same, so the subjects need another beginning."""
+    source = _mirror(origin)
+    if source.subject_transforms:
+        return source
+    theirs = source.name.removeprefix(KV_STREAM)
+    transform = SubjectTransform(src=f"$KV.{theirs}.>", dest=f"$KV.{bucket}.>")
+    return msgspec.structs.replace(source, subject_transforms=[transform])
+
+
+def _stream_name(bucket: str) -> str:
+    return bucket if bucket.startswith(KV_STREAM) else KV_STREAM + bucket
+
+
+def _check_names(settings: Mapping[str, Any], known: type) -> None:
+    names = known.__annotations__
+    for name in settings:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionsError(f"a bucket has no setting {name!r}{hint}")
+
+
+# The members of the stream that a setting decides, where they are not one of the same name.
+_MEMBERS: Final = {
+    "history": ("max_msgs_per_subject",),
+    "max_value_size": ("max_msg_size",),
+    "ttl": ("max_age", "duplicate_window"),
+    "replicas": ("num_replicas",),
+    "allow_ttl": ("allow_msg_ttl",),
+    "marker_ttl": ("subject_delete_marker_ttl", "allow_msg_ttl"),
+    "mirror": ("mirror", "mirror_direct", "subjects"),
+}
+
+
+def changed_members(config: StreamConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The members of a stream that these settings decide, with their values."""
+    names = [name for setting in settings for name in _MEMBERS.get(setting, (setting,))]
+    return {name: getattr(config, name) for name in names}
+
+
+def check_same(
+    bucket: str, wanted: StreamConfig, found: StreamConfig, settings: Mapping[str, Any]
+) -> None:
+    """BucketExistsError if an existing bucket differs in one of these settings.
+
+    Only what the program asked for is compared: other clients have other defaults.
+    """
+    for setting in settings:
+        member = _MEMBERS.get(setting, (setting,))[0]
+        wants, has = getattr(wanted, member), getattr(found, member)
+        if member == "metadata":  # the server adds members of its own
+            has = {key: value for key, value in has.items() if key in wants}
+        if wants != has:
+            raise BucketExistsError(
+                f"bucket {bucket!r} exists with another {setting}: use update to change it, or "
+                "open to take it as it is"
+            )

@@ -1,0 +1,55 @@
+"""What the status of key-value buckets and of object stores have in common.
+
+Owns how the settings of a bucket are read from its stream. Never asks the server.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+
+from tradewind.api.stream_types import Compression, StorageType, StreamInfo
+from tradewind.client.streams.api_requests import NS_PER_SECOND
+
+
+class BucketStatus(Struct, frozen=True):
+    """A bucket as it is now; `info` is all about its stream. Times are in seconds."""
+
+    stream_prefix: ClassVar[str]
+    info: StreamInfo
+
+    @property
+    def bucket(self) -> str:
+        """Its name."""
+        return self.info.config.name.removeprefix(self.stream_prefix)
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return self.info.config.description
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What its maker added, and what the server adds."""
+        return self.info.config.metadata
+
+    @property
+    def ttl(self) -> float:
+        """How long its content is kept; 0: forever."""
+        return self.info.config.max_age / NS_PER_SECOND
+
+    @property
+    def storage(self) -> StorageType:
+        """Where it is kept."""
+        return self.info.config.storage
+
+    @property
+    def replicas(self) -> int:
+        """How many servers keep a copy."""
+        return self.info.config.num_replicas
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether it is compressed on disk."""
+        return self.info.config.compression is Compression.S2

@@ -1,0 +1,241 @@
+"""Consumers as a program reads from them: the next message, a batch, or all of them for ever.
+
+Owns the choice of the way to read and its options; the messages themselves come from `pulled.py`.
+Consumers are made and changed by `manager.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from tradewind.client.core.subscription import MessageHandler
+from tradewind.client.errors import OptionsError
+from tradewind.client.message import Msg
+from tradewind.client.streams.api_requests import ApiRequests, to_time
+from tradewind.client.streams.delivered import DeliverySource, StatusHandler
+from tradewind.client.streams.manager import Consumers
+from tradewind.client.streams.ordered import OrderedConsumer
+from tradewind.client.streams.pulled import (
+    BATCH_MAX,
+    EXPIRES,
+    MESSAGES_MAX,
+    ConsumerMessages,
+    FetchedMessages,
+    PullOptions,
+    check_positive,
+)
+
+FETCH_MAX = 100
+HEARTBEAT_MAX = 15.0
+
+
+class GroupOptions(TypedDict, total=False):
+    """For consumers with priority groups: the group, and when this client wants messages.
+
+    With the policy "overflow" only from `min_pending` messages or `min_ack_pending` unacknowledged
+    ones on; with "prioritized" behind those with a lower `priority` (0 to 9). With "pinned_client"
+    one reader gets everything until it stops asking; others wait.
+    """
+
+    group: str
+    min_pending: int
+    min_ack_pending: int
+    priority: int
+
+
+class Consumer:
+    """A pull consumer of a stream. Made by `js.consumers.get`.
+
+    Several programs may read from the same consumer: each message goes to one of them.
+    """
+
+    def __init__(self, api: ApiRequests, info: ConsumerInfo) -> None:
+        self._api = api
+        self._info = info
+        self._source = DeliverySource.of(api, info)
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return self._info.stream_name
+
+    @property
+    def name(self) -> str:
+        """The name of the consumer."""
+        return self._info.name
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """Configuration and state as they were at the last `info` (or `get`)."""
+        return self._info
+
+    async def info(self) -> ConsumerInfo:
+        """Configuration and state now."""
+        self._info = await self._source.info()
+        return self._info
+
+    async def next(self, timeout: float = EXPIRES, **options: Unpack[GroupOptions]) -> Msg | None:
+        """The next message, or None if there is none within `timeout` seconds.
+
+        >>> message = await consumer.next()
+        >>> if message is not None:
+        ...     message.ack()
+        """
+        batch = await self.fetch(1, expires=timeout, **options)
+        try:
+            async for message in batch:
+                return message
+            return None
+        finally:
+            if not batch.is_ended or batch.pending_messages:
+                await batch.stop()
+
+    async def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        max_bytes: int = 0,
+        expires: float = EXPIRES,
+        no_wait: bool = False,
+        **options: Unpack[GroupOptions],
+    ) -> FetchedMessages:
+        """Ask for messages once: an async iterator over those that come in time.
+
+        It ends after `max_messages` (100 unless bytes are limited), when the next one would pass
+        `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more right now.
+        Whoever leaves it early calls `stop` (or uses `async with`), so that others get the rest.
+
+        >>> async for message in await consumer.fetch(5):
+        ...     message.ack()
+        """
+        if max_messages is None:
+            max_messages = BATCH_MAX if max_bytes else FETCH_MAX
+        check_positive(max_messages=max_messages, expires=expires)
+        settings = PullOptions(
+            expires=expires,
+            idle_heartbeat=0.0,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            **options,
+        )
+        return FetchedMessages(self._source, settings, max_messages)
+
+    async def consume(
+        self,
+        max_messages: int | None = None,
+        *,
+        max_bytes: int = 0,
+        threshold: float = 0.5,
+        expires: float = EXPIRES,
+        idle_heartbeat: float | None = None,
+        callback: MessageHandler | None = None,
+        on_status: StatusHandler | None = None,
+        **options: Unpack[GroupOptions],
+    ) -> ConsumerMessages:
+        """Read for ever: an async iterator, unless a `callback` gets the messages.
+
+        At most `max_messages` (500 unless bytes are limited) or `max_bytes` are on their way or
+        unread; more are asked for when that sinks to the `threshold`, a share of them. `on_status`
+        is called with what `status()` of the result gives too: missed heartbeats and so on.
+
+        >>> async for message in await consumer.consume():
+        ...     message.ack()
+        """
+        if max_messages is None:
+            max_messages = BATCH_MAX if max_bytes else MESSAGES_MAX
+        settings = consume_options(expires, idle_heartbeat, max_bytes, options)
+        check_consume(max_messages, threshold)
+        return ConsumerMessages(
+            self._source,
+            settings,
+            max_messages=max_messages,
+            threshold=threshold,
+            callback=callback,
+            on_status=on_status,
+        )
+
+    async def delete(self) -> bool:
+        """Remove the consumer."""
+        return await Consumers(self._api).delete(self.stream, self.name)
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.stream!r}, {self.name!r})"
+
+
+class ConsumerAccess:
+    """The consumers that a program reads from: `js.consumers`."""
+
+    def __init__(self, api: ApiRequests) -> None:
+        self._api = api
+
+    async def get(self, stream: str, name: str) -> Consumer:
+        """A pull consumer that exists; ConsumerNotFoundError if it does not."""
+        info = await self._api.call(ConsumerInfo, "consumer_info", stream, name)
+        if info.config.deliver_subject:
+            raise OptionsError(
+                f"consumer {name!r} of stream {stream!r} pushes its messages to "
+                f"{info.config.deliver_subject!r}: read it with js.subscribe_push"
+            )
+        return Consumer(self._api, info)
+
+    def ordered(
+        self,
+        stream: str,
+        *,
+        filter_subjects: Sequence[str] | str = (),
+        deliver_policy: DeliverPolicy | str = DeliverPolicy.ALL,
+        start_sequence: int = 0,
+        start_time: datetime | None = None,
+        headers_only: bool = False,
+        name_prefix: str = "",
+    ) -> OrderedConsumer:
+        """Read a stream in order, without acknowledgements; nothing is made before it is read.
+
+        >>> async for message in await js.consumers.ordered("ORDERS").consume():
+        ...     print(message.metadata.stream_sequence)
+        """
+        filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)
+        policy = DeliverPolicy(deliver_policy)
+        if policy is DeliverPolicy.LAST_PER_SUBJECT and not filters:
+            filters = [">"]  # the server wants to be told
+        if start_sequence:
+            policy = DeliverPolicy.BY_START_SEQUENCE
+        elif start_time is not None:
+            policy = DeliverPolicy.BY_START_TIME
+        config = ConsumerConfig(
+            deliver_policy=policy,
+            opt_start_seq=start_sequence,
+            opt_start_time=None if start_time is None else to_time(start_time),
+            filter_subject=filters[0] if len(filters) == 1 else "",
+            filter_subjects=filters if len(filters) > 1 else [],
+            headers_only=headers_only,
+        )
+        return OrderedConsumer(self._api, stream, config, name_prefix)
+
+
+def consume_options(
+    expires: float,
+    idle_heartbeat: float | None,
+    max_bytes: int = 0,
+    options: GroupOptions | None = None,
+) -> PullOptions:
+    """The requests of a consumption."""
+    heartbeat = min(expires / 2, HEARTBEAT_MAX) if idle_heartbeat is None else idle_heartbeat
+    check_positive(expires=expires, idle_heartbeat=heartbeat)
+    if heartbeat * 2 > expires:
+        raise OptionsError(
+            f"idle_heartbeat: at most half of expires ({expires:g} s), not {heartbeat:g} s"
+        )
+    return PullOptions(
+        expires=expires, idle_heartbeat=heartbeat, max_bytes=max_bytes, **(options or {})
+    )
+
+
+def check_consume(max_messages: int, threshold: float) -> None:
+    """An error that names what cannot be."""
+    check_positive(max_messages=max_messages)
+    if not 0 <= threshold <= 1:
+        raise OptionsError(f"threshold: a share from 0 to 1, not {threshold}")

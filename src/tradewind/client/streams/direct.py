@@ -1,0 +1,156 @@
+"""Reading the messages of a subject in batches, without a consumer.
+
+Owns one question, DIRECT.GET with `batch`: it leaves nothing behind on the server, so reading goes
+on after a restart where it was. A batch is bounded in bytes and held as a whole; who wants more
+asks for the next one, so a slow reader slows nothing but itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.client.errors import (
+    BadAnswerError,
+    JetStreamUnavailableError,
+    NoRespondersError,
+    OperationTimeoutError,
+)
+from tradewind.client.message import Msg
+
+if TYPE_CHECKING:
+    from tradewind.client.streams.api_requests import ApiRequests
+
+NO_RESPONDERS: Final = 503
+NOT_FOUND: Final = 404
+END_OF_BATCH: Final = 204
+BATCH_MESSAGES: Final = 1024
+BATCH_BYTES: Final = 4 << 20
+# A stream that is just being recovered does not answer; asked so often, so long apart.
+ATTEMPTS: Final = 40
+RETRY_WAIT: Final = 0.25
+
+
+@dataclass(slots=True)
+class StoredMessage:
+    """A message as it came, and where it stands in its stream."""
+
+    message: Msg
+    subject: str
+    sequence: int
+    time: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages in the order of the stream; `pending` is how many follow, 0 at the end."""
+
+    messages: list[StoredMessage]
+    pending: int
+
+
+async def read_messages(
+    api: ApiRequests, stream: str, subject: str, *, start: int = 1
+) -> AsyncIterator[StoredMessage]:
+    """All messages of a subject (wildcards may be in it) from a sequence on, one after the other.
+
+    Ends with the last one that is there. Only whole batches are waited for, so leaving the loop
+    early leaves nothing behind.
+    """
+    while True:
+        batch = await read_batch(api, stream, subject, start=start)
+        for item in batch.messages:
+            yield item
+        if not batch.pending or not batch.messages:
+            return
+        start = batch.messages[-1].sequence + 1
+
+
+async def read_batch(
+    api: ApiRequests,
+    stream: str,
+    subject: str,
+    *,
+    start: int,
+    messages_max: int = BATCH_MESSAGES,
+    bytes_max: int = BATCH_BYTES,
+) -> Batch:
+    """The next messages of a subject; asked again when the server went away in between."""
+    body = {
+        "seq": start,
+        "next_by_subj": subject,
+        "batch": messages_max,
+        "max_bytes": bytes_max,
+    }
+    asked = api.subject("direct_get", stream)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return await _ask(api, asked, msgspec.json.encode(body))
+        except NoRespondersError:
+            if attempt == ATTEMPTS:
+                raise JetStreamUnavailableError(
+                    f"stream {stream!r} does not answer direct gets: it was removed, or does not "
+                    "allow them (allow_direct)"
+                ) from None
+            await asyncio.sleep(RETRY_WAIT)
+        except OperationTimeoutError:
+            if attempt * api.timeout >= ATTEMPTS * RETRY_WAIT:
+                raise
+        await api.connection.wait_connected(ATTEMPTS * RETRY_WAIT)
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _ask(api: ApiRequests, asked: str, payload: bytes) -> Batch:
+    connection = api.connection
+    arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()
+    question = connection.replies.add(asked, arrived.put_nowait)
+    batch = Batch([], 0)
+    try:
+        await connection.publish(asked, payload, reply=question.reply)
+        while True:
+            reply = await _next(arrived, asked, api.timeout)
+            if status := reply.status:
+                return _ended(asked, status, reply, batch)
+            headers = reply.headers
+            try:
+                sequence = int(headers["Nats-Sequence"])
+                stored = StoredMessage(
+                    reply, headers["Nats-Subject"], sequence, headers["Nats-Time-Stamp"]
+                )
+            except (KeyError, ValueError) as error:
+                raise BadAnswerError(f"direct get: the answer lacks a header: {error}") from None
+            if batch.messages and headers.get("Nats-Last-Sequence") != str(
+                batch.messages[-1].sequence
+            ):
+                raise OperationTimeoutError(f"{asked}: a message of the batch was lost")
+            batch.messages.append(stored)
+            if "Nats-Num-Pending" not in headers:  # a server before 2.11 gives only one
+                batch.pending = 1
+                return batch
+    finally:
+        connection.replies.forget(question)
+
+
+async def _next(arrived: asyncio.Queue[Msg | Exception], asked: str, seconds: float) -> Msg:
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await arrived.get()
+    except TimeoutError:
+        raise OperationTimeoutError(f"{asked}: no answer within {seconds:g} s") from None
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _ended(asked: str, status: int, reply: Msg, batch: Batch) -> Batch:
+    if status == END_OF_BATCH:
+        batch.pending = int(reply.headers.get("Nats-Num-Pending", "0"))
+    elif status == NO_RESPONDERS:
+        raise NoRespondersError(asked)
+    elif status != NOT_FOUND:
+        raise BadAnswerError(f"{asked}: the server says {status} {reply.description}")
+    return batch

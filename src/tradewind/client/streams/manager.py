@@ -1,0 +1,387 @@
+"""Streams and consumers as an administrator sees them: make, list, change, purge, remove.
+
+Owns the calls of the JetStream API that manage things; messages are read and written through
+`jetstream.py`. Settings that a newer server has and this client does not know survive an update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tradewind.api.base import ApiStruct
+from tradewind.api.configs import consumer_config_to_dict, stream_config_to_dict
+from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
+from tradewind.api.request_types import ConsumerAction, StreamInfoRequest
+from tradewind.api.responses import (
+    AccountInfo,
+    ConsumerListResponse,
+    ConsumerNamesResponse,
+    ConsumerPauseResponse,
+    ConsumerUnpinResponse,
+    MsgGetResponse,
+    StreamInfoResponse,
+    StreamListResponse,
+    StreamNamesResponse,
+    StreamPurgeResponse,
+)
+from tradewind.api.stream_types import StreamConfig, StreamInfo, StreamState
+from tradewind.api.times import parse_time
+from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
+from tradewind.client.core.headers import Headers, decode_headers
+from tradewind.client.errors import BadAnswerError, OptionsError
+from tradewind.client.streams.api_requests import (
+    ApiRequests,
+    Pages,
+    check_answer,
+    decode_answer,
+    first,
+    make_config,
+    to_time,
+)
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Connection
+    from tradewind.client.message import Msg
+
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMsg:
+    """A message as a stream holds it, read without a consumer."""
+
+    stream: str
+    subject: str
+    seq: int
+    data: bytes
+    headers: Headers
+    time_ns: int
+
+    @property
+    def time(self) -> datetime:
+        """When it was stored, in UTC (to the microsecond; `time_ns` is exact)."""
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        return epoch + timedelta(microseconds=self.time_ns // 1000)
+
+
+class _Done(ApiStruct, frozen=True, kw_only=True):
+    """The answer to a request that is only granted or refused."""
+
+    success: bool = False
+
+
+class _RawConfig(ApiStruct, frozen=True, kw_only=True):
+    """An info of which only the configuration is wanted, with all its members."""
+
+    config: dict[str, Any] = {}
+
+
+class JetStreamManager:
+    """Manages the streams and consumers of an account. Made by `Connection.jetstream_manager`.
+
+    >>> manager = connection.jetstream_manager()
+    >>> await manager.streams.add(name="ORDERS", subjects=["orders.>"])
+    >>> await manager.consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
+    """
+
+    streams: Streams
+    consumers: Consumers
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        domain: str = "",
+        api_prefix: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        self.api = ApiRequests(connection, domain=domain, api_prefix=api_prefix, timeout=timeout)
+        self.streams = Streams(self.api)
+        self.consumers = Consumers(self.api)
+
+    async def account_info(self) -> AccountInfo:
+        """What the account uses and may use."""
+        return await self.api.call(AccountInfo, "account_info")
+
+
+class Streams:
+    """The streams of an account."""
+
+    def __init__(self, api: ApiRequests) -> None:
+        self._api = api
+
+    def list(self, subject: str = "") -> Pages[StreamInfo]:
+        """All streams, or those that store a subject; an async iterator that reads page by page."""
+        fields = {"subject": subject} if subject else {}
+        return self._api.pages(
+            StreamListResponse, lambda page: page.streams, "stream_list", **fields
+        )
+
+    def names(self, subject: str = "") -> Pages[str]:
+        """The names of all streams, or of those that store a subject."""
+        fields = {"subject": subject} if subject else {}
+        return self._api.pages(
+            StreamNamesResponse, lambda page: page.streams or [], "stream_names", **fields
+        )
+
+    async def add(self, config: StreamConfig | None = None, **settings: Any) -> StreamInfo:
+        """Make a stream; the same configuration again changes nothing.
+
+        >>> await streams.add(name="ORDERS", subjects=["orders.>"], max_age=timedelta(days=7))
+        """
+        made = make_config(config or StreamConfig(), settings)
+        _check_named(made.name)
+        return await self._api.call(StreamInfo, "stream_create", made.name, body=made)
+
+    async def update(self, config: StreamConfig | str, **settings: Any) -> StreamInfo:
+        """Change the configuration of a stream, as a whole or (with its name) in some members.
+
+        >>> await streams.update("ORDERS", max_msgs=1_000_000)
+        """
+        name = config if isinstance(config, str) else config.name
+        _check_named(name)
+        answer = await self._api.call_raw("stream_info", name)
+        current = decode_answer(answer, _RawConfig).config
+        if isinstance(config, str):
+            config = decode_answer(answer, StreamInfo).config
+        body = stream_config_to_dict(make_config(config, settings), current)
+        return await self._api.call(StreamInfo, "stream_update", name, body=body)
+
+    async def info(
+        self, stream: str, *, deleted_details: bool = False, subjects_filter: str = ""
+    ) -> StreamInfo:
+        """Configuration and state of a stream.
+
+        `deleted_details` adds the sequences of removed messages, `subjects_filter` (">" for all)
+        how many messages each subject has.
+        """
+        subjects: dict[str, int] = {}
+        while True:
+            request = StreamInfoRequest(
+                offset=len(subjects),
+                deleted_details=deleted_details,
+                subjects_filter=subjects_filter,
+            )
+            body = request if deleted_details or subjects_filter else None
+            answer = await self._api.call_raw("stream_info", stream, body=body)
+            page = decode_answer(answer, StreamInfoResponse)
+            subjects |= page.state.subjects
+            if not page.state.subjects or len(subjects) >= page.total:
+                break
+        info = decode_answer(answer, StreamInfo)
+        if not subjects:
+            return info
+        state: StreamState = msgspec.structs.replace(info.state, subjects=subjects)
+        return msgspec.structs.replace(info, state=state)
+
+    async def delete(self, stream: str) -> bool:
+        """Remove a stream with its messages and consumers."""
+        return (await self._api.call(_Done, "stream_delete", stream)).success
+
+    async def purge(
+        self,
+        stream: str,
+        *,
+        filter: str = "",  # noqa: A002 - the name that the API and all clients have
+        keep: int = 0,
+        seq: int = 0,
+    ) -> int:
+        """Remove messages and say how many: all, those of a subject, all but the newest `keep`, or
+        those below a sequence.
+        """
+        if keep and seq:
+            raise OptionsError("purge: give keep or seq, not both")
+        fields = {"filter": filter, "keep": keep, "seq": seq}
+        body = {name: value for name, value in fields.items() if value} or None
+        answer = await self._api.call(StreamPurgeResponse, "stream_purge", stream, body=body)
+        return answer.purged
+
+    async def find(self, subject: str) -> str:
+        """The name of the stream that stores a subject; StreamNotFoundError if none does."""
+        name = await first(self.names(subject))
+        if name is None:
+            raise StreamNotFoundError(NOT_FOUND, 10059, f"no stream stores subject {subject!r}")
+        return name
+
+    async def get_message(
+        self,
+        stream: str,
+        *,
+        seq: int = 0,
+        last_by_subject: str = "",
+        next_by_subject: str = "",
+        direct: bool = False,
+    ) -> StoredMsg:
+        """One message of a stream: by sequence, the last of a subject, or the next of a subject at
+        or behind `seq`. NoMessageFoundError if there is none.
+
+        `direct` asks whichever server has a copy (the stream needs allow_direct).
+        """
+        if not (seq or last_by_subject or next_by_subject):
+            raise OptionsError("get_message: give seq, last_by_subject or next_by_subject")
+        fields = {"seq": seq, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
+        body = {name: value for name, value in fields.items() if value}
+        if direct:
+            return await self._get_direct(stream, body)
+        answer = await self._api.call(MsgGetResponse, "stream_msg_get", stream, body=body)
+        found = answer.message
+        if found is None:
+            raise BadAnswerError("the server's answer to get_message holds no message")
+        headers = decode_headers(found.hdrs) if found.hdrs else Headers()
+        return StoredMsg(
+            stream, found.subject, found.seq, found.data, headers, parse_time(found.time)
+        )
+
+    async def delete_message(self, stream: str, seq: int, *, erase: bool = True) -> bool:
+        """Remove one message; its data is overwritten unless `erase` is false."""
+        body = {"seq": seq} if erase else {"seq": seq, "no_erase": True}
+        return (await self._api.call(_Done, "stream_msg_delete", stream, body=body)).success
+
+    async def _get_direct(self, stream: str, body: dict[str, Any]) -> StoredMsg:
+        last = body.get("last_by_subj", "")
+        api = self._api
+        if last and len(body) == 1:
+            subject = api.subject("direct_get_last", stream, rest=last)
+            message = await api.connection.request(subject, timeout=api.timeout)
+        else:
+            payload = msgspec.json.encode(body)
+            subject = api.subject("direct_get", stream)
+            message = await api.connection.request(subject, payload, timeout=api.timeout)
+        return decode_direct(message)
+
+
+class Consumers:
+    """The consumers of streams."""
+
+    def __init__(self, api: ApiRequests) -> None:
+        self._api = api
+
+    def list(self, stream: str) -> Pages[ConsumerInfo]:
+        """All consumers of a stream; an async iterator that reads page by page."""
+        return self._api.pages(
+            ConsumerListResponse, lambda page: page.consumers, "consumer_list", stream
+        )
+
+    def names(self, stream: str) -> Pages[str]:
+        """The names of all consumers of a stream."""
+        return self._api.pages(
+            ConsumerNamesResponse, lambda page: page.consumers, "consumer_names", stream
+        )
+
+    async def add(
+        self, stream: str, config: ConsumerConfig | None = None, **settings: Any
+    ) -> ConsumerInfo:
+        """Make a consumer; the same configuration again changes nothing.
+
+        Without a name it is ephemeral and the server names it.
+
+        >>> await consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
+        """
+        made = make_config(config or ConsumerConfig(), settings)
+        return await self._create(stream, made, ConsumerAction.CREATE)
+
+    async def update(
+        self, stream: str, config: ConsumerConfig | str, **settings: Any
+    ) -> ConsumerInfo:
+        """Change the configuration of a consumer, as a whole or (with its name) in some members.
+
+        >>> await consumers.update("ORDERS", "packer", max_ack_pending=10)
+        """
+        name = config if isinstance(config, str) else config.name or config.durable_name
+        _check_named(name)
+        answer = await self._api.call_raw("consumer_info", stream, name)
+        current = decode_answer(answer, _RawConfig).config
+        if isinstance(config, str):
+            config = decode_answer(answer, ConsumerInfo).config
+        made = make_config(config, settings)
+        return await self._create(stream, made, ConsumerAction.UPDATE, current)
+
+    async def info(self, stream: str, consumer: str) -> ConsumerInfo:
+        """Configuration and state of a consumer."""
+        return await self._api.call(ConsumerInfo, "consumer_info", stream, consumer)
+
+    async def delete(self, stream: str, consumer: str) -> bool:
+        """Remove a consumer."""
+        return (await self._api.call(_Done, "consumer_delete", stream, consumer)).success
+
+    async def pause(
+        self, stream: str, consumer: str, until: datetime | timedelta
+    ) -> ConsumerPauseResponse:
+        """Deliver nothing until a time, or for some time."""
+        if isinstance(until, timedelta):
+            until = datetime.now(UTC) + until
+        return await self._pause(stream, consumer, {"pause_until": to_time(until)})
+
+    async def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse:
+        """Go on after a pause."""
+        return await self._pause(stream, consumer, None)
+
+    async def unpin(self, stream: str, consumer: str, group: str) -> None:
+        """Let another reader take over a priority group that is pinned to one."""
+        await self._api.call(
+            ConsumerUnpinResponse, "consumer_unpin", stream, consumer, body={"group": group}
+        )
+
+    async def reset(self, stream: str, consumer: str, *, seq: int = 0) -> ConsumerInfo:
+        """Deliver again what is not acknowledged, or everything from a sequence on."""
+        body = {"seq": seq} if seq else None
+        return await self._api.call(ConsumerInfo, "consumer_reset", stream, consumer, body=body)
+
+    async def _pause(
+        self, stream: str, consumer: str, body: dict[str, str] | None
+    ) -> ConsumerPauseResponse:
+        return await self._api.call(
+            ConsumerPauseResponse, "consumer_pause", stream, consumer, body=body
+        )
+
+    async def _create(
+        self,
+        stream: str,
+        config: ConsumerConfig,
+        action: ConsumerAction,
+        current: dict[str, Any] | None = None,
+    ) -> ConsumerInfo:
+        name = config.name or config.durable_name
+        _check_named(stream)
+        endpoint = "consumer_create_ephemeral"
+        if name:
+            endpoint = "consumer_create_filtered" if config.filter_subject else "consumer_create"
+        body = {
+            "stream_name": stream,
+            "config": consumer_config_to_dict(config, current),
+            "action": action,
+        }
+        return await self._api.call(
+            ConsumerInfo, endpoint, stream, name, config.filter_subject, body=body
+        )
+
+
+def decode_direct(message: Msg) -> StoredMsg:
+    """The message in an answer to DIRECT.GET; NoMessageFoundError if there is none."""
+    if message.status == NOT_FOUND:
+        raise NoMessageFoundError(NOT_FOUND, 10037, "no message found")
+    if message.status:
+        raise BadAnswerError(f"direct get: the server says {message.status} {message.description}")
+    headers = message.headers
+    try:
+        return StoredMsg(
+            stream=headers["Nats-Stream"],
+            subject=headers["Nats-Subject"],
+            seq=int(headers["Nats-Sequence"]),
+            data=message.data,
+            headers=headers,
+            time_ns=parse_time(headers["Nats-Time-Stamp"]),
+        )
+    except (KeyError, ValueError) as error:
+        if not headers:
+            check_answer(message.data)
+        raise BadAnswerError(f"direct get: the answer lacks a header: {error}") from None
+
+
+def _check_named(name: str) -> None:
+    if not name:
+        raise OptionsError("a name is needed: name=... for a stream, name=... for a consumer")

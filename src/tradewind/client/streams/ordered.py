@@ -1,0 +1,261 @@
+"""Ordered consumers: every message of a stream once, in order, whatever happens in between.
+
+Owns the consumers on the server, which are made and replaced without the program noticing: on a
+gap, on silence, after a reconnect, or when one is gone. They need no acknowledgements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from tradewind.api.request_types import ConsumerAction
+from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.core.replies import nuid
+from tradewind.client.core.subscription import MessageHandler
+from tradewind.client.errors import (
+    ClientError,
+    ConnectionClosedError,
+    JetStreamUnavailableError,
+    OperationTimeoutError,
+    OptionsError,
+)
+from tradewind.client.message import Msg
+from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests
+from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
+from tradewind.client.streams.delivered import DeliverySource, StatusHandler
+from tradewind.client.streams.pulled import (
+    EXPIRES,
+    MESSAGES_MAX,
+    RETRY_WAIT,
+    RETRY_WAIT_MAX,
+    ConsumerMessages,
+    PullOptions,
+)
+
+INACTIVE_SECONDS = 300
+ORDERED_HEARTBEAT = 5.0
+
+
+class OrderedMessages(ConsumerMessages):
+    """The messages of an ordered consumer; `info` is that of the consumer it began with.
+
+    `info.num_pending` is how many messages there were when it began.
+    """
+
+    info: ConsumerInfo
+
+    def __init__(
+        self,
+        consumer: OrderedConsumer,
+        info: ConsumerInfo,
+        options: PullOptions,
+        max_messages: int,
+        callback: MessageHandler | None,
+        on_status: StatusHandler | None,
+    ) -> None:
+        self.info = info
+        self._consumer = consumer
+        self._making: asyncio.Future[None] | None = None  # of the next consumer
+        super().__init__(
+            DeliverySource.of(consumer.api, info),
+            options,
+            max_messages=max_messages,
+            threshold=0.5,
+            callback=callback,
+            on_status=on_status,
+        )
+
+    async def count_left(self) -> int | None:
+        """How many messages the server has still to deliver; None if it cannot be asked now."""
+        try:
+            return (await self._source.info()).num_pending
+        except (JetStreamApiError, JetStreamUnavailableError, OperationTimeoutError):
+            return None
+
+    def _begin(self) -> None:
+        self._expect_from_start()
+        super()._begin()
+
+    def _refill(self) -> None:
+        if self._making is None:
+            super()._refill()
+
+    def _on_gap(self) -> None:
+        self._replace("a message was missing")
+
+    def _on_silence(self) -> None:
+        self._replace("heartbeats were missed")
+
+    def _on_gone(self, description: str) -> None:
+        self._tell(ConsumerDeleted(description))
+        self._replace(description)
+
+    def _on_link(self) -> None:
+        if not self._connection.is_connected:
+            return
+        if self._making is not None:  # its request may be lost
+            self._making.cancel()
+            self._making = None
+        self._replace("the connection was lost")
+
+    async def _find_out(self) -> None:
+        self._replace("nobody takes its requests")
+
+    def _replace(self, reason: str) -> None:
+        """Go on with a new consumer behind the last message that came in order."""
+        if self._making is not None or self._finished.is_set():
+            return
+        self._returned(self.wanted_messages, self.wanted_bytes)
+        self._making = self._start(self._make_new(reason))
+
+    async def _make_new(self, reason: str) -> None:
+        connection = self._connection
+        connection._unsubscribe(self)
+        old, wait = self._source, RETRY_WAIT
+        if connection.is_connected:
+            # Without a reply subject: whether it was still there does not matter.
+            connection.publish(old.api.subject("consumer_delete", old.stream, old.name))
+        while True:
+            try:
+                info = await self._consumer._create(self.last_sequence)
+                break
+            except JetStreamApiError as error:
+                self._fail(error)
+                return
+            except ConnectionClosedError:
+                return
+            except ClientError:
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, RETRY_WAIT_MAX)
+        self._source = DeliverySource.of(old.api, info)
+        self._pull_subject = self._source.subject
+        self._move(connection.new_inbox())
+        connection._subscribe(self)
+        self._making = None
+        self._tell(Recreated(reason, self.last_sequence))
+        self._expect_from_start()
+        self._try_pull()
+
+    def _release(self) -> None:
+        was_open = not self._finished.is_set()
+        super()._release()
+        connection, source = self._connection, self._source
+        if was_open and connection.is_connected:
+            connection.publish(source.api.subject("consumer_delete", source.stream, source.name))
+
+
+class OrderedConsumer:
+    """Reads a stream in order. Made by `js.consumers.ordered`.
+
+    Use one way of reading at a time: `consume`, or `next` and `fetch`, which go on where the last
+    call ended until `stop` is called.
+    """
+
+    def __init__(
+        self, api: ApiRequests, stream: str, config: ConsumerConfig, name_prefix: str = ""
+    ) -> None:
+        self.api = api
+        self.stream = stream
+        self._config = config
+        self._prefix = name_prefix or nuid.next()
+        self._serial = 0
+        self._position = 0
+        self._consuming: OrderedMessages | None = None
+        self._reading: OrderedMessages | None = None
+
+    async def consume(
+        self,
+        max_messages: int = MESSAGES_MAX,
+        *,
+        expires: float = EXPIRES,
+        idle_heartbeat: float = ORDERED_HEARTBEAT,
+        callback: MessageHandler | None = None,
+        on_status: StatusHandler | None = None,
+    ) -> OrderedMessages:
+        """Read for ever: an async iterator, unless a `callback` gets the messages.
+
+        See `Consumer.consume`.
+        """
+        self._check_free("consume", self._reading)
+        options = PullOptions(expires=expires, idle_heartbeat=min(idle_heartbeat, expires / 2))
+        self._consuming = await self._open(options, max_messages, callback, on_status)
+        return self._consuming
+
+    async def next(self, timeout: float = EXPIRES) -> Msg | None:
+        """The next message, or None if there is none within `timeout` seconds."""
+        async for message in self.fetch(1, expires=timeout):
+            return message
+        return None
+
+    async def fetch(
+        self, max_messages: int = 100, *, expires: float = EXPIRES
+    ) -> AsyncIterator[Msg]:
+        """The next messages: an async iterator over those that come within `expires` seconds."""
+        self._check_free("fetch and next", self._consuming)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + expires
+        if self._reading is None or self._reading.is_ended:
+            options = PullOptions(expires=EXPIRES, idle_heartbeat=ORDERED_HEARTBEAT)
+            self._reading = await self._open(options, MESSAGES_MAX, None, None)
+        for _ in range(max_messages):
+            try:
+                message = await self._reading.next(max(deadline - loop.time(), 0.001))
+            except OperationTimeoutError:
+                return
+            self._position = message.metadata.stream_sequence
+            yield message
+
+    async def stop(self) -> None:
+        """Remove the consumer that `next` and `fetch` use; they go on behind their last message."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            await reading.stop()
+
+    def __repr__(self) -> str:
+        return f"OrderedConsumer({self.stream!r})"
+
+    def _check_free(self, what: str, other: OrderedMessages | None) -> None:
+        if other is not None and not other.is_ended:
+            raise OptionsError(
+                f"{what}: this ordered consumer is read in another way already; stop that first, "
+                "or use another one"
+            )
+
+    async def _open(
+        self,
+        options: PullOptions,
+        max_messages: int,
+        callback: MessageHandler | None,
+        on_status: StatusHandler | None,
+    ) -> OrderedMessages:
+        info = await self._create(self._position)
+        return OrderedMessages(self, info, options, max_messages, callback, on_status)
+
+    async def _create(self, last_sequence: int) -> ConsumerInfo:
+        """A new consumer that starts behind a message of the stream, 0 for the configured start."""
+        self._serial += 1
+        config = msgspec.structs.replace(
+            self._config,
+            name=f"{self._prefix}_{self._serial}",
+            ack_policy=AckPolicy.NONE,
+            max_deliver=1,
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=INACTIVE_SECONDS * NS_PER_SECOND,
+        )
+        if last_sequence:
+            config = msgspec.structs.replace(
+                config,
+                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                opt_start_seq=last_sequence + 1,
+                opt_start_time=None,
+            )
+        body = {"stream_name": self.stream, "config": config, "action": ConsumerAction.CREATE}
+        endpoint = "consumer_create_filtered" if config.filter_subject else "consumer_create"
+        return await self.api.call(
+            ConsumerInfo, endpoint, self.stream, config.name, config.filter_subject, body=body
+        )

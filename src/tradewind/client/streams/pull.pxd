@@ -1,0 +1,26 @@
+"""The queue of a subscription that pull requests fill."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from tradewind.client.message cimport Msg
+from tradewind.client.core.protocol cimport SubscriptionCore
+
+cdef class PullCore(SubscriptionCore):
+    # Requested from the server and not arrived yet; never below 0.
+    cdef readonly int64_t wanted_messages
+    cdef readonly int64_t wanted_bytes
+    # At or below these, wanted and queued ones together, more are asked for; -1: never.
+    cdef int64_t _refill_messages
+    cdef int64_t _refill_bytes          # 0: bytes are not counted
+    cdef bint _is_observed              # the owner wants to see each message that comes
+    cdef bint _is_batch                 # it ends when everything wanted has arrived
+    cdef readonly uint64_t received_messages
+    cdef readonly uint64_t arrivals     # messages and statuses of the server
+    # Of an ordered consumer: the consumer sequence of the next message; 0: not checked.
+    cdef uint64_t _expected
+    cdef bint _is_broken                # a message was missing: what comes is dropped
+    cdef readonly uint64_t last_sequence    # stream sequence of the last message in order
+
+    cdef bint _is_low(self) noexcept
+    cdef bint _is_in_order(self, Msg message) except -1
+    cdef int _count_down(self, Msg message, size_t size) except -1

@@ -1,0 +1,1 @@
+"""Backups: archives packed from a store, and streams restored from them."""

@@ -1,0 +1,238 @@
+"""The messages and consumers of an archive, as they arrive.
+
+Owns the order and the checks of the entries: the same as in nats-server, and besides that subjects
+must be subjects. Runs in worker threads, see `restore`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.times import parse_time
+from tradewind.store.backup.archive import (
+    CONSUMER_PREFIX,
+    METADATA_BYTES_MAX,
+    STATE_NAME,
+    ArchiveError,
+    ArchiveReader,
+    Entry,
+)
+from tradewind.store.backup.archive_documents import (
+    TIME_NS_MAX,
+    Numbers,
+    consumer_state_from,
+    decode_document,
+)
+from tradewind.store.backup.archive_messages import store_messages
+from tradewind.store.backup.restore_types import NoRoomError, RestoredConsumer
+from tradewind.store.contract import StoreLimits
+from tradewind.store.files.open_files import OpenFiles
+from tradewind.store.folder.filestore import FileStore
+from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.format.layout import SEQUENCE_MAX
+from tradewind.store.format.message_ttl import parse_ttl_ns
+from tradewind.store.table.messages import MessageStore
+from tradewind.subjects import is_valid_literal
+
+if TYPE_CHECKING:
+    from tradewind.store.backup.restore_types import RestorePlan
+
+CONSUMERS_MAX: Final = 100_000
+# So much is stored between two syncs.
+COMMIT_BYTES: Final = 8 * 1024 * 1024
+# A worker lets the event loop go first after so many messages.
+BREATH_MESSAGES: Final = 256
+_SUBJECT_BYTES_MAX: Final = 65535
+_REMOVED_SUBJECT: Final = b"removed"
+_TTL_FIELD: Final = b"\r\nNats-TTL:"
+
+
+class ArchiveRestore:
+    """The messages and consumers of an archive."""
+
+    def __init__(self, plan: RestorePlan) -> None:
+        self.claimed_bytes = 0
+        self.consumers: list[RestoredConsumer] = []
+        self._plan = plan
+        self._reader = ArchiveReader(plan.message_bytes_max)
+        self._store: MessageStore | None = None
+        self._consumers_left = 0
+        self._metadata_bytes = 0
+        self._last_seq = self._last_ns = 0
+        self._committed_bytes = 0
+        self._keeps_ttl = bool(plan.meta.config.get("allow_msg_ttl"))
+        self._message_bytes_max = int(plan.meta.config.get("max_msg_size") or -1)
+
+    @property
+    def stored_bytes(self) -> int:
+        """See `Restore`."""
+        return self._store.bytes if self._store is not None else 0
+
+    def take(self, plain: bytes, bytes_allowed: int) -> None:
+        """See `Restore`."""
+        if self._reader.is_ended:
+            return
+        self._reader.feed(plain)
+        while self._store_plain(bytes_allowed) or self._take_entry(bytes_allowed):
+            time.sleep(0)
+
+    def _take_entry(self, bytes_allowed: int) -> bool:
+        """One entry of any kind; false if there is none, or it was the last."""
+        entry = self._reader.next_entry()
+        if entry is None or self._reader.is_ended:
+            return False
+        if self._store is None:
+            self._read_state(entry, bytes_allowed)
+        elif self._consumers_left:
+            self._read_consumer(entry)
+        else:
+            self._store_message(self._store, entry)
+            self._stored(self._store, bytes_allowed)
+        return True
+
+    def _store_plain(self, bytes_allowed: int) -> bool:
+        """Messages that need no closer look, some at a time; false if the next one does."""
+        store, reader = self._store, self._reader
+        if store is None or self._consumers_left:
+            return False
+        start = reader.offset
+        maximum = reader.message_bytes_max
+        if self._message_bytes_max >= 0:
+            maximum = min(maximum, self._message_bytes_max)
+        reader.offset = store_messages(
+            store,
+            reader.data,
+            start,
+            maximum,
+            BREATH_MESSAGES,
+            self._keeps_ttl,
+        )
+        self._stored(store, bytes_allowed)
+        return reader.offset > start
+
+    def _stored(self, store: MessageStore, bytes_allowed: int) -> None:
+        if store.bytes > bytes_allowed:
+            raise NoRoomError(f"message sequence {store.last_seq} does not fit any more")
+        if store.bytes - self._committed_bytes >= COMMIT_BYTES and isinstance(store, FileStore):
+            store.commit()
+            self._committed_bytes = store.bytes
+
+    def _read_state(self, entry: Entry, bytes_allowed: int) -> None:
+        if entry.name != STATE_NAME:
+            raise ArchiveError("expected state.json first")
+        state = decode_document(entry.payload, "state.json")
+        number = Numbers(state, "state.json")
+        first_seq, last_seq = number("first_seq"), number("last_seq")
+        messages, consumers = number("messages"), number("consumer_count")
+        claimed_bytes = number("bytes")
+        if last_seq > SEQUENCE_MAX or first_seq > last_seq + 1:
+            raise ArchiveError(f"state.json: messages {first_seq} to {last_seq} cannot be")
+        if messages > last_seq - max(first_seq, 1) + 1:
+            raise ArchiveError(f"state.json: {messages} messages are more than there are sequences")
+        if consumers > CONSUMERS_MAX:
+            raise ArchiveError(f"state.json: more than {CONSUMERS_MAX} consumers")
+        if claimed_bytes > bytes_allowed:
+            raise NoRoomError(f"the backup needs {claimed_bytes} bytes")
+        # Only now: it counts as used, and the room of others is what is left.
+        self.claimed_bytes = claimed_bytes
+        self._consumers_left = consumers
+        self._last_seq = last_seq
+        self._store = self._new_store()
+        self._last_ns = _time_ns(state.get("last_ts"))
+        if first_seq > 1 and messages:
+            self._store.skip(first_seq - 1, 0)
+
+    def _new_store(self) -> MessageStore:
+        meta, folder = self._plan.meta, self._plan.staging
+        if self._plan.is_in_memory or folder is None:
+            return MessageStore(str(meta.config["name"]), limits_of(meta.config))
+        folder.create(meta)
+        files = OpenFiles(folder.disk)
+        return folder.open(self._plan.now_ns, files=files)[1]
+
+    def _read_consumer(self, entry: Entry) -> None:
+        if not entry.name.startswith(CONSUMER_PREFIX):
+            raise ArchiveError(f"expected consumer, found {entry.name[:64]!r}")
+        self._metadata_bytes += len(entry.payload)
+        if self._metadata_bytes > METADATA_BYTES_MAX:
+            raise ArchiveError(f"its consumers take more than {METADATA_BYTES_MAX} bytes")
+        name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
+        what = f"consumer {name!r}"
+        document = decode_document(entry.payload, what)
+        config, state = document.get("config"), document.get("state")
+        if not isinstance(config, dict):
+            raise ArchiveError(f"{what} is missing config")
+        if not isinstance(state, dict):
+            raise ArchiveError(f"{what} is missing state")
+        self.consumers.append(RestoredConsumer(name, config, consumer_state_from(state, what)))
+        self._consumers_left -= 1
+
+    def _store_message(self, store: MessageStore, entry: Entry) -> None:
+        seq = entry.seq
+        if not seq:
+            raise ArchiveError("expected message sequence")
+        if seq <= store.last_seq or seq > SEQUENCE_MAX:
+            raise ArchiveError(f"message sequence {seq} out of order")
+        subject = entry.name.decode("utf-8", "surrogateescape")
+        if not is_valid_literal(subject) or len(entry.name) > _SUBJECT_BYTES_MAX:
+            raise ArchiveError(f"message sequence {seq} has no valid subject")
+        if 0 <= self._message_bytes_max < len(entry.header) + len(entry.payload):
+            raise ArchiveError(f"message sequence {seq} exceeds maximum message size")
+        ttl_ns = self._ttl_ns(entry)
+        if ttl_ns > 0 and entry.timestamp_ns + ttl_ns <= self._plan.now_ns:
+            return  # it would have expired meanwhile
+        if seq > store.last_seq + 1:
+            store.skip(seq - 1, store.last_timestamp)
+        store.store(entry.name, entry.header, entry.payload, entry.timestamp_ns, ttl_ns)
+
+    def _ttl_ns(self, entry: Entry) -> int:
+        start = entry.header.find(_TTL_FIELD) if self._keeps_ttl else -1
+        if start < 0:
+            return 0
+        value = entry.header[start + len(_TTL_FIELD) :].partition(b"\r\n")[0].lstrip(b" ")
+        try:
+            return parse_ttl_ns(value)
+        except ValueError as error:
+            raise ArchiveError(f"failed to parse message TTL: {error}") from None
+
+    def finish(self, bytes_allowed: int) -> MessageStore | None:  # noqa: ARG002 - see `Restore`
+        """See `Restore`."""
+        if not self._reader.is_ended or self._store is None or self._consumers_left:
+            raise ArchiveError("the archive is cut off: it has no end marker")
+        store = self._store
+        if self._last_seq > store.last_seq:
+            _use_up(store, self._last_seq, max(self._last_ns, store.last_timestamp))
+        store.apply_limits(self._plan.now_ns)
+        if not isinstance(store, FileStore):
+            return store
+        store.close()
+        return None
+
+    def abandon(self) -> None:
+        """See `Restore`."""
+        if isinstance(self._store, FileStore):
+            self._store.abandon()
+
+
+def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:
+    """The last message is not there any more, but it is known when it was stored."""
+    if seq > store.last_seq + 1:
+        store.skip(seq - 1, store.last_timestamp)
+    limits = store.limits
+    # Nothing has to go for it.
+    store.set_limits(StoreLimits(message_ttl=limits.message_ttl))
+    store.store(_REMOVED_SUBJECT, b"", b"", time_ns)
+    store.remove(seq, erase=True)
+    store.set_limits(limits)
+
+
+def _time_ns(text: object) -> int:
+    """When the last message was stored; 0 if the backup does not say."""
+    try:
+        time_ns = max(parse_time(text), 0) if isinstance(text, str) else 0
+    except ValueError:
+        raise ArchiveError("state.json: last_ts is no time") from None
+    if time_ns > TIME_NS_MAX:
+        raise ArchiveError("state.json: no message is stored in last_ts, it is too late")
+    return time_ns

@@ -1,0 +1,64 @@
+"""What the restore of a backup is given, and what each format of backups has to do.
+
+Owns names and meanings only; `restore` tells the formats apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from tradewind.errors import StoreError
+
+if TYPE_CHECKING:
+    from tradewind.store.folder.stream_folder import StreamFolder
+    from tradewind.store.format.consumer_file import ConsumerState
+    from tradewind.store.format.meta import StreamMeta
+    from tradewind.store.table.messages import MessageStore
+
+
+class NoRoomError(StoreError):
+    """The account or the server has no room for what the backup holds."""
+
+
+class RestoredConsumer(msgspec.Struct, frozen=True):
+    """A consumer of a backup; nobody has judged its configuration yet."""
+
+    name: str
+    config: dict[str, Any]
+    state: ConsumerState
+
+
+class RestorePlan(msgspec.Struct, frozen=True):
+    """What is to be made: a stream with this configuration.
+
+    `staging` is where it becomes one, None for a server without files. `message_bytes_max`: no
+    message is larger than that, header and payload together.
+    """
+
+    meta: StreamMeta
+    staging: StreamFolder | None
+    is_in_memory: bool
+    message_bytes_max: int
+    now_ns: int
+
+
+class Restore(Protocol):
+    """One format."""
+
+    claimed_bytes: int
+    consumers: list[RestoredConsumer]
+
+    @property
+    def stored_bytes(self) -> int:
+        """What is stored so far."""
+
+    def take(self, plain: bytes, bytes_allowed: int) -> None:
+        """More of the archive."""
+
+    def finish(self, bytes_allowed: int) -> MessageStore | None:
+        """The archive has ended: make everything durable; gives the messages if in memory."""
+
+    def abandon(self) -> None:
+        """Let go of everything; the folder is removed by the caller."""

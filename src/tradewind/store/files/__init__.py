@@ -1,0 +1,1 @@
+"""The operating system: disks, mappings, descriptors, and small files that are replaced whole."""

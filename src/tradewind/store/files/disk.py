@@ -1,0 +1,623 @@
+"""The only module of the store that talks to the operating system.
+
+Owns the `Disk` and `DiskFile` contracts, their implementation on a real file system (`OsDisk`),
+and the errors that a disk gives. Knows nothing of messages, blocks or formats, never decides what
+is to be synced when, and never hides a failure: every `OSError` becomes a `DiskError` that names
+the path, the operation and the reason.
+
+Paths are plain strings, because they are made by the thousand from names that were checked before.
+Each disk has a root; a path outside of it is refused by every call. Folders are made with mode
+0700 and files with 0600.
+
+What is durable when (the promises of POSIX, nothing more):
+
+- `DiskFile.sync` makes the bytes and the size of that file durable, not its name.
+- `Disk.sync_directory` makes the names in that folder durable: files made, renamed or removed.
+- A rename is atomic at all times, and durable after a sync of its folder.
+
+A failed sync is never tried again. Linux marks the pages that it could not write as clean and
+reports the fault once; a second fsync would then say that all is well while the data is gone (the
+"fsyncgate" finding about PostgreSQL, 2018). So the file refuses further syncs, and the owner has to
+treat everything since the last good sync as lost: the stream becomes read-only until it is
+recovered from what is on the disk.
+
+Threads: the event loop owns every file. Only `DiskFile.sync`, `Disk.sync_directory` and
+`Disk.free_bytes` may run in a worker thread while the loop goes on, also with writes to the same
+file; such a write may or may not be covered by that sync. `read` and the bytes of a `map` may be
+used by any thread. A folder that nobody else uses, one that is being made or removed or the files
+of a configuration, may be in the hands of one worker. A file is never closed while a sync of it
+runs (its descriptor could be given to another file meanwhile), and all else is for the owner only.
+"""
+# Paths are strings here, see above.
+# ruff: noqa: PTH100, PTH102, PTH104, PTH108, PTH112, PTH116, PTH120, PTH208
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import stat
+import weakref
+from contextlib import suppress
+from functools import lru_cache
+from typing import Literal, Protocol, Self
+
+from tradewind.errors import StoreError
+from tradewind.store.files.mapping import FileMapping
+
+Buffer = bytes | bytearray | memoryview
+Operation = Literal[
+    "open",
+    "create",
+    "read",
+    "map",
+    "write",
+    "truncate",
+    "size",
+    "sync",
+    "close",
+    "rename",
+    "link",
+    "remove",
+    "remove_tree",
+    "make_directory",
+    "list_directory",
+    "sync_directory",
+    "exists",
+    "lock",
+    "free_bytes",
+]
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+# The official server's name for a file that is about to replace another one.
+TEMPORARY_SUFFIX = ".tmp"
+BLOCK_FILES_MAX = 16_384
+# What a system says of bytes that it cannot get from the disk, now or for ever.
+UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
+PAGE_BYTES = 4096
+READ_BYTES = 128 * 1024
+# A disk may take seconds to give a sector up: so many pages, and then so many larger parts of a
+# file, are tried in vain before the rest of it counts as unreadable too.
+FAILED_READS_MAX = 16
+
+
+class DiskError(StoreError):
+    """The operating system refused: `operation` on `path`, with `errno` as the reason."""
+
+    def __init__(self, path: str, operation: Operation, number: int, target: str = "") -> None:
+        self.path = path
+        self.operation: Operation = operation
+        self.errno = number
+        name = errno.errorcode.get(number, f"errno {number}")
+        what = f"{operation} to {target}" if target else operation
+        super().__init__(f"{path}: {what} failed: {os.strerror(number)} ({name})")
+
+
+class DiskFull(DiskError):  # noqa: N818 - it names the state of the disk
+    """No space, quota or descriptor is left; the same call can succeed once there is room."""
+
+
+class DiskFault(DiskError):  # noqa: N818 - it names the state of the disk
+    """Anything else, from a bad sector to missing rights."""
+
+
+class MissingFile(DiskFault):
+    """No such file or folder: a class apart, because absence is often an answer, not a fault."""
+
+
+class FolderInUse(StoreError):  # noqa: N818 - it names the state of the folder
+    """Another server has this folder open; `pid` is its process id, 0 when that is not known."""
+
+    def __init__(self, folder: str, pid: int) -> None:
+        self.folder = folder
+        self.pid = pid
+        who = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"{folder}: the folder is in use by {who}; stop that server or use another folder"
+        )
+
+
+def disk_error(path: str, operation: Operation, number: int | None, target: str = "") -> DiskError:
+    """The error for an errno, EIO if there is none; `target` is where a rename was to lead."""
+    # EFBIG is a limit of the process (RLIMIT_FSIZE) or of the file system: a quota too. And so are
+    # descriptors: the file was not even touched.
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE):
+        return DiskFull(path, operation, number, target)
+    if number == errno.ENOENT:
+        return MissingFile(path, operation, number, target)
+    return DiskFault(path, operation, number or errno.EIO, target)
+
+
+@lru_cache(maxsize=1024)
+def path_within(root: str, path: str) -> str:
+    """`path` in its plain form, or a `StoreError` if it leads out of `root`."""
+    plain = os.path.normpath(path)
+    inside = plain == root or plain.startswith(root if root == "/" else root + "/")
+    if not inside or "\0" in path:
+        raise StoreError(f"{path!r} is not inside the store folder {root}")
+    return plain
+
+
+def path_below(root: str, path: str) -> str:
+    """Like `path_within`, but the root itself is refused too: it is never moved or removed."""
+    plain = path_within(root, path)
+    if plain == root:
+        raise StoreError(f"{path!r} is the store folder itself, which is never moved or removed")
+    return plain
+
+
+class DiskFile(Protocol):
+    """An open file, read and written at offsets; there is no file position."""
+
+    path: str
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now, however they were written."""
+
+    def write(self, data: Buffer, offset: int) -> None:
+        """All of `data` at `offset`, or an error after which any part of it may be in the file.
+
+        Beyond the end the file grows, and a gap reads as zeros.
+        """
+
+    def read(self, offset: int, size: int) -> bytes:
+        """`size` bytes from `offset`; fewer only where the file ends."""
+
+    def map(self) -> memoryview:
+        """The file as it is now, read-only; stays readable after `close`, `rename` and `remove`.
+
+        Whether it shows later writes is not promised: map again. What cannot be read, because the
+        sector is bad or the file was cut since, reads as zeros; then `mapping.is_unreadable` is
+        true and any part of it may be zeros. Ask `read` what is there. A mapping holds no
+        descriptor.
+        """
+
+    def truncate(self, size: int) -> None:
+        """Make the file exactly this long; growth reads as zeros."""
+
+    def sync(self) -> None:
+        """Wait until all that was written before this call is durable (not the file's name).
+
+        After one failure every further call fails, see the module's text.
+        """
+
+    def fileno(self) -> int:
+        """The descriptor for positioned writes from C, or -1 if the file is simulated."""
+
+    def close(self) -> None:
+        """Give the file up; nothing is synced. A second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Lock(Protocol):
+    """A folder that is ours."""
+
+    path: str
+
+    def release(self) -> None:
+        """Let others have it; the lock file stays, empty. A second call does nothing."""
+
+
+class Disk(Protocol):
+    """A file system below one root folder."""
+
+    root: str
+    # How many block files may be open at a time, see `store.open_files`.
+    block_files_max: int = BLOCK_FILES_MAX
+
+    def open(self, path: str) -> DiskFile:
+        """An existing file, for reading and writing."""
+
+    def create(self, path: str, *, replace: bool = False) -> DiskFile:
+        """A new, empty file. One that exists is an error, or emptied if `replace` says so."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; a file or an empty folder at `target` is replaced."""
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; one that is there already is an error."""
+
+    def remove(self, path: str) -> None:
+        """One file."""
+
+    def remove_tree(self, path: str) -> None:
+        """A file or a folder with all it holds; nothing happens if it is not there.
+
+        Symbolic links are removed and never followed; a path that leads through one is refused.
+        """
+
+    def make_directory(self, path: str, *, sync: bool = False) -> None:
+        """The folder and its missing parents; `sync` makes the names of the new ones durable."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there. Raises if that cannot be known: absence is never guessed."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a folder is there."""
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in this folder are durable."""
+
+    def read_file(self, path: str) -> bytes:
+        """All of a file."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the folder of this lock file for us alone, or raise `FolderInUse` at once."""
+
+    def free_bytes(self, path: str) -> int:
+        """Room left for us on the file system that holds `path`."""
+
+    def write_file_atomically(self, path: str, data: Buffer, *, sync: bool = True) -> None:
+        """Replace a file: readers, and with `sync` also a power failure, see the old or the new.
+
+        Without `sync` a power failure may leave an empty or partial file under the new name.
+        """
+        aside = path + TEMPORARY_SUFFIX
+        try:
+            with self.create(aside, replace=True) as file:
+                file.write(data, 0)
+                if sync:
+                    file.sync()
+            self.rename(aside, path)
+        except StoreError:
+            # What is left over would take the very room that was missing.
+            with suppress(StoreError):
+                self.remove(aside)
+            raise
+        if sync:
+            self.sync_directory(os.path.dirname(path))
+
+
+def is_unreadable(error: StoreError) -> bool:
+    """Whether the disk did not give bytes that are there: they may be had another time."""
+    return isinstance(error, DiskFault) and error.errno in UNREADABLE
+
+
+def read_readable(file: DiskFile) -> tuple[bytes, int]:
+    """All of a file with zeros where it cannot be read, and how many bytes that are.
+
+    Bounded in time: what surrounds many unreadable places may count as one of them.
+    """
+    size = file.size
+    content = bytearray(size)
+    unreadable = failed_pages = failed_parts = 0
+    for start in range(0, size, READ_BYTES):
+        end = min(start + READ_BYTES, size)
+        if failed_parts > FAILED_READS_MAX:
+            unreadable += size - start
+            break
+        if (part := _read_or_none(file, start, end)) is not None:
+            content[start : start + len(part)] = part
+            continue
+        failed_parts += 1
+        for place in range(start, end, PAGE_BYTES):
+            stop = min(place + PAGE_BYTES, end)
+            page = None
+            if failed_pages < FAILED_READS_MAX:
+                page = _read_or_none(file, place, stop)
+                failed_pages += page is None
+            if page is None:
+                unreadable += stop - place
+            else:
+                content[place : place + len(page)] = page
+    return bytes(content), unreadable
+
+
+def _read_or_none(file: DiskFile, start: int, end: int) -> bytes | None:
+    try:
+        return file.read(start, end - start)
+    except DiskFault as error:
+        if not is_unreadable(error):
+            raise
+        return None
+
+
+class OsFile(DiskFile):
+    """A file of the operating system."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._sync_failed = False
+        # Only to find our own mistakes: cutting a file under a mapping that is still in use.
+        self._mappings: weakref.WeakSet[FileMapping] = weakref.WeakSet()
+
+    @property
+    def size(self) -> int:
+        """Asked of the system each time, because C code may have written through the descriptor."""
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise disk_error(self.path, "size", error.errno) from error
+
+    def write(self, data: Buffer, offset: int) -> None:
+        """One call may take only a part (a signal, the limit of 2 GiB): go on from there."""
+        rest = memoryview(data).cast("B")
+        try:
+            while rest:
+                written = os.pwrite(self._descriptor, rest, offset)
+                if written <= 0:
+                    raise OSError(errno.EIO, "nothing was written")  # noqa: TRY301
+                rest = rest[written:]
+                offset += written
+        except OSError as error:
+            raise disk_error(self.path, "write", error.errno) from error
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Never asks for more than the file holds, so that a wrong `size` costs no memory."""
+        try:
+            size = max(0, min(size, os.fstat(self._descriptor).st_size - offset))
+            data = os.pread(self._descriptor, size, offset)
+            while len(data) < size:
+                more = os.pread(self._descriptor, size - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise disk_error(self.path, "read", error.errno) from error
+        return data
+
+    def map(self) -> memoryview:
+        """An empty file cannot be mapped: its view is simply empty.
+
+        Where the system allows no more mappings, the bytes are read instead.
+        """
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if not size:
+                return memoryview(b"")
+            mapping = FileMapping(self._descriptor, size)
+        except OSError as error:
+            if error.errno == errno.ENOMEM:
+                return memoryview(self.read(0, size))
+            raise disk_error(self.path, "map", error.errno) from error
+        self._mappings.add(mapping)
+        return memoryview(mapping)
+
+    def truncate(self, size: int) -> None:
+        """See `DiskFile.truncate`."""
+        assert all(len(mapping) <= size for mapping in self._mappings), "cut under a mapping"
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise disk_error(self.path, "truncate", error.errno) from error
+
+    def sync(self) -> None:
+        """fdatasync: the times of the file are not worth a second write, its size is included.
+
+        What is in a file that somebody has removed is gone with its last descriptor, so that
+        cannot be made durable.
+        """
+        if self._sync_failed or self._descriptor < 0:
+            number = errno.EIO if self._sync_failed else errno.EBADF
+            raise disk_error(self.path, "sync", number)
+        try:
+            os.fdatasync(self._descriptor)
+            if not os.fstat(self._descriptor).st_nlink:
+                raise OSError(errno.ENOENT, "the file was removed")  # noqa: TRY301
+        except OSError as error:
+            self._sync_failed = True
+            raise disk_error(self.path, "sync", error.errno) from error
+
+    def fileno(self) -> int:
+        """See `DiskFile.fileno`."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """The descriptor is gone even if closing reports a late write error."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        try:
+            os.close(descriptor)
+        except OSError as error:
+            raise disk_error(self.path, "close", error.errno) from error
+
+
+class OsLock(Lock):
+    """An flock on a file of our own: the kernel drops it with the process, however that ends."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """The file is emptied, not removed: a second server may already wait on this very file."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+class OsDisk(Disk):
+    """The file system of the machine. EINTR is handled by Python itself (PEP 475)."""
+
+    def __init__(self, root: str) -> None:
+        self.root = os.path.abspath(root)
+        # The other half of the descriptors is for clients.
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if allowed != resource.RLIM_INFINITY:
+            self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 2))
+
+    def open(self, path: str) -> OsFile:
+        """See `Disk.open`."""
+        return self._opened(path, "open", os.O_RDWR)
+
+    def create(self, path: str, *, replace: bool = False) -> OsFile:
+        """See `Disk.create`."""
+        how = os.O_TRUNC if replace else os.O_EXCL
+        return self._opened(path, "create", os.O_RDWR | os.O_CREAT | how)
+
+    def _opened(self, path: str, operation: Operation, flags: int) -> OsFile:
+        path = path_within(self.root, path)
+        try:
+            return OsFile(path, os.open(path, flags, FILE_MODE))
+        except OSError as error:
+            raise disk_error(path, operation, error.errno) from error
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk.rename`."""
+        source, target = path_below(self.root, source), path_below(self.root, target)
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            raise disk_error(source, "rename", error.errno, target) from error
+
+    def link(self, source: str, target: str) -> None:
+        """See `Disk.link`."""
+        source, target = path_below(self.root, source), path_below(self.root, target)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError as error:
+            raise disk_error(source, "link", error.errno, target) from error
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        path = path_below(self.root, path)
+        try:
+            os.unlink(path)
+        except OSError as error:
+            raise disk_error(path, "remove", error.errno) from error
+
+    def remove_tree(self, path: str) -> None:
+        """Walks by descriptors, so that nobody can slip a link in between a check and a removal."""
+        path = path_below(self.root, path)
+        folder, name = os.path.split(path)
+        try:
+            descriptor = self._folder_without_links(folder)
+            try:
+                if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                    import shutil  # with its compressions: a start needs none of it
+
+                    shutil.rmtree(name, dir_fd=descriptor)
+                else:
+                    os.unlink(name, dir_fd=descriptor)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise disk_error(path, "remove_tree", error.errno) from error
+
+    def _folder_without_links(self, path: str) -> int:
+        """A descriptor of a folder that is reached from the root without a symbolic link."""
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        for name in path[len(self.root) :].split("/"):
+            if not name:
+                continue
+            outer = descriptor
+            try:
+                if stat.S_ISLNK(os.stat(name, dir_fd=outer, follow_symlinks=False).st_mode):
+                    raise StoreError(
+                        f"{path}: {name!r} is a symbolic link; nothing is removed behind a link,"
+                        " mount the other disk there instead"
+                    )
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                descriptor = os.open(name, flags, dir_fd=outer)
+            finally:
+                os.close(outer)
+        return descriptor
+
+    def make_directory(self, path: str, *, sync: bool = False) -> None:
+        """See `Disk.make_directory`; the root's own parents are made too."""
+        path = path_within(self.root, path)
+        missing: list[str] = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder, DIRECTORY_MODE)
+            except OSError as error:
+                raise disk_error(folder, "make_directory", error.errno) from error
+            if sync:
+                _sync_folder(os.path.dirname(folder))
+
+    def list_directory(self, path: str) -> list[str]:
+        """See `Disk.list_directory`."""
+        path = path_within(self.root, path)
+        try:
+            return sorted(os.listdir(path))
+        except OSError as error:
+            raise disk_error(path, "list_directory", error.errno) from error
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return self._mode(path) != 0
+
+    def is_directory(self, path: str) -> bool:
+        """See `Disk.is_directory`."""
+        return stat.S_ISDIR(self._mode(path))
+
+    def _mode(self, path: str) -> int:
+        path = path_within(self.root, path)
+        try:
+            return os.stat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise disk_error(path, "exists", error.errno) from error
+
+    def sync_directory(self, path: str) -> None:
+        """See `Disk.sync_directory`."""
+        _sync_folder(path_within(self.root, path))
+
+    def read_file(self, path: str) -> bytes:
+        """See `Disk.read_file`; a file without the right to write is good enough."""
+        with self._opened(path, "open", os.O_RDONLY) as file:
+            return file.read(0, file.size)
+
+    def lock(self, path: str) -> OsLock:
+        """The lock file holds our process id, for the message that the next one gets."""
+        path = path_below(self.root, path)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        except OSError as error:
+            raise disk_error(path, "lock", error.errno) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            text = os.pread(descriptor, 20, 0).strip()
+            os.close(descriptor)
+            pid = int(text) if text.isdigit() else 0
+            raise FolderInUse(os.path.dirname(path), pid) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise disk_error(path, "lock", error.errno) from error
+        return OsLock(path, descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """See `Disk.free_bytes`."""
+        path = path_within(self.root, path)
+        try:
+            system = os.statvfs(path)
+        except OSError as error:
+            raise disk_error(path, "free_bytes", error.errno) from error
+        return system.f_bavail * system.f_frsize
+
+
+def _sync_folder(path: str) -> None:
+    """EINVAL comes from file systems without folder syncs; those write names through at once."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise disk_error(path, "sync_directory", error.errno) from error

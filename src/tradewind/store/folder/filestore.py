@@ -1,0 +1,521 @@
+"""A stream's messages on disk, in the official format.
+
+Owns the files below `msgs/` of one stream and the order in which they reach the disk. Appends go
+into the tail of the last block; `flush` writes each block once; `begin_commit`/`finish_commit` make
+it durable. What was appended is promised only when `synced_seq` has reached it.
+
+Order rules, which every crash test checks
+- a block's name is durable before anything in it is promised;
+- a tombstone is durable before the block with the deleted record goes, because blocks go one commit
+  later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
+  them: no message comes back because a file did;
+- `index.db` is of use only while the store is closed. The first commit removes it, durably, or the
+  first one behind the settling of damage that it may know more about (`settle`). Until then it does
+  not fit: whatever changes a store appends to its last block or begins another (`checkpoint.fits`).
+
+The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
+nothing else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
+from tradewind.store.files.open_files import OpenFiles, open_files
+from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
+from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.file_core import FileCore
+from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
+from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
+from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.repair.checkpoint import encode_checkpoint
+from tradewind.store.repair.damage import DamageFolder, RecoveryReport
+from tradewind.store.repair.settle import Evidence, Settlement
+from tradewind.store.table.block import Block
+from tradewind.store.table.message_core import MARK_SYNCED_KIND
+
+if TYPE_CHECKING:
+    from tradewind.store.files.disk import Disk, DiskFile
+
+INDEX_FILE = "index.db"
+TIMERS_FILE = "thw.db"
+TOMBSTONE = 1 << 62
+RESUMED_REMOVALS_MAX = 10_000
+# Block files that are removed after one commit, besides as many as came.
+FILES_REMOVED_MAX = 4
+Position = tuple[int, int]  # block number and offset
+
+
+def first_block(name: str) -> bytes:
+    """What the first block of a new stream holds: a mark that makes it known as ours."""
+    return Block(name, 1).mark_bytes(TOMBSTONE, MARK_SYNCED_KIND << 56)
+
+
+def _nothing() -> None:
+    pass
+
+
+class ReadOnlyError(StoreError):
+    """The stream takes no changes, because its disk failed; reading goes on."""
+
+
+class FileStore(FileCore):
+    """The messages of one stream below `folder` (its `msgs` directory).
+
+    Made by `recover.open_store`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        name: str,
+        limits: StoreLimits | None = None,
+        *,
+        compresses: bool = False,
+        compact_bytes_min: int = COMPACT_BYTES_MIN,
+        files: OpenFiles | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(name, limits, **settings)
+        self.rewriter: Rewriter = Rewriter(
+            self, compresses=compresses, compact_bytes_min=compact_bytes_min
+        )
+        self.keeps_tombstones = True
+        self.disk = disk
+        # All streams of the loop share theirs; a store that a worker makes has its own.
+        self.files = files or open_files(disk)
+        self.folder = folder
+        self._begins = False
+        self._newest_then = 0  # the number of the last block when trash was emptied last
+        self._may_resume = False
+        self._insecure: StoreError | None = None
+        self._lost: LostMessages | None = None
+        # Losses below the first message are told until that one is removed too.
+        self._first_seq_after_loss = 0
+        self._settlement: Settlement = Settlement(
+            self, DamageFolder(disk, folder.rpartition("/")[0])
+        )
+        self._settled: list[RecoveryReport] = []
+        self._witness: Witness = Witness(disk, folder.rpartition("/")[0], name)
+        self.on_damage: Callable[[RecoveryReport], None] | None = None
+        # Damage was found: commits are needed to settle it.
+        self.on_unsettled: Callable[[], None] | None = None
+
+    # -------------------------------------------------------------- blocks, called by MessageStore
+
+    def begin(self) -> None:
+        """The store of a new stream: its first block is on disk already (`first_block`), and so is
+        what the witness says of it.
+        """
+        self._begins = True
+        self.adopt_testimony(FIRST_TESTIMONY)
+        self.add_block()
+        self.last.assume_written()
+        self._synced_position = self._clean = (self.last.number, self.last.size)
+        self.mark_synced()
+
+    def adopt_testimony(self, testimony: Testimony | None) -> None:
+        """What the witness of this stream says; None: it has to be told with the next commit."""
+        self._witness.adopt(testimony)
+        self.reserved_seq = self._witness.reserved_seq
+
+    def renew_testimony(self, serial: int) -> None:
+        """Told by recovery: what the witness said is missing, and that is known on disk."""
+        self.adopt_testimony(Testimony(serial, 0, 0, 0))
+        write = self._witness.next(self.last.number, self.last_seq)
+        assert write is not None
+        with self._changing():
+            write.save()
+        self._note_testimony(write)
+
+    def _note_testimony(self, write: TestimonyWrite) -> None:
+        """It is on disk, or there was no room for it: then the next commit tries again."""
+        if not write.is_saved:
+            self._witness.not_saved()
+        self.reserved_seq = self._witness.reserved_seq
+
+    def open_block(self, number: int) -> Block:
+        """A new block file; its name becomes durable with the next commit."""
+        path = f"{self.folder}/{block_file_name(number)}"
+        if self._begins:
+            self._begins = False
+            return Block(self.name, number, self.files.file(path))
+        with self._changing(resumable=True):
+            file = self.files.create(path)
+        self._names_changed = True
+        return Block(self.name, number, file)
+
+    @contextmanager
+    def _changing(self, *, resumable: bool = False) -> Iterator[None]:
+        """The first failure of anything that changes the disk makes the store read-only."""
+        try:
+            yield
+        except StoreError as error:
+            self.fail(error, resumable=resumable)
+            raise
+
+    def fail(self, error: StoreError, *, resumable: bool) -> None:
+        """Take no changes from now on."""
+        self.failure = error
+        self.read_only = True
+        self._may_resume = resumable and isinstance(error, DiskFull)
+        self._settlement.interrupted(error)
+
+    def block_sealed(self, block: Block) -> None:
+        """The rest of it is written now; it is synced with the next commit."""
+        self.write(block)
+        self.rewriter.sealed(block)
+
+    def block_sparse(self, block: Block) -> None:
+        """It is compacted by one of the next commits."""
+        self.rewriter.sparse(block)
+
+    def erase_record(self, block: Block, seq: int, offset: int) -> None:
+        """At once if it is not in the file yet, else with the next commit."""
+        if not block.erase_in_tail(seq, offset):
+            self.rewriter.erase(block, seq)
+
+    def block_opened(self) -> None:
+        """Every block begins with how far all before it is synced: that tells ours from others."""
+        number, offset = self._synced_position
+        self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+
+    def block_dropped(self, block: Block) -> None:
+        """Nothing in it is live: its file goes when that is known on disk."""
+        self.rewriter.dropped(block)
+        self._trash.append(((self.last.number, self.last.size), [block]))
+
+    def blocks_purged(self, blocks: list[Block]) -> None:
+        """All of them go together."""
+        for block in blocks:
+            self.rewriter.dropped(block)
+        self._trash.append(((self.last.number, self.last.size), blocks))
+
+    def write_first_mark(self, block: Block) -> None:
+        """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
+
+        What is left of the mark itself is too small to be taken for anything but a cut off write. A
+        summary of the other server might fit it, if its last block is empty: that goes before.
+        """
+        if (stale_index := self._stale_index) is not None:
+            self.disk.remove(stale_index)
+            self.disk.sync_directory(self.folder)
+            self.index_file_present = False
+        block.flush(RECORD_BYTES_MIN)
+        self._is_unmarked = False
+        with self._changing():
+            block.file.sync_all()
+
+    @property
+    def _stale_index(self) -> str | None:
+        """The index.db that a commit has to remove, because the store has changed; or None.
+
+        Not while it may know of deletions that damaged bytes do not tell any more. A start that
+        finds it with later changes takes nothing else from it.
+        """
+        is_stale = self.index_file_present and not self.unsettled
+        return f"{self.folder}/{INDEX_FILE}" if is_stale else None
+
+    # -------------------------------------------------------------- durability
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What of the last block the operating system has not got yet."""
+        return self.last.pending_bytes if self.last is not None else 0
+
+    @property
+    def unremoved_blocks(self) -> list[Block]:
+        """Blocks that nobody needs whose files are still there."""
+        return [block for _, blocks in self._trash for block in blocks]
+
+    def prepare_chores(self) -> Evidence | None:
+        """In front of the last write of a commit; gives what it is to save of damage."""
+        if self.unsafe_files:
+            self.secure()
+            self.secured()
+        evidence = None
+        if self._settlement.has_work:
+            self.flush()
+            evidence = self._settlement.go_on()
+        self.rewriter.prepare(self._durable_mark[0])
+        return evidence
+
+    def add_chores(self, commit: Commit, evidence: Evidence | None) -> None:
+        """What the worker has to do besides syncing what was appended."""
+        commit.evidence = evidence
+        commit.stale_index = self._stale_index
+        commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
+        if self._names_changed:
+            commit.folders.append(self.folder)
+        commit.witness = self._witness.next(self.last.number, self.last_seq)
+        self.reserved_seq = self._witness.reserved_seq
+
+    def drop_chores(self, commit: Commit) -> None:
+        """The commit has failed."""
+        self.rewriter.failed()
+        if commit.evidence is not None:
+            assert commit.error is not None
+            self._settlement.interrupted(commit.error)
+
+    def finish_chores(self, commit: Commit) -> None:
+        """The worker has done them."""
+        if commit.stale_index is not None:
+            self.index_file_present = False
+        if commit.witness is not None:
+            self._note_testimony(commit.witness)
+        with self._changing():
+            self.rewriter.finish()
+        self._empty_trash(commit)
+
+    def settled(self, evidence: Evidence) -> None:
+        """What is known of damage is on disk."""
+        self._settled.append(self._settlement.settled(evidence))
+
+    def _empty_trash(self, commit: Commit) -> None:
+        """Remove blocks that nobody needs, oldest first.
+
+        One at a time, for names may reach the disk in any order, and a block may hold tombstones
+        for another. Below a floor that is on disk no tombstone is needed: then several go at once,
+        though not more than take a moment; but blocks go as fast as they come.
+        """
+        if self._settlement.has_work:
+            return  # damaged bytes are evidence, wherever they are
+        newest = 0 if self.last is None else self.last.number
+        is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
+        self._newest_then = newest
+        while self._trash and left and commit.marked >= self._trash[0][0]:
+            position, blocks = self._trash[0]
+            if not is_first and any(block.last_seq >= commit.floor for block in blocks):
+                return
+            is_first = False
+            if blocks[left:]:
+                self._trash[0] = position, blocks[left:]
+            else:
+                del self._trash[0]
+            self._remove_blocks(blocks[:left])
+            left -= len(blocks[:left])
+
+    def _remove_blocks(self, blocks: list[Block]) -> None:
+        with self._changing():
+            for block in blocks:
+                block.close()
+                with suppress(MissingFile):
+                    self.disk.remove(block.path)
+                self._names_changed = True
+                self.rewriter.removed(block)
+
+    def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
+        """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
+        self.disk.rename(copy_path, block.path)
+        self._settlement.file_replaced(block)
+        self._names_changed = True
+        self._unsynced.pop(block.path, None)
+        if copy is None:
+            block.file.close()
+        else:
+            block.file.adopt(copy)
+            self._unsynced[block.path] = block.file
+
+    def mark_idle(self) -> None:
+        """Nothing is being written: hand the mark of the last commit to the system too."""
+        if self._committing is None and self.failure is None and self.last is not None:
+            self.flush()
+
+    def commit(self) -> None:
+        """All of it now, in this thread; for tests, tools and the end."""
+        while (commit := self.begin_commit()) is not None:
+            commit.run()
+            self.finish_commit(commit)
+
+    def check_writable(self) -> None:
+        """ReadOnlyError, with the reason, after a failed write or sync."""
+        if self.failure is not None:
+            raise ReadOnlyError(f"stream {self.name!r} is read-only: {self.failure}")
+
+    def resume(self) -> bool:
+        """Try again after a full disk has room; false if it is still full.
+
+        Any other failure stays: after a failed sync nobody knows what is on the disk.
+        """
+        if self.failure is None:
+            return True
+        if not self._may_resume:
+            return False
+        failure = self.failure
+        self.failure, self.read_only = None, False
+        try:
+            if self.last is not None:
+                self.write(self.last)
+                # A removal by a limit may be what was refused; its owner goes on with many.
+                self.begin_limits()
+                self.limit_step(RESUMED_REMOVALS_MAX)
+        except StoreError:
+            self.failure, self.read_only = failure, True
+            return False
+        self.rewriter.resumed()
+        return True
+
+    def close(self) -> None:
+        """Make everything durable and let go of the files.
+
+        An index.db is left for the next start.
+        """
+        self.begin_close()()
+
+    def begin_close(self) -> Callable[[], None]:
+        """The part of `close` that is for the owner; any thread may call what it gives."""
+        finish = _nothing
+        if self.failure is None:
+            self.mark_limit_floor()
+            self.rewriter.closing()
+            if self.is_dirty or not self.index_file_present:
+                finish = self._write_summary()
+        for block in self.blocks:
+            block.close()
+        return finish
+
+    def _write_summary(self) -> Callable[[], None]:
+        self.commit()
+        # The mark of that commit is all that is left; nothing follows it.
+        self.flush()
+        unsynced = list(self._unsynced)
+        files: dict[str, bytes] = {}
+        if self.limits.message_ttl:
+            files[TIMERS_FILE] = self.timers.encode(self.last_seq + 1)
+        if not self.unsettled:
+            files[INDEX_FILE] = encode_checkpoint(self)
+
+        def finish() -> None:
+            for path in unsynced:
+                with self.disk.open(path) as file:
+                    file.sync()
+            for name, content in files.items():
+                self.disk.write_file_atomically(f"{self.folder}/{name}", content)
+
+        return finish
+
+    def abandon(self) -> None:
+        """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
+        for block in [*self.blocks, *self.unremoved_blocks]:
+            block.close()
+
+    # -------------------------------------------------------------- loss
+
+    @property
+    def lost(self) -> LostMessages | None:
+        """What could not be read, as far as it was not removed since."""
+        lost = self._lost
+        if lost is None or lost.sequences[0] >= self.first_seq:
+            return lost
+        if self.first_seq <= self._first_seq_after_loss:
+            return lost
+        rest = lost.sequences[bisect_left(lost.sequences, self.first_seq) :]
+        return LostMessages(rest, lost.bytes) if rest else None
+
+    def recovered(self, marked: Position, *, sync: bool = False, is_foreign: bool = False) -> None:
+        """Told by recovery: what was read counts as synced; `marked` is what the disk says.
+
+        `sync`: a process that was killed may have left bytes that are only in the system's memory;
+        `secure` has to be called.
+        `is_foreign`: there is no mark of ours.
+        """
+        if sync:
+            # Blocks that are to go too: what follows them is worth nothing behind a hole.
+            blocks = [*self.blocks, *self.unremoved_blocks]
+            self.unsafe_files = [block.path for block in blocks if block.number >= marked[0]]
+        self.synced_seq = self.last_seq
+        self._synced_position = (self.last.number, self.last.written)
+        self._marked_position = self._durable_mark = marked
+        self._is_unmarked = is_foreign
+        if is_foreign and self.last.size and not self.last.compressed:
+            self.block_opened()  # in front of whatever comes; not worth a write of its own
+        self._clean = (self.last.number, self.last.size)
+        if self.last.size == 0 and sync:
+            self.block_opened()
+            self.commit()
+        self.drop_leading_blocks()
+
+    def secure(self) -> None:
+        """Sync what recovery has found behind the last mark; before that nothing is promised.
+
+        Any thread may do it as long as nobody changes the store. A failure is kept for `secured`.
+        """
+        try:
+            for path in self.unsafe_files:
+                with self.disk.open(path) as file:
+                    file.sync()
+            if self.unsafe_files:
+                self.disk.sync_directory(self.folder)
+            self.unsafe_files = []
+        except StoreError as error:
+            self._insecure = error
+
+    def secured(self) -> None:
+        """`secure` was called; its failure makes the store read-only, and is raised."""
+        if self._insecure is not None:
+            with self._changing():
+                raise self._insecure
+
+    def recover_timers(self) -> None:
+        """Told by recovery: when messages with a time to live expire.
+
+        The file may be old, as its content stays true for the sequences that it covers, or missing
+        or damaged: then the headers of the messages tell.
+        """
+        if not self.limits.message_ttl:
+            return
+        path = f"{self.folder}/{TIMERS_FILE}"
+        found, stamp = TimingWheel(), 0
+        if self.disk.exists(path):
+            with suppress(CorruptRecord, DiskFault):
+                found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
+        self.adopt_timers(found, stamp)
+
+    def add_lost(self, report: RecoveryReport) -> None:
+        """More is lost; messages that were lost and are there again are not."""
+        known = self._lost or LostMessages((), 0)
+        sequences = sorted(seq for seq in {*known.sequences, *report.lost} if not self.is_live(seq))
+        size = known.bytes + report.damaged_bytes
+        self._lost = LostMessages(tuple(sequences), size) if sequences else None
+        self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
+
+    def block_damaged(self, block: Block) -> None:
+        """Found when a block was read: go on with all that is good in it."""
+        self._settlement.found(block)
+        self.wake()
+
+    def record_damaged(self, block: Block) -> None:
+        """Found in the block that is being written: it is not given out from now on."""
+        self._settlement.found_in_last(block)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something is left to be done: have its owner look."""
+        if self.on_unsettled is not None:
+            self.on_unsettled()
+
+    def verify(self) -> None:
+        """Assert every invariant by counting again, all damage settled; for tests and tools."""
+        for block in list(self.blocks):
+            self.load(block)
+        if self.unsettled:
+            self.settle_damage()
+        super().verify()
+
+    def settle_damage(self) -> list[RecoveryReport]:
+        """Have all damage that was found settled now; for recovery, tests and tools."""
+        try:
+            self.commit()
+        except StoreError:
+            assert self.failure is not None  # whoever needs the disk next is told
+        while self.limit_step():
+            pass
+        settled, self._settled = self._settled, []
+        return settled

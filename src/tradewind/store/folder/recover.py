@@ -1,0 +1,709 @@
+"""Opening a stream's folder.
+
+From whatever is on disk to a FileStore that is right, or an error that says why not.
+
+Owns the rebuild from blocks and what happens to damage. A clean `index.db` is trusted as the
+official server trusts it; without one every record of every block is read and verified. Damaged
+bytes are copied aside, the block is written anew without them, the sequences they held are reported
+as lost, and everything around them stays. Nothing is ever cut behind damage, and a missing or wrong
+file is never a reason to delete another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Container
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any
+
+from tradewind.errors import StoreError
+from tradewind.store.contract import StoredMessage, StoreLimits
+from tradewind.store.files.disk import DiskFault, read_readable
+from tradewind.store.files.witness import Testimony, read_testimony
+from tradewind.store.folder.filestore import FileStore, Position
+from tradewind.store.format.index_file import EMPTY_CHECKSUM
+from tradewind.store.format.layout import (
+    RECORD_BYTES_MIN,
+    SEQUENCE_MAX,
+    TEMPORARY_SUFFIX,
+    block_file_name,
+    block_numbers,
+    is_encrypted,
+)
+from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.repair.checkpoint import (
+    adopt_checkpoint,
+    contradicts,
+    fits,
+    forgotten,
+    known_live,
+    known_time,
+    read_checkpoint,
+    same_messages,
+)
+from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
+from tradewind.store.repair.salvage import in_order, replacement
+from tradewind.store.repair.settle import PATCHED_BYTES_MAX
+from tradewind.store.table.block import Block
+from tradewind.store.table.message_core import (
+    MARK_FLOOR_KIND,
+    MARK_PREVIOUS_KIND,
+    MARK_SYNCED_KIND,
+)
+from tradewind.store.table.scan import BlockReport, Damage, recover_block
+
+if TYPE_CHECKING:
+    from tradewind.store.files.disk import Disk
+    from tradewind.store.format.index_file import StreamIndex
+
+__all__ = ["Recovery", "RecoveryReport", "open_store"]
+
+# How our own marks begin: their length, and a tombstone of sequence 0.
+OUR_MARK_HEAD = b"\x1e\0\0\0" + (1 << 62).to_bytes(8, "little")
+PROGRESS_BYTES = 256 * 1024 * 1024
+
+
+class Recovery:
+    """One rebuild. `progress(done_bytes, all_bytes)` is called now and then."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        name: str,
+        progress: Callable[[int, int], None] | None = None,
+        expired: Callable[[StoredMessage], None] | None = None,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._messages = f"{folder}/msgs"
+        self._name = name
+        self._progress = progress
+        self._expired = expired
+        self.report = RecoveryReport(name)
+        self._evidence = DamageFolder(disk, folder)
+        self._synced: Position | None = None
+        self._hole: Position | None = None
+        self._index: StreamIndex | None = None
+        self._deleted = SequenceSet()
+        self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
+        self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
+        self._doubtful: set[int] = set()  # blocks that are read, not mapped
+        self._index_is_latest = False  # nothing was stored since then
+
+    def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
+        """Read everything and give the store."""
+        self._finish_purge()
+        names = self._disk.list_directory(self._messages)
+        if is_encrypted([*names, *self._disk.list_directory(self._folder)]):
+            raise StoreError(
+                f"stream {self._name!r} is encrypted; this server cannot read encrypted streams"
+            )
+        for name in names:
+            # A copy that was cut off; it may hold what was to be erased.
+            block_name = name.removesuffix(TEMPORARY_SUFFIX)
+            if block_name != name and block_name in names and block_numbers([block_name]):
+                self._disk.remove(f"{self._messages}/{name}")
+        store = FileStore(self._disk, self._messages, self._name, limits, **settings)
+        said = read_testimony(self._disk, self._folder, self._name)
+        store.adopt_testimony(said)
+        numbers = block_numbers(names)
+        self._index = index = read_checkpoint(self._disk, self._messages, self._name)
+        usable = index is not None and fits(index, self._disk, self._messages, numbers)
+        if index is not None and usable and self._needs_tombstones(limits, numbers[-1]):
+            self._rebuild(store, numbers)
+            self._follow(store, index)
+        elif index is not None and usable and adopt_checkpoint(store, index, numbers):
+            if store.last.patched:
+                store.add_block()  # nothing is appended to what is damaged
+            is_foreign = not self._ends_with_our_mark(numbers[-1])
+            store.recovered((0, 0), is_foreign=is_foreign)
+            self._settle(store)
+            self.report.blocks, self.report.messages = len(numbers), store.msgs
+        else:
+            self._rebuild(store, numbers)
+            self._compare_with_index(store, limits, now_ns)
+            self.report.messages = store.msgs
+        if said is not None:
+            self._ask_witness(store, numbers, said)
+        store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
+        self._recall_losses(store)
+        store.recover_timers()
+        store.apply_limits(now_ns, self._expired)
+        self._settle(store)
+        return store
+
+    def _ask_witness(self, store: FileStore, numbers: list[int], said: Testimony) -> None:
+        """Whether blocks at the end are missing, or the end of the last one.
+
+        No sequence that may have been given out is given out again. What is lost is told here if
+        nothing else has told it; how much a block held that is gone nobody knows.
+        """
+        is_gone = max(numbers, default=0) < said.block
+        if not is_gone and store.last_seq >= said.last_seq:
+            return
+        # A summary that was written at the end knows it exactly; or all this was done before.
+        is_told = self._index_is_latest and store.last_seq >= said.last_seq
+        if not is_told and store.last_seq < said.reserved_seq:
+            self._tell_missing_end(store, said, is_gone=is_gone)
+            store.skip(said.reserved_seq, store.last_timestamp)
+            store.commit()
+        store.renew_testimony(said.serial)
+
+    def _tell_missing_end(self, store: FileStore, said: Testimony, *, is_gone: bool) -> None:
+        first, last = store.last_seq + 1, said.reserved_seq if is_gone else said.last_seq
+        number = said.block if is_gone else store.last.number
+        note = (
+            f"the end of {block_file_name(number)} is missing, or all of it: sequences up to"
+            f" {said.reserved_seq} may have been given out, the next one is {said.reserved_seq + 1}"
+        )
+        self.report.notes.append(note)
+        if not is_gone and self._is_end_told(store):
+            return
+        found = RecoveryReport(self._name, notes=[note])
+        offset = 0 if is_gone else store.last.size
+        found.damage.append(DamageEntry(number, offset, 0, False, first, last))
+        missing = (seq for seq in range(first, last + 1) if seq not in self._deleted)
+        found.add_lost(islice(missing, LOST_LISTED_MAX))
+        found.first_seq = store.first_seq if store.msgs else said.reserved_seq + 1
+        self._evidence.save(found)
+        self.report.damage += found.damage
+        self.report.add_lost(found.lost)
+
+    def _is_end_told(self, store: FileStore) -> bool:
+        """Whether damage says why the end is missing: what was found now, or by a start that was
+        cut off when it had repaired the end. That is what it had lost, then.
+        """
+        if any(not entry.torn for entry in self.report.damage):
+            return True
+        earlier = (entry for report in self._evidence.earlier() for entry in report.damage)
+        return any(entry.last_lost == store.last_seq and not entry.torn for entry in earlier)
+
+    def _settle(self, store: FileStore) -> None:
+        """Damage behind a good summary shows as far as blocks were read."""
+        if not store.unsettled:
+            return
+        for found in store.settle_damage():
+            self.report.damage += found.damage
+            self.report.notes += found.notes
+            self.report.add_lost(found.lost)
+
+    def _recall_losses(self, store: FileStore) -> None:
+        """What was lost stays lost over a restart, until its sequences are removed."""
+        for report in self._evidence.earlier():
+            store.add_lost(report)
+            if not report.stream:
+                self.report.notes += report.notes
+
+    def _needs_tombstones(self, limits: StoreLimits, number: int) -> bool:
+        """Whether only this index.db knows what a limit removed, as with the official server.
+
+        We do, and end a block with a mark when we close; then the blocks alone say the same.
+        """
+        if limits.msgs_max <= 0 and limits.bytes_max <= 0 and limits.subject_msgs_max <= 0:
+            return False
+        return not self._ends_with_our_mark(number)
+
+    def _ends_with_our_mark(self, number: int) -> bool:
+        with self._disk.open(f"{self._messages}/{block_file_name(number)}") as file:
+            size = file.size
+            try:
+                end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
+            except DiskFault:
+                return False
+        return end == OUR_MARK_HEAD
+
+    def _follow(self, store: FileStore, index: StreamIndex) -> None:
+        """Say in the blocks what the summary alone knew, before it goes with our first change."""
+        listed = {block.number: block for block in index.blocks}
+        for block in list(store.blocks):
+            entry = listed.get(block.number)
+            store.load(block)
+            for seq in block.live_sequences():
+                if entry is None or seq < entry.first_seq or seq in entry.deleted:
+                    store.remove(seq)
+        store.commit()
+
+    def _finish_purge(self) -> None:
+        """A purge of the official server that was cut off: see its `__msgs__` folders."""
+        fresh, old = f"{self._folder}/__new_msgs__", f"{self._folder}/__msgs__"
+        if self._disk.exists(fresh):
+            if block_numbers(self._disk.list_directory(fresh)):
+                if self._disk.exists(self._messages):
+                    self._disk.remove_tree(self._messages)
+                self._disk.rename(fresh, self._messages)
+            else:
+                self._disk.remove_tree(fresh)
+        if self._disk.exists(old):
+            self._disk.remove_tree(old)
+        if not self._disk.exists(self._messages):
+            self._disk.make_directory(self._messages, sync=True)
+
+    # ---------------------------------------------------------------- rebuild from blocks
+
+    def _rebuild(self, store: FileStore, numbers: list[int]) -> None:
+        found = self._read_blocks(store, numbers)
+        if self._doubtful:
+            # Zeros that a mapping shows may be a disk that does not give what it has.
+            self.report = RecoveryReport(self._name, notes=self.report.notes)
+            store.clear()
+            found = self._read_blocks(store, numbers)
+        self._hole = hole = self._first_hole(found)
+        if hole is not None and store.limits.removes_for_others:
+            self._give_up_behind(hole, found)
+        self._find_cuts(found)
+        if hole is not None or any(report.damage for _, report in found):
+            self._note_damage(found)
+            self._repair(found, hole)
+            store.clear()
+            found = self._read_blocks(store, [block.number for block, _ in found])
+        self.report.blocks = len(found)
+        if not found:
+            store.add_block()
+            # With this commit there is a mark: whatever a crash leaves is known to be ours.
+            store.commit()
+            return
+        blocks = [block for block, _ in found]
+        last_seq = max(block.last_seq for block in blocks)
+        _, last_timestamp = max(_newest(report) for _, report in found)
+        store.adopt(blocks, last_seq, known_time(last_timestamp))
+        self._apply_removals(store, found)
+        store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
+
+    def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
+        found: list[tuple[Block, BlockReport]] = []
+        last_seq, done, all_bytes = 0, 0, self.report.bytes
+        index_bytes, released, patched = 0, 0, 0
+        if self._progress is not None:
+            paths = (f"{self._messages}/{block_file_name(number)}" for number in numbers)
+            all_bytes += sum(store.files.file(path).size for path in paths)
+        for number in numbers:
+            path = f"{self._messages}/{block_file_name(number)}"
+            block = Block(self._name, number, store.files.file(path))
+            if number in self._doubtful:
+                block.adopt_readable()
+            else:
+                block.adopt_file()
+            report = recover_block(block, store.index, last_seq)
+            last_seq = max(last_seq, block.last_seq)
+            if number not in self._doubtful:
+                self._doubt(block, report)
+            elif block.unreadable:
+                patched += block.size
+                self._note_unreadable(block, report, patched)
+            block.unmap()
+            done += block.size
+            self.report.bytes += block.size
+            self.report.records += report.records
+            if self._progress is not None and done >= PROGRESS_BYTES:
+                self._progress(self.report.bytes, all_bytes)
+                done = 0
+            if block.size == 0 and number != numbers[-1]:
+                block.close()
+                self._disk.remove(path)
+                continue
+            found.append((block, report))
+            index_bytes += block.memory_bytes
+            while index_bytes > store.index_bytes_max and released < len(found) - 1:
+                # Those that are needed are read once more, without their checksums.
+                oldest = found[released][0]
+                index_bytes -= oldest.memory_bytes
+                oldest.release()
+                released += 1
+        return found
+
+    def _doubt(self, block: Block, report: BlockReport) -> None:
+        """Remember a block of which the disk may not have given everything."""
+        if not block.faulted and (not report.damage or not block.written):
+            return
+        if block.faulted or read_readable(block.file)[1]:
+            self._doubtful.add(block.number)
+
+    def _note_unreadable(self, block: Block, report: BlockReport, patched: int) -> None:
+        """What the disk does not give now was not cut off: it may be whole."""
+        for damage in report.damage:
+            damage.unfinished = False
+        if patched > PATCHED_BYTES_MAX:
+            raise StoreError(
+                f"{block.path}: the disk does not give {block.unreadable} bytes of it, nor all of"
+                " many other blocks; the stream is left as it is until the disk is well"
+            )
+
+    def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
+        """Where the bytes that were never promised begin to be untrustworthy; None if they do not.
+
+        Behind the last point that a mark says was synced, bytes may have reached the disk in any
+        order. Messages there are what they are, but a removal behind a hole may have lost its
+        cause.
+        """
+        synced = max(
+            (
+                (value >> 32, value & 0xFFFFFFFF)
+                for _, report in found
+                for kind, value, _ in report.marks
+                if kind == MARK_SYNCED_KIND
+            ),
+            default=None,
+        )
+        if synced is None:
+            return None
+        self._synced = synced
+        sizes = {block.number: block.size for block, _ in found}
+        holes: list[Position] = [
+            (block.number, damage.offset)
+            for block, report in found
+            for damage in report.damage
+            if damage.unfinished and (block.number, damage.offset) >= synced
+        ]
+        for _, report in found:
+            for kind, value, _ in report.marks:
+                number, size = value >> 32, value & 0xFFFFFFFF
+                if kind == MARK_PREVIOUS_KIND and number >= synced[0]:
+                    if number not in sizes and number == synced[0] and synced[1]:
+                        continue  # its name was durable: it went later
+                    actual = sizes.get(number, 0)
+                    # So much of it was synced, with its name: somebody else has made it shorter.
+                    is_foreign = number == synced[0] and actual < synced[1]
+                    if actual < size and not is_foreign:
+                        holes.append((number, actual))
+        return min(holes, default=None)
+
+    def _give_up_behind(self, hole: Position, found: list[tuple[Block, BlockReport]]) -> None:
+        """Treat everything behind the hole as torn, for a store whose limits remove messages.
+
+        A message there would push out another one, though the removal that had made room for it may
+        be lost in the hole.
+        """
+        for block, report in found:
+            start = hole[1] if block.number == hole[0] else 0
+            if block.number < hole[0] or block.size <= start:
+                continue
+            before = [damage for damage in report.damage if damage.offset < start]
+            after_seq = before[-1].after_seq if before else 0
+            torn = Damage(start, block.size - start, after_seq, 0, torn=True, unfinished=True)
+            report.damage = [*before, torn]
+            report.tombstones.cut(start)
+            report.marks = [entry for entry in report.marks if entry[2] < start]
+
+    def _find_cuts(self, found: list[tuple[Block, BlockReport]]) -> None:
+        """Blocks that were whole once, as the next one remembers, and are shorter now.
+
+        A compacted block is shorter by right; it has no mark at its begin.
+        """
+        for _, report in found:
+            for kind, value, _ in report.marks:
+                if kind == MARK_PREVIOUS_KIND:
+                    self._sizes[value >> 32] = value & 0xFFFFFFFF
+        behind = 0
+        for block, report in reversed(found):
+            missing = self._sizes.get(block.number, 0) - block.size
+            is_original = any(
+                offset == 0 and kind == MARK_SYNCED_KIND for kind, _, offset in report.marks[:1]
+            ) or any(damage.offset == 0 for damage in report.damage[:1])
+            if (
+                is_original
+                and missing > 0
+                and self._synced is not None
+                and (block.number, block.size) < self._synced
+            ):
+                if report.damage and report.damage[-1].torn:
+                    report.damage[-1].missing = missing
+                elif missing >= RECORD_BYTES_MIN and behind > block.last_seq + 1:
+                    after = block.last_seq
+                    report.damage.append(
+                        Damage(block.size, 0, after, 0, torn=True, missing=missing)
+                    )
+            behind = block.lowest_seq() or behind
+
+    def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
+        floor = 0
+        self._deleted = _deletions(found)
+        # In the order of the messages: the index of each block is needed once.
+        for seq in self._deleted:
+            store.forget(seq)
+        for _, report in found:
+            for kind, value, _ in report.marks:
+                if kind == MARK_FLOOR_KIND:
+                    floor = max(floor, value)
+        if floor:
+            store.drop_below(floor)
+
+    def _compare_with_index(self, store: FileStore, limits: StoreLimits, now_ns: int) -> None:
+        """A summary that does not fit still knows what was there when it was written."""
+        index = self._index
+        damaged = {entry.block for entry in self.report.damage}
+        deleted = self._deleted
+        if index is None:
+            return
+        is_older = contradicts(index, store.blocks, damaged)
+        if self._has_lost_bytes(store, index):
+            for seq in forgotten(index, store, deleted, damaged):
+                store.remove(seq)
+            store.commit()
+        if is_older:
+            return
+        self._index_is_latest = True
+        found = {block.number: block for block in store.blocks}
+        gone: list[int] = []
+        for entry in index.blocks:
+            block = found.get(entry.number)
+            if block is not None and same_messages(entry, block):
+                continue
+            if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
+                continue  # it went because it was too old
+            # A floor that was said since then speaks for all below it.
+            known = (seq for seq in known_live(entry) if seq >= store.limit_floor)
+            live = (seq for seq in known if seq not in deleted)
+            room = LOST_LISTED_MAX - len(gone)
+            gone += islice((seq for seq in live if not store.is_live(seq)), room)
+            if len(gone) == LOST_LISTED_MAX:
+                break
+        if index.last_seq > store.last_seq:
+            store.skip(index.last_seq, store.last_timestamp)
+        self.report.add_lost(gone)
+        if gone:
+            # The number and the report must not depend on a summary that is about to go.
+            report = RecoveryReport(self._name, lost=gone, lost_total=len(gone))
+            report.first_seq = store.first_seq
+            self._evidence.save(report)
+        store.commit()
+
+    def _has_lost_bytes(self, store: FileStore, index: StreamIndex) -> bool:
+        """Whether tombstones may be lost that were there when the summary was written."""
+        found = {block.number: block for block in store.blocks}
+        if any(not entry.torn for entry in self.report.damage):
+            return True
+        if any(entry.number not in found for entry in index.blocks):
+            return True
+        last = found[index.blocks[-1].number]
+        if last.compressed or index.last_checksum == EMPTY_CHECKSUM:
+            return False
+        # The last block only grows: the end of then is still there unless it was cut off.
+        return not last.written or index.last_checksum not in bytes(last.plain_view())
+
+    # ---------------------------------------------------------------- damage
+
+    def _note_damage(self, found: list[tuple[Block, BlockReport]]) -> None:
+        """Save the damaged bytes and the report before anything on disk is changed."""
+        absent = _Spoken(found)
+        first_behind = 0
+        for block, report in reversed(found):
+            mixed = any(damage.out_of_order for damage in report.damage)
+            room = sum(damage.size + damage.missing for damage in report.damage)
+            room //= RECORD_BYTES_MIN
+            for damage in reversed(report.damage):
+                torn = self._is_torn(block, damage, found[-1][0])
+                costs: set[int] = set()
+                if mixed:
+                    costs = _gaps(block, report, first_behind, absent)
+                    mixed = False
+                    if not first_behind:
+                        self._used_up[block.number] = block.last_seq + max(room, 1)
+                elif not torn and not damage.out_of_order:
+                    # All damage in one gap between messages counts together.
+                    sizes = [
+                        other.size + other.missing
+                        for other in report.damage
+                        if other.after_seq == damage.after_seq and not other.out_of_order
+                    ]
+                    costs = _may_have_cost(damage, first_behind, sizes, room)
+                    costs = {seq for seq in costs if seq not in absent}
+                    room -= len(costs.difference(self.report.lost))
+                    if not (costs or damage.before_seq or first_behind):
+                        # Nobody knows what the end held; its numbers are not given out again.
+                        self._used_up[block.number] = damage.after_seq + max(room, 1)
+                first, last = damage.after_seq + 1, damage.after_seq
+                if costs:
+                    first, last = min(costs), max(costs)
+                    self.report.add_lost(costs)
+                entry = DamageEntry(block.number, damage.offset, damage.size, torn, first, last)
+                entry.missing = damage.missing
+                self.report.damage.append(entry)
+            first_behind = block.lowest_seq() or first_behind
+        self.report.damage.reverse()
+        rotten = sorted({entry.block for entry in self.report.damage if not entry.torn})
+        if rotten and self._index is None:
+            names = ", ".join(map(block_file_name, rotten[:5])) + (", ..." if rotten[5:] else "")
+            self.report.notes.append(
+                f"deletions noted in the damaged bytes of {names} are forgotten, as there is no"
+                " index.db"
+            )
+        if not self.report.is_clean:
+            self.report.first_seq = self._first_live(found)
+            self._evidence.save(self.report, [block for block, _ in found])
+
+    def _first_live(self, found: list[tuple[Block, BlockReport]]) -> int:
+        deleted = _deletions(found)
+        floor = max(
+            (
+                value
+                for _, report in found
+                for kind, value, _ in report.marks
+                if kind == MARK_FLOOR_KIND
+            ),
+            default=0,
+        )
+        live = (seq for block, _ in found if block.live_msgs for seq in known_live(block))
+        last_seq = max((block.last_seq for block, _ in found), default=0)
+        return next((seq for seq in live if seq >= floor and seq not in deleted), last_seq + 1)
+
+    def _is_torn(self, block: Block, damage: Damage, last: Block) -> bool:
+        """Whether this is the end of a write that was cut off, and not rot.
+
+        Our own blocks say how far they were synced. In blocks without marks it is the end of the
+        last block, unless it looks like a whole record with a wrong checksum.
+        """
+        if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
+            return True  # behind the end that the next block knows of
+        if self._hole is not None and (block.number, damage.offset) >= self._hole:
+            return True  # nothing behind a write that was cut off was promised, whatever is left
+        if self._synced is not None:
+            return damage.unfinished and (block.number, damage.offset) >= self._synced
+        return damage.torn and damage.unfinished and block is last and not damage.claimed
+
+    def _repair(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
+        """Write damaged blocks anew without the damage, and without removals behind a hole.
+
+        A lost sequence leaves a skip record, so that its number is not given to another message.
+        Later blocks first: as long as one is not done, the hole is still there to be found again.
+        """
+        noted = {(entry.block, entry.offset): entry for entry in self.report.damage}
+        for block, report in reversed(found):
+            cuts: list[tuple[int, int, bytes]] = []
+            damages = [damage for damage in report.damage if not damage.out_of_order]
+            for damage in damages:
+                entry = noted[block.number, damage.offset]
+                last_lost = entry.last_lost if entry.last_lost >= entry.first_lost else 0
+                if damage is damages[-1]:
+                    last_lost = max(last_lost, self._used_up.get(block.number, 0))
+                    last_lost = min(last_lost, SEQUENCE_MAX)
+                instead = b"" if entry.torn else replacement(block, damage, last_lost)
+                cuts.append((damage.offset, damage.size, instead))
+            if hole is not None:
+                offsets = list(report.tombstones.offsets)
+                offsets += [offset for kind, _, offset in report.marks if kind != MARK_SYNCED_KIND]
+                cuts += [
+                    (offset, RECORD_BYTES_MIN, b"")
+                    for offset in offsets
+                    if (block.number, offset) > hole
+                ]
+            misplaced = len(damages) < len(report.damage)
+            if cuts or misplaced:
+                self._cut(block, sorted(cuts))
+                if misplaced:
+                    block.adopt_file()
+                    block.rewrite([in_order(block)], self._disk)
+            block.close()
+
+    def _cut(self, block: Block, cuts: list[tuple[int, int, bytes]]) -> None:
+        parts: list[tuple[int, int] | bytes] = []
+        start = 0
+        for offset, size, instead in cuts:
+            parts += [(start, offset - start), instead]
+            start = offset + size
+        parts.append((start, block.size - start))
+        block.rewrite(parts, self._disk)
+
+
+def _newest(report: BlockReport) -> tuple[int, int]:
+    """Sequence and time of the last message that a block speaks of."""
+    stamps = zip(report.tombstones.sequences, report.tombstones.timestamps, strict=True)
+    return max(report.newest, max(stamps, default=(0, 0)))
+
+
+def _deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
+    """What all tombstones say."""
+    deleted = SequenceSet()
+    for _, report in found:
+        for seq in report.tombstones.sequences:
+            deleted.insert(seq)
+    return deleted
+
+
+class _Spoken:
+    """The sequences that undamaged records speak of: live messages, deleted and misplaced ones."""
+
+    def __init__(self, found: list[tuple[Block, BlockReport]]) -> None:
+        self._deleted = _deletions(found)
+        self._blocks = [block for block, _ in found if block.live_msgs]
+        for _, report in found:
+            for damage in report.damage:
+                if damage.out_of_order:
+                    self._deleted.insert(damage.before_seq)
+
+    def __contains__(self, seq: object) -> bool:
+        assert isinstance(seq, int)
+        if seq in self._deleted:
+            return True
+        place = bisect_left(self._blocks, seq, key=lambda block: block.last_seq)
+        if place == len(self._blocks):
+            return False
+        block = self._blocks[place]
+        return block.first_seq <= seq and seq not in block.deleted
+
+
+def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: int) -> set[int]:
+    """The sequences that were in a damage, as far as can be told.
+
+    `sizes` are those of all damage in the same gap, `room` is for how many records there is room in
+    all damage of the block. Where the gap is wider, messages went before, or sequences were
+    skipped: then what the damaged records say decides, or else which good neighbour is in the same
+    block.
+    """
+    low, before = damage.after_seq + 1, damage.before_seq or first_behind
+    records = sum(sizes) // RECORD_BYTES_MIN or max(room, 1)
+    if not before:
+        return set(range(low, 1 + min(max(damage.claimed, default=0), low + records - 1)))
+    if before - low <= max(records, sum(1 + size // RECORD_BYTES_MIN for size in sizes)):
+        return set(range(low, before))
+    lowest, highest = set(range(low, low + records)), set(range(before - records, before))
+    if damage.claimed and lowest.isdisjoint(damage.claimed) != highest.isdisjoint(damage.claimed):
+        return highest if lowest.isdisjoint(damage.claimed) else lowest
+    if damage.after_seq == 0 or (damage.at_start and damage.before_seq):
+        return highest
+    return lowest
+
+
+def _gaps(block: Block, report: BlockReport, first_behind: int, absent: Container[int]) -> set[int]:
+    """The same for all damage of a block whose records are not in their order any more."""
+    misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
+    live = known_live(block) if block.live_msgs else ()
+    present = sorted([*live, *misplaced])
+    low = min(damage.after_seq for damage in report.damage)
+    ends = [low, *present, first_behind or present[-1] + 1]
+    # Small ones first; what is far in front of the first message went before.
+    gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)
+    candidates = (
+        seq
+        for gap in gaps
+        for seq in (gap if gap.start > 1 else reversed(gap))
+        if seq not in absent
+    )
+    records = sum(damage.size for damage in report.damage if not damage.out_of_order)
+    return set(islice(candidates, records // RECORD_BYTES_MIN))
+
+
+def open_store(
+    disk: Disk,
+    folder: str,
+    name: str,
+    limits: StoreLimits | None = None,
+    *,
+    now_ns: int,
+    progress: Callable[[int, int], None] | None = None,
+    expired: Callable[[StoredMessage], None] | None = None,
+    secures: bool = True,
+    **settings: Any,
+) -> tuple[FileStore, RecoveryReport]:
+    """Open the store of one stream below `folder` (the stream's own), making it if it is new.
+
+    `secures`: it may be used at once; else `FileStore.secure` is left to the caller.
+
+    `expired` is told of messages that have expired since it was closed, see `Store.expire`.
+    """
+    recovery = Recovery(disk, folder, name, progress, expired)
+    store = recovery.open(limits or StoreLimits(), now_ns, **settings)
+    if secures:
+        store.secure()
+        store.secured()
+    return store, recovery.report

@@ -1,0 +1,581 @@
+"""The folder of one stream, and the root that holds the folders of all streams.
+
+Owns what is beside the messages: configuration, consumers, the order in which a stream comes into
+being and goes, and the lock that keeps a second server out. The messages are opened through
+`recover.open_store`, consumer states are written through `consumer_states`.
+
+- A stream exists from the moment its meta.sum does; everything before that is durable by then. A
+  folder without one is a creation that was cut off, if it holds no data. If it holds any, somebody
+  has lost a file, and nothing here touches it.
+- Deleting renames the folder to ".<STREAM>" first. Such a folder, and nothing else, is removed at
+  the next start; the official server does the same.
+- A folder that cannot be understood is listed with the reason and left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store.contract import StoreLimits
+from tradewind.store.files.creation import Creation, make
+from tradewind.store.files.disk import MissingFile
+from tradewind.store.files.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
+from tradewind.store.files.witness import WITNESS_FILE, first_testimony
+from tradewind.store.folder.consumer_states import ConsumerStates
+from tradewind.store.folder.filestore import FileStore, first_block
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.ack_log import (
+    LogRecord,
+    apply_records,
+    decode_with_trailer,
+    log_name,
+    log_numbers,
+    read_log,
+)
+from tradewind.store.format.consumer_file import ConsumerState, encode_consumer_state
+from tradewind.store.format.layout import (
+    CONSUMER_FILE,
+    CONSUMERS_FOLDER,
+    JETSTREAM_FOLDER,
+    MESSAGES_FOLDER,
+    META_FILE,
+    META_SUM_FILE,
+    NAME_BYTES_MAX,
+    NEW_MESSAGES_FOLDER,
+    SNAPSHOTS_FOLDER,
+    STREAMS_FOLDER,
+    TEMPORARY_SUFFIX,
+    account_name_problem,
+    block_bytes_max,
+    block_file_name,
+    block_numbers,
+    consumer_key_text,
+    is_encrypted,
+    name_problem,
+    stream_folder,
+    stream_key_text,
+)
+from tradewind.store.format.meta import (
+    ConsumerMeta,
+    StreamMeta,
+    decode_consumer_meta,
+    decode_stream_meta,
+    encode_consumer_meta,
+    encode_stream_meta,
+)
+
+if TYPE_CHECKING:
+    from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.folder.recover import RecoveryReport
+
+LOCK_FILE = "tradewind.lock"
+UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
+# What the sum of a consumer is called from its deletion until its folder is gone.
+DELETED_SUM = "meta.sum.deleted"
+
+
+class StreamExists(StoreError):  # noqa: N818 - it names what was found
+    """The folder of a new stream is taken, by a stream or by data that belongs to nothing."""
+
+
+class NotReadable(StoreError):  # noqa: N818 - it names what was found
+    """A stream that this server cannot open, though nothing in it is damaged."""
+
+
+class SkippedFolder(msgspec.Struct, frozen=True):
+    """A folder that was left alone, and why."""
+
+    path: str
+    reason: str
+
+
+class StoredConsumer(msgspec.Struct, frozen=True):
+    """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
+
+    `has_state`: it has begun, be it in front of the first message; else its configuration says
+    where it begins. `has_log`: o.dat alone may not be all of the state.
+    """
+
+    meta: ConsumerMeta
+    state: ConsumerState
+    problem: str = ""
+    has_state: bool = True
+    has_log: bool = False
+
+
+def limits_of(config: Mapping[str, Any]) -> StoreLimits:
+    """The limits in a stream's configuration."""
+
+    def limit(name: str) -> int:
+        return max(int(config.get(name) or 0), 0)
+
+    return StoreLimits(
+        msgs_max=limit("max_msgs"),
+        bytes_max=limit("max_bytes"),
+        age_max_ns=limit("max_age"),
+        subject_msgs_max=limit("max_msgs_per_subject"),
+        discard_new=config.get("discard") == "new",
+        message_ttl=bool(config.get("allow_msg_ttl")),
+    )
+
+
+def _begin_at(store: FileStore, meta: StreamMeta) -> None:
+    """The first sequence may be a later one."""
+    first_seq = int(meta.config.get("first_seq") or 0)
+    if first_seq > max(store.first_seq, 1):
+        store.compact(first_seq)
+
+
+class StreamFolder:
+    """One stream below `root`, the configured store folder; making this object touches nothing."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: str,
+        account: str,
+        stream: str,
+        durable: set[str] | None = None,
+        path: str = "",
+    ) -> None:
+        if problem := account_name_problem(account):
+            raise StoreError(f"account name {account!r} {problem}")
+        if problem := name_problem(stream):
+            raise StoreError(f"stream name {stream!r} {problem}")
+        self.disk = disk
+        self.account = account
+        self.stream = stream
+        # Elsewhere while a backup is being restored.
+        self.path = path or f"{root}/{stream_folder(account, stream)}"
+        self._root = root
+        # Folders of `names` whose names are known to be on disk; shared by all streams.
+        self._durable = set() if durable is None else durable
+        self._retired: list[str] = []
+        self._consumers = f"{self.path}/{CONSUMERS_FOLDER}"
+        self.states = ConsumerStates(disk, self._consumers)
+
+    # ---------------------------------------------------------------- the stream
+
+    def create(self, meta: StreamMeta) -> None:
+        """Make the stream, durably; what a creation that was cut off has left is used again."""
+        make(self.creation(meta))
+
+    def creation(self, meta: StreamMeta) -> Creation:
+        """What it takes to make the stream; `begin` opens it when that is done."""
+        assert meta.config.get("name") == self.stream
+        return Creation(
+            self.disk,
+            self.path,
+            encode_stream_meta(meta),
+            stream_key_text(self.stream),
+            check=self._check_unused,
+            files={self._first_block: first_block(self.stream)},
+            hints={f"{self.path}/{WITNESS_FILE}": first_testimony(self.stream)},
+            names=self._names(),
+            durable=self._durable,
+        )
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Which folders to sync so that this one is found, each with the folder that they name.
+
+        One that was there already may not be durable either, but has to be synced only once.
+        """
+        folder = self.path.rpartition("/")[0]
+        names = [(folder, "")]
+        while folder != self._root and folder not in self._durable:
+            outer = folder.rpartition("/")[0]
+            names.append((outer, folder))
+            folder = outer
+        return names
+
+    @property
+    def _first_block(self) -> str:
+        return f"{self.path}/{MESSAGES_FOLDER}/{block_file_name(1)}"
+
+    def is_unfinished(self) -> bool:
+        """Whether a creation was cut off here: no sum, and no data either."""
+        return not has_meta(self.disk, self.path) and not self._data_without_meta()
+
+    def _check_unused(self) -> None:
+        """Only what a creation writes before it is complete may lie here."""
+        if not self.disk.exists(self.path):
+            return
+        if has_meta(self.disk, self.path):
+            raise StreamExists(f"{self.path}: the stream exists already")
+        if found := self._data_without_meta():
+            raise StreamExists(
+                f"{self.path}: there is no {META_SUM_FILE}, but {found};"
+                " put the file back, or move the folder away if the data is not needed"
+            )
+
+    def _data_without_meta(self) -> str:
+        for name in (MESSAGES_FOLDER, NEW_MESSAGES_FOLDER):
+            folder = f"{self.path}/{name}"
+            if not self.disk.exists(folder):
+                continue
+            for number in block_numbers(self.disk.list_directory(folder)):
+                path = f"{folder}/{block_file_name(number)}"
+                with self.disk.open(path) as file:
+                    if file.size and not (path == self._first_block and self._is_new(file)):
+                        return f"there are messages in {name}"
+        if self.disk.exists(self._consumers) and self.disk.list_directory(self._consumers):
+            return f"there are consumers in {CONSUMERS_FOLDER}"
+        return ""
+
+    def _is_new(self, file: DiskFile) -> bool:
+        """Whether a block is as a creation writes it, perhaps only a part of it."""
+        fresh = first_block(self.stream)
+        content = file.read(0, len(fresh) + 1)
+        return len(content) <= len(fresh) and all(
+            byte in (0, expected) for byte, expected in zip(content, fresh, strict=False)
+        )
+
+    def read_meta(self) -> StreamMeta:
+        """The configuration. CorruptRecord, NotReadable or MissingFile say why there is none."""
+        return self._find_meta()[0]
+
+    def _find_meta(self) -> tuple[StreamMeta, FoundMeta]:
+        if is_encrypted(self.disk.list_directory(self.path)):
+            raise NotReadable(
+                f"{self.path}: the stream is encrypted; this server cannot read encrypted streams"
+            )
+        found = find_meta(self.disk, self.path, stream_key_text(self.stream))
+        path = f"{self.path}/meta.inf"
+        if found.problem:
+            raise CorruptRecord(path, 0, found.problem)
+        meta = decode_stream_meta(found.data, path)
+        if meta.config["name"] != self.stream:
+            raise CorruptRecord(
+                path, 0, f"it is of stream {meta.config['name']!r}, not {self.stream!r}"
+            )
+        return meta, found
+
+    def update(self, meta: StreamMeta) -> None:
+        """Replace the configuration, durably."""
+        assert meta.config.get("name") == self.stream
+        self._write_meta(meta)
+
+    def _write_meta(self, meta: StreamMeta) -> None:
+        write_meta(self.disk, self.path, encode_stream_meta(meta), stream_key_text(self.stream))
+
+    def open(
+        self,
+        now_ns: int,
+        *,
+        max_payload_bytes: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+        **settings: Any,
+    ) -> tuple[StreamMeta, FileStore, RecoveryReport]:
+        """Open an existing stream and its messages; `settings` are those of the store."""
+        meta, found = self._find_meta()
+        finish_meta(self.disk, self.path, found)
+        settings = self._settings(meta, max_payload_bytes, settings)
+        store, report = open_store(
+            self.disk,
+            self.path,
+            self.stream,
+            limits_of(meta.config),
+            now_ns=now_ns,
+            progress=progress,
+            **settings,
+        )
+        _begin_at(store, meta)
+        return meta, store, report
+
+    def begin(self, meta: StreamMeta, *, max_payload_bytes: int = 0, **settings: Any) -> FileStore:
+        """The store of the stream that `creation` has made; the owner commits it if it is dirty."""
+        settings = self._settings(meta, max_payload_bytes, settings)
+        folder = f"{self.path}/{MESSAGES_FOLDER}"
+        store = FileStore(self.disk, folder, self.stream, limits_of(meta.config), **settings)
+        store.begin()
+        _begin_at(store, meta)
+        return store
+
+    def _settings(
+        self, meta: StreamMeta, max_payload_bytes: int, wanted: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Of the store; those that are wanted go before what the configuration says."""
+        return {
+            "block_bytes_max": block_bytes_max(meta.config, max_payload_bytes),
+            "compresses": meta.config.get("compression") == "s2",
+            **wanted,
+        }
+
+    def move_to(self, target: StreamFolder) -> None:
+        """A complete stream takes its place, durably; after a crash it is here or there."""
+        target._check_unused()
+        self.disk.remove_tree(target.path)
+        self.disk.make_directory(target.path.rpartition("/")[0])
+        self.disk.sync_directory(self.path)
+        self.disk.rename(self.path, target.path)
+        for folder, named in target._names():
+            self.disk.sync_directory(folder)
+            if named:
+                target._durable.add(named)
+        self.disk.sync_directory(self.path.rpartition("/")[0])
+
+    def discard(self) -> None:
+        """A stream that is not to be: nothing of it is left."""
+        self.disk.remove_tree(self.path)
+
+    def delete(self) -> None:
+        """Delete the stream with all its messages; it is gone for good once this returns."""
+        self.retire()
+        self.remove_retired()
+
+    def retire(self) -> None:
+        """The quick half of `delete`: durable, and nothing of the stream is found any more."""
+        retired = self._free_name()
+        self.disk.rename(self.path, retired)
+        self._retired.append(retired)
+        self._durable.discard(self._consumers)
+        self.disk.sync_directory(self.path.rpartition("/")[0])
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether `retire` has come so far that only the disk may not know it yet."""
+        return bool(self._retired)
+
+    def remove_retired(self) -> None:
+        """The slow half: give the space back. A new stream of this name is not touched."""
+        while self._retired:
+            self.disk.remove_tree(self._retired[-1])
+            self._retired.pop()
+
+    def _free_name(self) -> str:
+        """Beside those of earlier streams of this name, which somebody may still be removing."""
+        folder = self.path.rpartition("/")[0]
+        for number in count():
+            suffix = f"-{number}" if number else ""
+            # The dot must not make the name too long for the file system.
+            room = NAME_BYTES_MAX - 1 - len(suffix)
+            name = self.stream.encode()[:room].decode(errors="ignore")
+            path = f"{folder}/.{name}{suffix}"
+            if not self.disk.exists(path):
+                return path
+        raise AssertionError("numbers do not end")
+
+    # ---------------------------------------------------------------- its consumers
+
+    def _consumer_folder(self, consumer: str) -> str:
+        if problem := name_problem(consumer):
+            raise StoreError(f"consumer name {consumer!r} {problem}")
+        return f"{self._consumers}/{consumer}"
+
+    def create_consumer(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> None:
+        """Make a consumer that starts with `state`, durably."""
+        make(self.consumer_creation(meta, state, now_ns))
+
+    def consumer_creation(self, meta: ConsumerMeta, state: ConsumerState, now_ns: int) -> Creation:
+        """What it takes to make a consumer that starts with `state`."""
+        folder = self._consumer_folder(meta.name)
+        names = [(self._consumers, "")]
+        if self._consumers not in self._durable:
+            names.append((self.path, self._consumers))
+        return Creation(
+            self.disk,
+            folder,
+            encode_consumer_meta(meta),
+            consumer_key_text(self.stream, meta.name),
+            check=partial(self._check_no_consumer, folder),
+            files={f"{folder}/{CONSUMER_FILE}": encode_consumer_state(state, now_ns)},
+            names=names,
+            durable=self._durable,
+        )
+
+    def _check_no_consumer(self, folder: str) -> None:
+        if self.disk.exists(folder) and has_meta(self.disk, folder):
+            raise StreamExists(f"{folder}: the consumer exists already")
+
+    def update_consumer(self, meta: ConsumerMeta) -> None:
+        """Replace a consumer's configuration, durably."""
+        key_text = consumer_key_text(self.stream, meta.name)
+        folder = self._consumer_folder(meta.name)
+        write_meta(self.disk, folder, encode_consumer_meta(meta), key_text)
+
+    def _read_logs(self) -> dict[str, list[LogRecord]]:
+        """What has changed since the states were written, by consumer."""
+        there = set()
+        if self.disk.exists(self._consumers):
+            there = set(self.disk.list_directory(self._consumers))
+        found: dict[str, list[LogRecord]] = {}
+        users: dict[int, set[str]] = {}
+        for number in sorted(log_numbers(self.disk.list_directory(self.path))):
+            path = f"{self.path}/{log_name(number)}"
+            users[number] = set()
+            for record in read_log(number, self.disk.read_file(path), path):
+                if record.consumer in there:
+                    users[number].add(record.consumer)
+                    found.setdefault(record.consumer, []).append(record)
+        self.states.found(users, 0)
+        return found
+
+    def read_consumer(
+        self, consumer: str, logs: Mapping[str, list[LogRecord]] | None = None
+    ) -> StoredConsumer:
+        """Configuration and state; a consumer without a state file has never delivered.
+
+        The official server does not compare the sum of a consumer. So a wrong one is a `problem`,
+        not an error, as long as the configuration can be read. `logs` is for those who read many.
+        """
+        folder = self._consumer_folder(consumer)
+        if is_encrypted(self.disk.list_directory(folder)):
+            raise NotReadable(
+                f"{folder}: the consumer is encrypted; this server cannot read encrypted consumers"
+            )
+        found = find_meta(self.disk, folder, consumer_key_text(self.stream, consumer))
+        path = f"{folder}/meta.inf"
+        meta = decode_consumer_meta(found.data, path)
+        if not meta.name:
+            # The official server forgets the name of an ephemeral consumer that it has restarted.
+            meta = replace(meta, name=consumer)
+        if meta.name != consumer:
+            raise CorruptRecord(path, 0, f"it is of consumer {meta.name!r}, not {consumer!r}")
+        path = f"{folder}/{CONSUMER_FILE}"
+        try:
+            data = self.disk.read_file(path)
+        except MissingFile:
+            data = b""
+        state, number = decode_with_trailer(data, path)
+        records = (self._read_logs() if logs is None else logs).get(consumer, [])
+        apply_records(state, number, records)
+        self.states.found({}, number)
+        problem = found.problem and f"{folder}/meta.inf: {found.problem}"
+        return StoredConsumer(meta, state, problem, bool(data), has_log=bool(records))
+
+    def delete_consumer(self, consumer: str) -> None:
+        """Delete a consumer, durably."""
+        self.states.forget(consumer)
+        self.remove_consumer(consumer)
+        self.remove_consumer_files(consumer)
+
+    def remove_consumer(self, consumer: str) -> None:
+        """It is gone for good; its state was forgotten before, its files are still there.
+
+        Without its sum it is gone for both servers. That is one rename, so a crash leaves all or
+        nothing, and the new name tells us that nothing was lost here.
+        """
+        folder = self._consumer_folder(consumer)
+        names = self.disk.list_directory(folder)
+        if UNFINISHED_SUM in names:
+            self.disk.remove(f"{folder}/{UNFINISHED_SUM}")
+        if META_SUM_FILE in names:
+            self.disk.rename(f"{folder}/{META_SUM_FILE}", f"{folder}/{DELETED_SUM}")
+        elif META_FILE in names:
+            self.disk.remove(f"{folder}/{META_FILE}")
+        self.disk.sync_directory(folder)
+
+    def remove_consumer_files(self, consumer: str) -> None:
+        """Give the space of a consumer back that is gone."""
+        self.disk.remove_tree(self._consumer_folder(consumer))
+
+    def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
+        """All consumers that can be read, and the folders of the others; those stay as they are."""
+        found: list[StoredConsumer] = []
+        skipped: list[SkippedFolder] = []
+        if not self.disk.exists(self._consumers):
+            return found, skipped
+        logs: dict[str, list[LogRecord]] | None = None
+        with suppress(StoreError):  # then it is the reason why each of them cannot be read
+            logs = self._read_logs()
+        for name in self.disk.list_directory(self._consumers):
+            folder = f"{self._consumers}/{name}"
+            if not self.disk.is_directory(folder) or self._is_consumer_unfinished(folder):
+                continue
+            try:
+                found.append(self.read_consumer(name, logs))
+            except StoreError as error:
+                skipped.append(SkippedFolder(folder, str(error)))
+        return found, skipped
+
+    def _is_consumer_unfinished(self, folder: str) -> bool:
+        """Whether a creation or deletion was cut off here; the next creation uses what is left."""
+        names = self.disk.list_directory(folder)
+        if META_SUM_FILE in names:
+            return False
+        return META_FILE not in names or (DELETED_SUM in names and UNFINISHED_SUM not in names)
+
+
+class StoreListing(msgspec.Struct):
+    """What is in a store: the streams that can be opened, and what was left alone."""
+
+    streams: list[tuple[StreamFolder, StreamMeta]] = msgspec.field(default_factory=list)
+    skipped: list[SkippedFolder] = msgspec.field(default_factory=list)
+
+
+class StoreRoot:
+    """The store below `root` (the configured folder), ours alone from here to `close`."""
+
+    def __init__(self, disk: Disk, root: str) -> None:
+        self.disk = disk
+        self.root = root
+        self.folder = f"{root}/{JETSTREAM_FOLDER}"
+        disk.make_directory(self.folder, sync=True)
+        self._lock = disk.lock(f"{self.folder}/{LOCK_FILE}")
+        self._durable: set[str] = set()
+
+    def close(self) -> None:
+        """Let another server have it."""
+        self._lock.release()
+
+    def stream(self, account: str, stream: str) -> StreamFolder:
+        """The folder of a stream, whether it exists or not."""
+        return StreamFolder(self.disk, self.root, account, stream, self._durable)
+
+    def staging(self, account: str, stream: str, number: int) -> StreamFolder:
+        """Where a backup becomes a stream, before anybody can find it."""
+        path = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}/snap-{number}"
+        return StreamFolder(self.disk, self.root, account, stream, path=path)
+
+    def accounts(self) -> list[str]:
+        """The accounts that have streams here."""
+        return [
+            name
+            for name in self.disk.list_directory(self.folder)
+            if self.disk.is_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
+        ]
+
+    def folders(self, account: str) -> list[StreamFolder]:
+        """All folders of an account that a stream could have made, whatever is in them."""
+        folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+        if not self.disk.is_directory(folder):
+            return []  # it never had a stream
+        return [
+            self.stream(account, name)
+            for name in self.disk.list_directory(folder)
+            if not name_problem(name) and self.disk.is_directory(f"{folder}/{name}")
+        ]
+
+    def streams(self, account: str) -> StoreListing:
+        """The streams of an account; nothing on disk changes."""
+        listing = StoreListing()
+        for folder in self.folders(account):
+            try:
+                listing.streams.append((folder, folder.read_meta()))
+            except StoreError as error:
+                listing.skipped.append(SkippedFolder(folder.path, str(error)))
+        return listing
+
+    def finish_deletions(self) -> list[str]:
+        """Remove what interrupted deletions and restores have left; gives the paths."""
+        removed = []
+        for account in self.disk.list_directory(self.folder):
+            staged = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}"
+            if self.disk.is_directory(staged):
+                self.disk.remove_tree(staged)
+                removed.append(staged)
+        for account in self.accounts():
+            folder = f"{self.folder}/{account}/{STREAMS_FOLDER}"
+            for name in self.disk.list_directory(folder):
+                if name.startswith(".") and not name_problem(name[1:]):
+                    self.disk.remove_tree(f"{folder}/{name}")
+                    removed.append(f"{folder}/{name}")
+        return removed

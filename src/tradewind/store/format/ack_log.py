@@ -1,0 +1,165 @@
+"""tradewind.acks.<N>: what has happened to consumers of a stream since their o.dat was written.
+
+Owns the format of this log and the end of an o.dat that its records follow, and knows how to apply
+the one to the other. Never touches the disk. nats-server knows neither: it reads an o.dat up to the
+end of its state, and leaves files alone that are not its own.
+
+    o.dat:   the state (`consumer_file`), then
+             8 bytes "twacks-1", 8 LE number of this o.dat, 8 LE hash of all before
+    the log: 8 bytes "twacks-1", 8 LE number N, then records:
+             4 LE size of the body, 8 LE hash of N, the record's offset and the body, body
+
+    body:    uvarint size of the name, name of the consumer, uvarint number of the o.dat it follows
+             uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
+             uvarint number of messages that have changed, for each, rising
+                 uvarint stream seq - that of the one before
+                 uvarint 1 if it is pending, plus 2 if it was redelivered
+                 if pending: uvarint consumer seq, varint time in seconds
+                 if redelivered: uvarint redeliveries
+
+A record belongs to the o.dat with its number, and to no other: one that nats-server has written
+since has none. A number is used once in a stream, and all records that follow one o.dat are in one
+log. They are only appended, and a commit syncs all before it; so the first one that does not verify
+is where a write was cut off, and nobody was promised it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from tradewind.errors import CorruptRecord
+from tradewind.store.format.consumer_file import (
+    NS_PER_SECOND,
+    TIME_NS_MAX,
+    ConsumerState,
+    Pending,
+    SequencePair,
+    read_consumer_state,
+)
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.varint import U64_MASK, ByteReader, append_uvarint
+
+LOG_PREFIX: Final = "tradewind.acks."
+# Numbers are times, until the year 2116; what is above was not written by us.
+NUMBER_MAX: Final = 1 << 62
+MAGIC: Final = b"twacks-1"
+HEADER_BYTES: Final = 16
+TRAILER_BYTES: Final = 24
+_FRAME_BYTES: Final = 12
+_IS_PENDING: Final = 1
+_IS_REDELIVERED: Final = 2
+_CHANGE_BYTES_MIN: Final = 2
+_KEY: Final = key_for("tradewind acks")
+
+
+def log_name(number: int) -> str:
+    """The file of a log."""
+    return f"{LOG_PREFIX}{number}"
+
+
+def log_numbers(names: list[str]) -> list[int]:
+    """The logs among the files of a stream."""
+    found = [name.removeprefix(LOG_PREFIX) for name in names if name.startswith(LOG_PREFIX)]
+    numbers = [int(digits) for digits in found if digits.isascii() and digits.isdigit()]
+    return [number for number in numbers if number < NUMBER_MAX and log_name(number) in names]
+
+
+def next_number(last: int, now_ns: int) -> int:
+    """One that was never used: `last` is the highest known, and a clock may have been set back."""
+    return max(last + 1, min(now_ns, NUMBER_MAX // 2))
+
+
+def with_trailer(state: bytes, number: int) -> bytes:
+    """An o.dat of this number, which records may follow."""
+    content = state + MAGIC + number.to_bytes(8, "little")
+    return content + _KEY.hash(content)
+
+
+def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState, int]:
+    """The state in an o.dat, and its number; 0: it has none, so no record can follow."""
+    state, end = read_consumer_state(data, path)
+    if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
+        return state, 0
+    if _KEY.hash(data[:-8]) != data[-8:]:
+        raise CorruptRecord(path, len(data) - 8, "the checksum does not fit the state")
+    number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
+    if number >= NUMBER_MAX:
+        raise CorruptRecord(path, end, f"its number is {number}, it must be below 2^62")
+    return state, number
+
+
+def log_header(number: int) -> bytes:
+    """How a log begins."""
+    return MAGIC + number.to_bytes(8, "little")
+
+
+def log_record(number: int, offset: int, consumer: str, follows: int, changes: bytes) -> bytes:
+    """A record that begins at `offset` of the log `number`, for the o.dat with number `follows`."""
+    name = consumer.encode()
+    body = bytearray()
+    append_uvarint(body, len(name))
+    body += name
+    append_uvarint(body, follows)
+    body += changes
+    return len(body).to_bytes(4, "little") + _record_hash(number, offset, bytes(body)) + body
+
+
+def _record_hash(number: int, offset: int, body: bytes) -> bytes:
+    return _KEY.hash_parts([number.to_bytes(8, "little"), offset.to_bytes(8, "little"), body])
+
+
+class LogRecord(NamedTuple):
+    """A record that was written entirely; `changes` begins where it says what has changed."""
+
+    consumer: str
+    follows: int
+    changes: ByteReader
+
+
+def read_log(number: int, data: bytes, path: str) -> list[LogRecord]:
+    """What is in a log, as far as it was written."""
+    if data[:HEADER_BYTES] != log_header(number):
+        return []
+    offset, records = HEADER_BYTES, []
+    while len(data) - offset > _FRAME_BYTES:
+        start = offset + _FRAME_BYTES
+        end = start + int.from_bytes(data[offset : offset + 4], "little")
+        if (
+            end > len(data)
+            or _record_hash(number, offset, data[start:end]) != data[offset + 4 : start]
+        ):
+            break
+        reader = ByteReader(data, path, start, end)
+        name = reader.take(reader.uvarint("size of the name"), "name").decode(errors="replace")
+        records.append(LogRecord(name, reader.uvarint("number of the state"), reader))
+        offset = end
+    return records
+
+
+def apply_records(state: ConsumerState, number: int, records: Iterable[LogRecord]) -> None:
+    """Bring the state in an o.dat of this number up to date, by the records of its consumer."""
+    for record in records:
+        if number and record.follows == number:
+            _apply_record(state, record.changes)
+
+
+def _apply_record(state: ConsumerState, reader: ByteReader) -> None:
+    """A record that verifies was written by us: what is wrong in it is refused with its place."""
+    floor = SequencePair(reader.uvarint("ack floor"), reader.uvarint("stream ack floor"))
+    state.delivered = SequencePair(reader.uvarint("delivered"), reader.uvarint("stream delivered"))
+    state.ack_floor = floor
+    seq = 0
+    for _ in range(reader.count("number changed", _CHANGE_BYTES_MIN)):
+        seq = seq + reader.uvarint("changed sequence") & U64_MASK
+        known = reader.uvarint("what is known")
+        state.pending.pop(seq, None)
+        state.redelivered.pop(seq, None)
+        if known & _IS_PENDING:
+            consumer_seq, seconds = reader.uvarint("pending delivery"), reader.varint("time")
+            if not -TIME_NS_MAX <= seconds * NS_PER_SECOND <= TIME_NS_MAX:
+                raise reader.corrupt(f"a pending message has the time {seconds} s")
+            state.pending[seq] = Pending(consumer_seq, seconds * NS_PER_SECOND)
+        if known & _IS_REDELIVERED:
+            state.redelivered[seq] = reader.uvarint("redeliveries")
+    reader.expect_end()

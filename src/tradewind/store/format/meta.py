@@ -1,0 +1,331 @@
+"""meta.inf and meta.sum: the configuration of a stream or consumer and its hash.
+
+Owns the order of the fields and Go's way of writing JSON, so that the same configuration gives the
+same bytes as from the official server. Never touches the disk and never judges a value: the
+configuration is a plain dict, as the API has it.
+
+The official server takes a stream with a field it does not know offline, so `unknown_fields` is to
+be reported; such fields are kept and written again behind the known ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tradewind.api.times import format_time, parse_time
+from tradewind.errors import CorruptRecord
+from tradewind.store.format.hash import key_for
+from tradewind.store.format.layout import META_FILE
+
+# The deepest configuration of the official server has 5 levels.
+DEPTH_MAX: Final = 32
+_FRACTION: Final = re.compile(r"\.(\d*?)0*(?=[Z+-])", re.ASCII)
+_ESCAPED: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029]')
+_SHORT_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
+
+
+class _Write(Enum):
+    """When a field is written: Go's omitempty leaves zero values out, but no empty structs."""
+
+    ALWAYS = auto()
+    UNLESS_ZERO = auto()
+    UNLESS_NULL = auto()
+
+
+class _Field(NamedTuple):
+    """A field of a Go struct; `zero` is written for an absent one that is always written."""
+
+    name: str
+    write: _Write = _Write.UNLESS_ZERO
+    zero: Any = None
+    # The fields of the object in it, or of each object in the list in it.
+    fields: tuple[_Field, ...] = ()
+    is_time: bool = False
+
+
+def _always(name: str, zero: Any, fields: tuple[_Field, ...] = ()) -> _Field:
+    return _Field(name, _Write.ALWAYS, zero, fields)
+
+
+def _optional(*names: str) -> tuple[_Field, ...]:
+    return tuple(_Field(name) for name in names)
+
+
+def _struct(name: str, *fields: _Field) -> _Field:
+    return _Field(name, _Write.UNLESS_NULL, None, fields)
+
+
+def _time(name: str) -> _Field:
+    return _Field(name, _Write.UNLESS_NULL, is_time=True)
+
+
+_TRANSFORM: Final = (_always("src", ""), _always("dest", ""))
+_SOURCE: Final = (
+    _always("name", ""),
+    _Field("opt_start_seq"),
+    _time("opt_start_time"),
+    _Field("filter_subject"),
+    _Field("subject_transforms", fields=_TRANSFORM),
+    _struct("external", _always("api", ""), _always("deliver", "")),
+    _struct("consumer", *_optional("name", "deliver_subject")),
+)
+_STREAM: Final = (
+    _always("name", ""),
+    *_optional("description", "subjects"),
+    _always("retention", "limits"),
+    _always("max_consumers", 0),
+    _always("max_msgs", 0),
+    _always("max_bytes", 0),
+    _always("max_age", 0),
+    _always("max_msgs_per_subject", 0),
+    _Field("max_msg_size"),
+    _always("discard", "old"),
+    _always("storage", "file"),
+    _always("num_replicas", 0),
+    *_optional("no_ack", "duplicate_window"),
+    _struct("placement", *_optional("cluster", "tags", "preferred")),
+    _struct("mirror", *_SOURCE),
+    _Field("sources", fields=_SOURCE),
+    _always("compression", "none"),
+    _Field("first_seq"),
+    _struct("subject_transform", *_TRANSFORM),
+    _struct("republish", _Field("src"), _always("dest", ""), _Field("headers_only")),
+    _always("allow_direct", zero=False),
+    _always("mirror_direct", zero=False),
+    _Field("discard_new_per_subject"),
+    _always("sealed", zero=False),
+    _always("deny_delete", zero=False),
+    _always("deny_purge", zero=False),
+    _always("allow_rollup_hdrs", zero=False),
+    _always("consumer_limits", {}, _optional("inactive_threshold", "max_ack_pending")),
+    _always("allow_msg_ttl", zero=False),
+    *_optional(
+        "subject_delete_marker_ttl",
+        "allow_msg_counter",
+        "allow_atomic",
+        "allow_msg_schedules",
+        "persist_mode",
+        "allow_batched",
+        "metadata",
+    ),
+)
+_CONSUMER: Final = (
+    *_optional("durable_name", "name", "description"),
+    _always("deliver_policy", "all"),
+    _Field("opt_start_seq"),
+    _time("opt_start_time"),
+    _always("ack_policy", "none"),
+    *_optional("ack_wait", "max_deliver", "backoff", "filter_subject", "filter_subjects"),
+    _always("replay_policy", "instant"),
+    *_optional("rate_limit_bps", "sample_freq", "max_waiting", "max_ack_pending"),
+    *_optional("flow_control", "headers_only", "max_batch", "max_expires", "max_bytes"),
+    *_optional("deliver_subject", "deliver_group", "idle_heartbeat", "inactive_threshold"),
+    _always("num_replicas", 0),
+    *_optional("mem_storage", "direct", "sourcing", "metadata"),
+    _time("pause_until"),
+    *_optional("priority_groups", "priority_policy", "priority_timeout"),
+)
+
+
+class StreamMeta(msgspec.Struct, frozen=True):
+    """A stream's meta.inf. `created_ns` is None if the file does not say.
+
+    `unknown_fields` names those that the official server would refuse, as "mirror.field", in the
+    order in which they stand there.
+    """
+
+    config: dict[str, Any]
+    created_ns: int | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
+class ConsumerMeta(msgspec.Struct, frozen=True):
+    """A consumer's meta.inf; see StreamMeta. `name` is there for ephemeral consumers too."""
+
+    name: str
+    config: dict[str, Any]
+    created_ns: int | None = None
+    unknown_fields: tuple[str, ...] = ()
+
+
+def encode_stream_meta(meta: StreamMeta) -> bytes:
+    """The meta.inf of a stream."""
+    return _encode({}, meta.config, _STREAM, meta.created_ns)
+
+
+def encode_consumer_meta(meta: ConsumerMeta) -> bytes:
+    """The meta.inf of a consumer."""
+    return _encode({"Name": meta.name}, meta.config, _CONSUMER, meta.created_ns)
+
+
+def decode_stream_meta(data: bytes, path: str = META_FILE) -> StreamMeta:
+    """The content of a stream's meta.inf, however it is formatted."""
+    document = _decode(data, path)
+    created_ns = _take_created(document, path)
+    if not isinstance(document.get("name"), str):
+        raise CorruptRecord(path, 0, 'a stream has a "name", which is a string')
+    return StreamMeta(document, created_ns, _unknown_fields(document, _STREAM))
+
+
+def decode_consumer_meta(data: bytes, path: str = META_FILE) -> ConsumerMeta:
+    """The content of a consumer's meta.inf, however it is formatted."""
+    document = _decode(data, path)
+    created_ns = _take_created(document, path)
+    name = document.pop("Name", None)
+    if not isinstance(name, str):
+        raise CorruptRecord(path, 0, 'a consumer has a "Name", which is a string')
+    return ConsumerMeta(name, document, created_ns, _unknown_fields(document, _CONSUMER))
+
+
+def meta_sum(data: bytes, key_text: str) -> bytes:
+    """The meta.sum of a meta.inf; `layout` has the key texts of streams and consumers."""
+    return key_for(key_text).hash(data).hex().encode()
+
+
+def check_meta_sum(data: bytes, stored_sum: bytes, key_text: str, path: str = META_FILE) -> None:
+    """CorruptRecord unless `stored_sum` is the hash of `data`.
+
+    The official server checks streams, whose key is the name of their folder, and of consumers only
+    that there is a sum.
+    """
+    wanted = meta_sum(data, key_text)
+    if stored_sum != wanted:
+        raise CorruptRecord(
+            path,
+            0,
+            f"its hash is {wanted.decode()}, meta.sum says"
+            f" {stored_sum[:32].decode(errors='backslashreplace')!r}",
+        )
+
+
+def _encode(
+    head: dict[str, str],
+    config: Mapping[str, Any],
+    fields: tuple[_Field, ...],
+    created_ns: int | None,
+) -> bytes:
+    created = {} if created_ns is None else {"Created": format_time(created_ns)}
+    parts = [f"{_quote(name)}:{_quote(value)}" for name, value in {**created, **head}.items()]
+    parts += _object_parts(config, fields)
+    return f"{{{','.join(parts)}}}".encode()
+
+
+def _object_parts(values: Mapping[str, Any], fields: tuple[_Field, ...]) -> list[str]:
+    """The members of an object: known ones in the order of the struct, then the others."""
+    parts = []
+    for field in fields:
+        value = values.get(field.name)
+        if value is None:
+            if field.write is not _Write.ALWAYS:
+                continue
+            value = field.zero
+        elif field.write is _Write.UNLESS_ZERO and not value:
+            continue
+        if field.is_time and isinstance(value, str):
+            value = _trim_fraction(value)
+        parts.append(f"{_quote(field.name)}:{_json(value, field.fields)}")
+    known = {field.name for field in fields}
+    parts += [
+        f"{_quote(name)}:{_json(value)}" for name, value in values.items() if name not in known
+    ]
+    return parts
+
+
+def _json(value: Any, fields: tuple[_Field, ...] = ()) -> str:
+    """A value as Go writes it; maps have their keys in order, structs their fields."""
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, Mapping):
+        members = _object_parts(value, fields) if fields else _map_parts(value)
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_json(item, fields) for item in value)}]"
+    return msgspec.json.encode(value).decode()
+
+
+def _map_parts(values: Mapping[str, Any]) -> list[str]:
+    return [f"{_quote(name)}:{_json(values[name])}" for name in sorted(values)]
+
+
+def _quote(text: str) -> str:
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _SHORT_ESCAPES.get(character) or f"\\u{ord(character):04x}"
+
+
+def _trim_fraction(text: str) -> str:
+    """Without zeros at the end of the fraction of a time, as Go formats what it has parsed."""
+    return _FRACTION.sub(lambda match: f".{match[1]}" if match[1] else "", text, count=1)
+
+
+def _decode(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptRecord(path, 0, f"it is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise CorruptRecord(path, 0, "it is no JSON object")
+    if _is_too_deep(document):
+        raise CorruptRecord(path, 0, f"it has more than {DEPTH_MAX} levels")
+    return document
+
+
+def _take_created(document: dict[str, Any], path: str) -> int | None:
+    created = document.pop("Created", None)
+    if created is None:
+        return None
+    if not isinstance(created, str):
+        raise CorruptRecord(path, 0, '"Created" is no string')
+    try:
+        return parse_time(created)
+    except ValueError as error:
+        raise CorruptRecord(path, 0, f'"Created": {error}') from None
+
+
+def _is_too_deep(document: dict[str, Any]) -> bool:
+    """Whether objects and lists lie in each other so deep that writing it would overrun a stack."""
+    level: list[Any] = [document]
+    for _ in range(DEPTH_MAX):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _unknown_fields(document: Mapping[str, Any], fields: tuple[_Field, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_walk_unknown(document, fields, "")))
+
+
+def _walk_unknown(
+    values: Mapping[str, Any], fields: tuple[_Field, ...], prefix: str
+) -> Iterator[str]:
+    known = {field.name: field for field in fields}
+    for name, value in values.items():
+        if name not in known:
+            yield prefix + name
+            continue
+        nested = known[name].fields
+        for item in value if isinstance(value, list) else [value]:
+            if nested and isinstance(item, dict):
+                yield from _walk_unknown(item, nested, f"{prefix}{name}.")

@@ -1,0 +1,197 @@
+"""What is known about damage in a stream, and the evidence of it.
+
+Owns the report about damage and the folder `damage` of a stream: numbered reports, and beside each
+the bytes that were taken out of the blocks. A number is used once, so nothing that was ever written
+there is replaced; only people remove files from it. Decides nothing about messages.
+
+    damage/3.json       a RecoveryReport: where, how much, which sequences
+    damage/3-7.bin      what was taken out of block 7, piece behind piece
+    damage/3-7.blk      the whole file of block 7, where it was compressed or cannot be read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tradewind.errors import StoreError
+from tradewind.store.files.disk import DiskFault, is_unreadable
+from tradewind.store.format.layout import SEQUENCE_MAX
+from tradewind.store.format.s2 import is_compressed as is_compressed_block
+
+if TYPE_CHECKING:
+    from tradewind.store.files.disk import Disk
+    from tradewind.store.table.block import Block
+
+DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
+# The list of lost sequences is for stream info; the ranges of the single damages are complete.
+LOST_LISTED_MAX = 100_000
+
+
+class DamageEntry(msgspec.Struct):
+    """One piece of damage. Sequences `first_lost` to `last_lost` may have been there.
+
+    `missing` bytes behind it were cut off. The `size` bytes are at `saved_at` of `saved_as`; of a
+    compressed block that is the whole file, and the offset is that of the plain bytes. Of a block
+    with `unreadable` bytes it is the file itself, under a second name.
+    """
+
+    block: int
+    offset: int
+    size: int
+    torn: bool
+    first_lost: int
+    last_lost: int
+    saved_as: str = ""
+    saved_at: int = 0
+    missing: int = 0
+    unreadable: int = 0  # in the block
+
+
+class RecoveryReport(msgspec.Struct):
+    """What opening or reading a stream found; machine-readable through msgspec.
+
+    `lost` has the first LOST_LISTED_MAX of `lost_total` sequences; `notes` is what else should be
+    known.
+    """
+
+    stream: str
+    blocks: int = 0
+    bytes: int = 0
+    records: int = 0
+    messages: int = 0
+    damage: list[DamageEntry] = msgspec.field(default_factory=list)
+    lost: list[int] = msgspec.field(default_factory=list)
+    lost_total: int = 0
+    first_seq: int = 0  # of the first message that was left
+    notes: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.damage and not self.lost
+
+    @property
+    def damaged_bytes(self) -> int:
+        """Of damage that cost messages; a write that was cut off promised nothing."""
+        return sum(entry.size for entry in self.damage if not entry.torn)
+
+    def add_lost(self, sequences: Iterable[int]) -> None:
+        """Name more of them; none is counted twice as long as the list is complete."""
+        known = set(self.lost)
+        new = [seq for seq in dict.fromkeys(sequences) if seq not in known]
+        self.lost_total += len(new)
+        self.lost = sorted(self.lost + new[: LOST_LISTED_MAX - len(self.lost)])
+
+    def lines(self) -> list[str]:
+        """For the log: one line that says what was lost, and one for each note."""
+        lines = []
+        rotten = [entry for entry in self.damage if not entry.torn]
+        if rotten or self.lost:
+            where = ", ".join(f"{entry.block}.blk byte {entry.offset}" for entry in rotten[:5])
+            more = f" and {len(rotten) - 5} more places" if len(rotten) > 5 else ""
+            lines.append(
+                f"stream {self.stream!r}: damage found ({where or 'a block is missing'}{more});"
+                f" {self.lost_total} messages are lost{_listed(self.lost, self.lost_total)}"
+            )
+        return lines + [f"stream {self.stream!r}: {note}" for note in self.notes]
+
+
+def _listed(sequences: list[int], total: int) -> str:
+    """The first ten by number."""
+    if not sequences:
+        return ""
+    text = ", ".join(map(str, sequences[:10]))
+    return f": {text}" + (", ..." if total > 10 else "")
+
+
+class DamageFolder:
+    """The evidence of one stream; making this object touches nothing."""
+
+    def __init__(self, disk: Disk, stream_folder: str) -> None:
+        self._disk = disk
+        self.path = f"{stream_folder}/{DAMAGE_FOLDER}"
+
+    def _names(self) -> list[str]:
+        return self._disk.list_directory(self.path) if self._disk.exists(self.path) else []
+
+    def save(self, report: RecoveryReport, blocks: Iterable[Block] = ()) -> None:
+        """Write the bytes of all entries, then the report, under a number of their own, durably.
+
+        Called before anything on disk is changed; `blocks` are those that the entries name. Their
+        files are read, nothing else of them: this may be another thread than that of the store.
+        """
+        self._disk.make_directory(self.path, sync=True)
+        number = 1 + max((_number(name) for name in self._names()), default=0)
+        found = {block.number: block for block in blocks}
+        entries: dict[int, list[DamageEntry]] = {}
+        for entry in report.damage:
+            if entry.size:
+                entries.setdefault(entry.block, []).append(entry)
+        for block_number, pieces in entries.items():
+            self._save_pieces(f"{number}-{block_number}", found[block_number], pieces)
+        self._disk.write_file_atomically(
+            f"{self.path}/{number}.json", msgspec.json.format(msgspec.json.encode(report)) + b"\n"
+        )
+
+    def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
+        parts: list[bytes] = []
+        content = self._content(block)
+        if content is None:
+            for entry in pieces:
+                entry.saved_as = f"{name}.blk"
+                entry.unreadable = max(block.unreadable, 1)
+            self._disk.link(block.path, f"{self.path}/{name}.blk")
+            self._disk.sync_directory(self.path)
+            return
+        is_compressed = is_compressed_block(content)
+        if is_compressed:
+            name += ".blk"
+            parts.append(content)
+        else:
+            name += ".bin"
+        offset = 0
+        for entry in pieces:
+            entry.saved_as = name
+            if not is_compressed:
+                entry.saved_at = offset
+                parts.append(content[entry.offset : entry.offset + entry.size])
+                offset += entry.size
+        self._disk.write_file_atomically(f"{self.path}/{name}", b"".join(parts))
+
+    def _content(self, block: Block) -> bytes | None:
+        """None if the disk did not give all of it: it may do so another time."""
+        if block.unreadable:
+            return None
+        try:
+            return self._disk.read_file(block.path)
+        except StoreError as error:
+            if is_unreadable(error):
+                return None
+            raise
+
+    def earlier(self) -> list[RecoveryReport]:
+        """All reports; of one that cannot be read there are only `notes`."""
+        found = []
+        for name in self._names():
+            if not name.endswith(".json") or not _number(name):
+                continue
+            path = f"{self.path}/{name}"
+            try:
+                report = msgspec.json.decode(self._disk.read_file(path), type=RecoveryReport)
+                told = (report.first_seq or 1, *report.lost)
+                if not all(0 < seq <= SEQUENCE_MAX for seq in told):
+                    raise msgspec.ValidationError("a sequence in it cannot be")
+                found.append(report)
+            except (msgspec.MsgspecError, DiskFault) as error:
+                note = f"{path}: what was lost earlier cannot be read: {error}"
+                found.append(RecoveryReport("", notes=[note]))
+        return found
+
+
+def _number(name: str) -> int:
+    """The number that a file of the folder begins with; 0 if it is not one of ours."""
+    digits = name.partition(".")[0].partition("-")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0

@@ -1,0 +1,207 @@
+"""What has to be done after damage was found in a store that is in use.
+
+Owns the way from the first damaged record that somebody has read to files that are whole again. It
+takes as long as reading the stream, so it goes on with the commits of the store, a few blocks with
+each: the loop never waits for more than that. Nothing else of the store is held up.
+
+1. All blocks are read, so that all damage is found. Meanwhile subjects are counted again, as nobody
+   knows which subjects the lost messages had; and what lies in the files is compared with what
+   tombstones say, as damaged bytes may have been the only ones to say that a message is gone.
+2. One commit writes what has to be said again, and the evidence: the damaged bytes and a report.
+3. The commits that follow put whole files in the place of the damaged ones.
+
+`index.db`, if it is there, stays until 2 is on disk: what damaged bytes said of deletions is known
+only to it and to our memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tradewind.errors import StoreError
+from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.repair.damage import DamageFolder, RecoveryReport
+from tradewind.store.repair.salvage import Salvage, salvage_block
+from tradewind.store.table.scan import note_removals
+
+if TYPE_CHECKING:
+    from tradewind.store.folder.filestore import FileStore
+    from tradewind.store.table.block import Block
+
+# How much is read with one commit; one block at least.
+STEP_BYTES = 8 * 1024 * 1024
+# What is good of damaged blocks is kept in memory up to this size; the rest is looked for again.
+PATCHED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Evidence(msgspec.Struct):
+    """A report and the damaged bytes; `save` is for the worker of a commit."""
+
+    folder: DamageFolder
+    report: RecoveryReport
+    blocks: list[Block] = msgspec.field(default_factory=list)
+
+    def save(self) -> None:
+        """Durably, before anything takes the place of those bytes."""
+        if not self.report.is_clean:
+            self.folder.save(self.report, self.blocks)
+
+
+class Settlement:
+    """The settling of one store; it has nothing to do until damage is found."""
+
+    def __init__(self, store: FileStore, folder: DamageFolder) -> None:
+        self._store = store
+        self._folder = folder
+        self._found: list[Salvage] = []
+        self._reported: set[tuple[int, int]] = set()  # block and offset
+        self._damaged_last: Block | None = None
+        self._held = SequenceSet()  # messages that lie in blocks though they are gone
+        self._told = SequenceSet()  # those that tombstones say are gone
+        self._is_read = False
+        self._is_stuck = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next commits have to go on with it."""
+        return self._store.unsettled and not self._is_stuck
+
+    # -------------------------------------------------------------- told by the store
+
+    def found(self, block: Block) -> None:
+        """A block does not hold what is known of it: go on with all that is good in it."""
+        found = salvage_block(block, self._store.name)
+        if found.is_whole:
+            self._store.load(block)
+            return
+        self._store.take_salvaged(block, found.lost)
+        places = {(entry.block, entry.offset) for entry in found.entries}
+        self._is_read = self._is_read and places <= self._reported
+        if not found.entries or not places <= self._reported:
+            self._reported |= places
+            self._found.append(found)
+            self._store.add_lost(self._report([found]))
+        if self._store.failure is not None:
+            self.interrupted(self._store.failure)
+        self._limit_memory(block)
+
+    def found_in_last(self, block: Block) -> None:
+        """A record of the block that is being written: it has to be sealed before anything else."""
+        self._damaged_last = block
+        self._store.unsettled = True
+        self._is_read = False
+
+    def file_replaced(self, block: Block) -> None:
+        """Another file has its name: what is damaged in that is news."""
+        self._reported = {place for place in self._reported if place[0] != block.number}
+
+    def interrupted(self, error: StoreError) -> None:
+        """The disk has failed: whatever is known is told now, and repaired another time."""
+        untold = [salvage for salvage in self._found if not salvage.is_told]
+        if untold:
+            report = self._report(untold)
+            report.notes.append(f"the stream is read-only, the damage is not repaired yet: {error}")
+            self._tell(report, untold)
+
+    def _limit_memory(self, kept: Block) -> None:
+        patched = sum(salvage.block.size for salvage in self._found if salvage.block.patched)
+        for salvage in self._found:
+            if patched <= PATCHED_BYTES_MAX:
+                return
+            if salvage.block.patched and salvage.block is not kept:
+                patched -= salvage.block.size
+                salvage.block.unpatch()
+
+    # -------------------------------------------------------------- with the commits
+
+    def go_on(self) -> Evidence | None:
+        """Read some blocks; at the end say again what has to be, and give what is to be saved.
+
+        All that was appended must be written.
+        """
+        try:
+            if not self._is_read and not self._read_some():
+                return None
+        except StoreError as error:
+            if self._store.failure is not None:
+                raise
+            # A file cannot be read: the next start is the next chance.
+            self._is_stuck = True
+            note = f"the stream cannot be read, damage is not repaired: {error}"
+            self._tell(RecoveryReport(self._store.name, notes=[note]), [])
+            return None
+        if not self._is_read:
+            self._is_read = True
+            self._store.finish_count()
+            self._store.say_again([seq for seq in self._held if seq not in self._told])
+            self._held, self._told = SequenceSet(), SequenceSet()
+        return Evidence(
+            self._folder, self._report(self._found), [found.block for found in self._found]
+        )
+
+    def _read_some(self) -> bool:
+        """False as long as there is more."""
+        store, left = self._store, STEP_BYTES
+        self._seal_damaged()
+        if store.counted_below == 0:
+            self._held, self._told = SequenceSet(), SequenceSet()
+        while (block := self._next_block()) is not None:
+            if left <= 0 and block is not store.last:
+                return False
+            store.count_block(block)
+            note_removals(block, self._held, self._told)
+            left -= block.size
+        for block in store.unremoved_blocks:
+            note_removals(block, self._held, SequenceSet())
+            block.release()
+        return True
+
+    def _next_block(self) -> Block | None:
+        below = self._store.counted_below
+        return next((block for block in self._store.blocks if block.number >= below), None)
+
+    def _seal_damaged(self) -> None:
+        """Files are only repaired when nothing is appended to them any more."""
+        store, block = self._store, self._damaged_last
+        self._damaged_last = None
+        if block is store.last:
+            store.add_block()
+            store.flush()
+        if block is not None and block in store.blocks:
+            store.block_damaged(block)
+
+    def settled(self, evidence: Evidence) -> RecoveryReport:
+        """What was said and saved is on disk: the files can be repaired."""
+        done = {id(block) for block in evidence.blocks}
+        saved = [salvage for salvage in self._found if id(salvage.block) in done]
+        self._found = [salvage for salvage in self._found if id(salvage.block) not in done]
+        report = evidence.report
+        if report.is_clean:
+            report.notes.append("subjects in the blocks were not those of index.db")
+        if not all(salvage.is_told for salvage in saved) or not saved:
+            self._tell(report, saved)
+        for salvage in saved:
+            self._store.rewriter.repair(salvage.block)
+        self._store.drop_leading_blocks()
+        if self._is_read and not self._found:
+            self._is_read = False
+            self._store.unsettled = False
+            self._store.begin_trimming()
+            self._store.wake()
+        return report
+
+    def _report(self, found: list[Salvage]) -> RecoveryReport:
+        report = RecoveryReport(self._store.name)
+        for salvage in found:
+            report.damage += salvage.entries
+            report.add_lost(salvage.lost)
+        report.first_seq = self._store.first_seq
+        return report
+
+    def _tell(self, report: RecoveryReport, found: list[Salvage]) -> None:
+        for salvage in found:
+            salvage.is_told = True
+        if self._store.on_damage is not None:
+            self._store.on_damage(report)

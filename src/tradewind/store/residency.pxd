@@ -1,8 +1,0 @@
-"""How much of the blocks of a store is in memory; the explanation is in residency.pyx."""
-
-from libc.stdint cimport uint64_t
-from tradewind.store.block cimport Block
-
-cdef int forget_pages(list blocks) except -1
-cdef int limit_mappings(list blocks, Block kept) except -1
-cdef int evict(list blocks, uint64_t bytes_max, Block last, Block kept) except -1

@@ -1,0 +1,1 @@
+"""The messages of a stream in memory: blocks, indexes, subjects, limits, expiry."""

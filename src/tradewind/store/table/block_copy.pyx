@@ -1,0 +1,188 @@
+"""Copies of a block: with records erased, or without those that nobody needs.
+
+Owns what a copy keeps. The bytes come in and go out as they are on disk before compression; nothing
+here touches a file, and everything may run in a worker thread while the block is in use, because it
+works on a snapshot.
+
+A compacted copy keeps the live messages, the newest floor mark, and the tombstones of messages
+whose records may still lie, dead, in the file of an older block. Everything else is a gap in the
+sequences, which means the same as a deletion to us and to the official server.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+from tradewind.store.table.block cimport Block
+from tradewind.store.table.message_core cimport MARK_FLOOR
+from tradewind.store.format.records cimport (
+    RECORD_OK, Record, erase_record, mark_kind, mark_value, parse_record)
+from tradewind.store.format.sequence_tree cimport SequenceTree, sequences_contains
+
+ctypedef struct Span:
+    uint64_t lowest             # no record of the file is below it
+    uint64_t last
+    const SequenceTree* gone    # those have no record any more; NULL: nobody knows
+
+
+cdef class OlderBlocks:
+    """Where dead records of older blocks may lie; a snapshot, for `compacted_copy`."""
+
+    cdef Span* spans
+    cdef size_t count
+    cdef list gone              # keeps the trees alive; nobody changes them
+
+    def __cinit__(self, list blocks not None):
+        """`blocks` are older than the one to be copied; a block without dead records is left out.
+        """
+        cdef Block block
+        self.gone = []
+        self.spans = <Span*>malloc(max(len(blocks), 1) * sizeof(Span))
+        if self.spans == NULL:
+            raise MemoryError
+        for block in sorted(blocks, key=by_last_sequence):
+            if not block.has_dead_records():
+                continue
+            self.spans[self.count].lowest = block.file_lowest
+            self.spans[self.count].last = block.last_seq
+            self.spans[self.count].gone = NULL
+            if block.gone is not None:
+                self.gone.append(block.gone)
+                self.spans[self.count].gone = &block.gone.tree
+            self.count += 1
+
+    def __dealloc__(self):
+        free(self.spans)
+
+    cdef bint may_hold(self, uint64_t seq) noexcept nogil:
+        """Whether a file of them may have a record of this sequence."""
+        cdef size_t low = 0, high = self.count, middle
+        cdef Span* span
+        while low < high:
+            middle = (low + high) // 2
+            if self.spans[middle].last < seq:
+                low = middle + 1
+            else:
+                high = middle
+        while low < self.count and self.spans[low].lowest <= seq:
+            span = &self.spans[low]
+            if span.gone == NULL or not sequences_contains(span.gone, seq):
+                return True
+            low += 1
+        return False
+
+
+def by_last_sequence(Block block not None):
+    """Blocks hold ranges of sequences that do not overlap; equal ends are told by the number."""
+    return block.last_seq, block.number
+
+
+def erased_copy(Block block not None, const unsigned char[::1] plain not None,
+                list sequences not None):
+    """The block with the records of these sequences erased; None if its records are damaged."""
+    cdef size_t size = plain.shape[0], position = 0
+    cdef bytes copy = PyBytes_FromStringAndSize(<const char*>&plain[0], size)
+    cdef char* data = PyBytes_AS_STRING(copy)
+    cdef Record record
+    wanted = set(sequences)
+    while position < size:
+        if parse_record(data + position, size - position, &record) != RECORD_OK:
+            return None
+        if not record.tombstone and not record.erased and record.seq in wanted:
+            if erase_record(data + position, &block.key, record.size, record.seq) != 0:
+                raise MemoryError
+        position += record.size
+    return copy
+
+
+cdef class _Copy:
+    """A compaction under way."""
+
+    cdef const char* data
+    cdef size_t size
+    cdef const uint32_t* live       # offsets of live messages, ascending
+    cdef size_t live_count
+    cdef char* target
+    cdef size_t done
+    cdef uint64_t messages
+    cdef uint64_t tombstones
+
+    cdef size_t newest_floor(self) noexcept nogil:
+        """Where the highest floor mark is; beyond the end if there is none."""
+        cdef size_t position = 0, found = self.size
+        cdef uint64_t highest = 0, value
+        cdef Record record
+        while position < self.size:
+            if parse_record(self.data + position, self.size - position, &record) != RECORD_OK:
+                return found
+            value = mark_value(record.timestamp)
+            if record.tombstone and record.seq == 0 \
+                    and mark_kind(record.timestamp) == MARK_FLOOR and value >= highest:
+                highest = value
+                found = position
+            position += record.size
+        return found
+
+    cdef bint run(self, OlderBlocks older) noexcept nogil:
+        """All of it; false if a record is damaged."""
+        cdef size_t position = 0, next_live = 0, floor = self.newest_floor()
+        cdef Record record
+        cdef bint keep
+        while position < self.size:
+            if parse_record(self.data + position, self.size - position, &record) != RECORD_OK:
+                return False
+            keep = position == floor
+            if next_live < self.live_count and self.live[next_live] == position:
+                keep = True
+                next_live += 1
+                self.messages += 1
+            elif record.tombstone and record.seq and older.may_hold(record.seq):
+                keep = True
+                self.tombstones += 1
+            if keep:
+                memcpy(self.target + self.done, self.data + position, record.size)
+                self.done += record.size
+            position += record.size
+        return next_live == self.live_count
+
+
+def compacted_copy(const unsigned char[::1] plain not None, bytes live not None,
+                   OlderBlocks older not None):
+    """The block without what nobody needs, and how many messages and tombstones are left.
+
+    `live` are the offsets of the live messages as Block.live_offsets gives them. None if the
+    records are damaged.
+    """
+    cdef _Copy copy = _Copy.__new__(_Copy)
+    cdef bint whole
+    copy.data = <const char*>&plain[0]
+    copy.size = plain.shape[0]
+    copy.live = <const uint32_t*>PyBytes_AS_STRING(live)
+    copy.live_count = len(live) // sizeof(uint32_t)
+    copy.target = <char*>malloc(copy.size)
+    if copy.target == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            whole = copy.run(older)
+        if not whole:
+            return None
+        return copy.target[:copy.done], copy.messages, copy.tombstones
+    finally:
+        free(copy.target)
+
+
+def find_sparse(list blocks not None, uint64_t dead_before, uint64_t size_min):
+    """The sealed blocks that are mostly dead, if the tombstones for `dead_before` records in files
+    that are not in the list, and for those in the list, are worth keeping.
+    """
+    cdef Block block
+    cdef uint64_t dead = dead_before
+    cdef Py_ssize_t index
+    found = []
+    for index in range(len(blocks) - 1):
+        block = <Block>blocks[index]
+        if not block.queued and block.size >= size_min and block.is_sparse(dead):
+            found.append(block)
+        dead += block.dead_records()
+    return found

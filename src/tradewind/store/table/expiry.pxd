@@ -1,0 +1,13 @@
+"""What expires when; the code and the explanation are in expiry.pyx."""
+
+from libc.stdint cimport int64_t, uint64_t
+from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.format.timing_wheel cimport TimingWheel
+
+cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1
+# The next message that has expired, 0 if there is none.
+cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0
+# A time, or None.
+cdef object next_expiry(MessageCore store)
+cdef int adopt_timers(MessageCore store, TimingWheel found) except -1
+cdef int start_timers(MessageCore store, uint64_t from_seq) except -1

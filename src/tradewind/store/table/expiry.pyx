@@ -1,0 +1,138 @@
+"""Which messages of a store have expired: by the age limit of the stream, or their time to live.
+
+Owns the decision, never the removal. Both kinds are independent: a message goes with whatever
+comes first. Only `Nats-TTL: never` keeps a message from aging.
+
+Age is looked for from the front, as times rise with sequences. Messages that never expire are
+passed over once: every live message below `aging_from` is one of them.
+
+A time to live is in the header of its message, and that alone counts: a timer only says when to
+look. So a damaged or outdated thw.db never removes a message too early.
+"""
+
+from tradewind.saturated cimport later
+from tradewind.store.table.block cimport Block
+from tradewind.store.format.records cimport Record, header_value
+from tradewind.store.table.subject_index cimport SubjectFilter
+from tradewind.store.format.timing_wheel cimport (
+    Timer, timers_add, timers_forget, timers_peek)
+
+from tradewind.store.format.message_ttl import parse_ttl_ns
+
+
+cdef int64_t ttl_of(const Record* record) except? -2:
+    """What the header says in ns: 0 if nothing that can be understood, negative for never."""
+    cdef size_t size = 0
+    cdef const char* value
+    if record.header_size == 0:
+        return 0
+    value = header_value(record, b"Nats-TTL:", 9, &size)
+    if value == NULL:
+        return 0
+    try:
+        return parse_ttl_ns(value[:size])
+    except ValueError:
+        return 0
+
+
+# -------------------------------------------------------------- age
+
+cdef uint64_t next_aging(MessageCore store, int64_t born_until_ns, Record* record) except? 0:
+    """The first message that ages, if it was stored by then; 0 if not."""
+    cdef SubjectFilter everything = None
+    cdef uint64_t seq
+    while store.msgs:
+        if store.aging_from <= store.first_seq:
+            # Mostly it is the first one, whose time is known without reading it.
+            if store.first_timestamp() > born_until_ns:
+                return 0
+            seq = store.first_seq
+        else:
+            if everything is None:
+                everything = SubjectFilter(store.index, ())
+            seq = store.next_matching(store.aging_from, everything)
+        if seq == 0 or store.read(seq, record) != 0 or record.timestamp > born_until_ns:
+            return 0
+        if ttl_of(record) >= 0:
+            return seq
+        store.aging_from = seq + 1
+    return 0
+
+
+cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1:
+    """Whether the age limit alone would remove the first message."""
+    return store.age_max_ns > 0 and store.msgs and store.aging_from <= store.first_seq \
+        and store.first_timestamp() <= now_ns - store.age_max_ns
+
+
+# -------------------------------------------------------------- both
+
+cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0:
+    cdef Record record
+    cdef Timer timer
+    cdef uint64_t seq
+    cdef int64_t ttl_ns
+    if store.age_max_ns > 0:
+        seq = next_aging(store, now_ns - store.age_max_ns, &record)
+        if seq:
+            return seq
+    while timers_peek(&store.timers.table, &timer) and timer.expires_ns <= now_ns:
+        ttl_ns = ttl_of(&record) if store.read(timer.seq, &record) == 0 else 0
+        if ttl_ns > 0 and later(record.timestamp, ttl_ns) <= now_ns:
+            return timer.seq
+        timers_forget(&store.timers.table, timer.seq)
+        if ttl_ns > 0 and timers_add(
+                &store.timers.table, timer.seq, later(record.timestamp, ttl_ns)) != 0:
+            raise MemoryError
+    return 0
+
+
+cdef object next_expiry(MessageCore store):
+    cdef Timer timer
+    cdef Record record
+    cdef uint64_t seq
+    found = None
+    if timers_peek(&store.timers.table, &timer):
+        found = timer.expires_ns
+    if store.age_max_ns <= 0 or store.msgs == 0:
+        return found
+    if store.aging_from <= store.first_seq:
+        aged = later(store.first_timestamp(), store.age_max_ns)
+        return aged if found is None else min(found, aged)
+    seq = store.next_matching(store.aging_from, SubjectFilter(store.index, ()))
+    if seq and store.read(seq, &record) == 0:
+        aged = later(record.timestamp, store.age_max_ns)
+        return aged if found is None else min(found, aged)
+    return found
+
+
+# -------------------------------------------------------------- timers after a restart
+
+cdef int adopt_timers(MessageCore store, TimingWheel found) except -1:
+    """Those of live messages."""
+    for seq, expires_ns in found.pending():
+        if store.is_there(seq):
+            store.timers.add(seq, expires_ns)
+    return 0
+
+
+cdef int start_timers(MessageCore store, uint64_t from_seq) except -1:
+    """Read the messages from a sequence on, in blocks that have any with a time to live."""
+    cdef SubjectFilter everything = SubjectFilter(store.index, ())
+    cdef Block block
+    cdef Record record
+    cdef uint64_t seq
+    cdef int64_t ttl_ns
+    for block in list(store.blocks):
+        if block.ttl_count == 0 or block.live_msgs == 0 or block.last_seq < from_seq:
+            continue
+        store.load_index(block)
+        everything.prepare()
+        seq = block.next_accepted(max(from_seq, block.first_seq), everything)
+        while seq:
+            if store.read(seq, &record) == 0:
+                ttl_ns = ttl_of(&record)
+                if ttl_ns > 0:
+                    store.timers.add(seq, later(record.timestamp, ttl_ns))
+            seq = block.next_accepted(seq + 1, everything)
+    return 0

@@ -1,0 +1,155 @@
+"""What limits have left to remove: all of it at once could take long, so it is done in steps.
+
+Owns the order of these steps. Where they are is in the store (`message_core.pxd`), which changes
+between two of them: messages come, and others are removed.
+
+1. Is any subject above its limit? Only the totals are looked at, from one number of a subject to
+   the next, so a store that is within its limits reads no block.
+2. One walk through all messages, oldest first, removes those whose subject has too many. Whatever
+   the walk has left behind it is of a subject within its limit. So an append removes one message of
+   its subject if that was within the limit before, and leaves one that was not to the walk.
+3. What is too much in number or bytes goes from the front, subjects first: cutting the front before
+   would take messages that fit. Until then an append removes none from the front, and then only a
+   few while there is more to do here.
+
+A crash in between loses nothing of this: a start applies all limits, and until it is done there
+is no promise that a message is gone.
+"""
+
+from libc.stdint cimport uint32_t
+from tradewind.store.table.block cimport Block
+from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
+from tradewind.store.table.subject_index cimport SubjectIndex
+
+cdef enum:
+    # So many looks at a number in memory cost about as much as one removal.
+    LOOKS_PER_REMOVAL = 16
+    # Building the index of a block of this many bytes costs as much as one.
+    LOADED_BYTES_PER_REMOVAL = 256
+
+
+cdef int begin_trimming(MessageCore store) except -1:
+    store.trims = store.subject_msgs_max > 0
+    store.trims_messages = False
+    store.trim_id = 0
+    store.trim_epoch = store.index.epoch
+    return 0
+
+
+cdef int begin_limits(MessageCore store) except -1:
+    begin_trimming(store)
+    store.cuts_front = not store.discard_new
+    return 0
+
+
+cdef bint is_overdue(MessageCore store) noexcept:
+    return (store.trims or store.cuts_front) and not store.read_only
+
+
+cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
+    budget[0] -= min(budget[0], cost)
+
+
+cdef bint go_on(MessageCore store, uint64_t* budget) except -1:
+    if store.unsettled:
+        # Totals may count lost messages; when all is counted the subjects are looked at anew.
+        store.trims = False
+    if store.trims and not store.trims_messages and find_excess(store, budget):
+        store.trims_messages = True
+        store.trim_from = store.first_seq
+    if store.trims and store.trims_messages:
+        trim_some(store, budget)
+    if store.trims:
+        return False
+    if store.cuts_front:
+        store.cuts_front = not store.cut_front(budget)
+    return not store.cuts_front
+
+
+cdef bint find_excess(MessageCore store, uint64_t* budget) except -1:
+    """Whether a subject has too many; `trims` is false when all were asked and none has."""
+    cdef SubjectIndex index = store.index
+    cdef uint32_t first, last
+    cdef uint64_t count
+    if store.trim_epoch != index.epoch:
+        store.trim_epoch = index.epoch      # they have other numbers now
+        store.trim_id = 0
+    first = last = store.trim_id
+    count = min(budget[0], <uint64_t>index.entry_count) * LOOKS_PER_REMOVAL
+    while last < index.entry_count and last - first < count:
+        if index.entries[last] != NULL \
+                and index.entries[last].total > <uint64_t>store.subject_msgs_max:
+            return True
+        last += 1
+    spend(budget, (last - first) // LOOKS_PER_REMOVAL)
+    store.trim_id = last
+    if last >= index.entry_count:
+        store.trims = False
+    return False
+
+
+cdef int trim_some(MessageCore store, uint64_t* budget) except -1:
+    """The walk; `trims` is false when it has come to the end."""
+    cdef uint64_t seq
+    while budget[0]:
+        seq = next_excessive(store, budget)
+        if seq == 0:
+            return 0
+        store.trim_from = seq + 1
+        spend(budget, 1)
+        store.forget_message(seq, True)
+    return 0
+
+
+cdef uint64_t next_excessive(MessageCore store, uint64_t* budget) except? 0:
+    """The next message whose subject has too many; 0 at the end, or if the budget is used up."""
+    cdef Py_ssize_t low = 0, high = len(store.blocks), middle
+    cdef uint64_t seq
+    cdef Block block
+    while low < high:
+        middle = (low + high) // 2
+        if (<Block>store.blocks[middle]).last_seq < store.trim_from:
+            low = middle + 1
+        else:
+            high = middle
+    while low < len(store.blocks):
+        block = <Block>store.blocks[low]
+        low += 1
+        if block.live_msgs == 0:
+            continue
+        if budget[0] == 0:
+            return 0
+        if not block.is_loaded():
+            spend(budget, block.size // LOADED_BYTES_PER_REMOVAL)
+        store.load_index(block)
+        seq = excessive_in(store, block, budget)
+        if seq:
+            return seq
+        if budget[0] == 0:
+            return 0
+        store.trim_from = block.last_seq + 1
+    store.trims = False
+    return 0
+
+
+cdef uint64_t excessive_in(MessageCore store, Block block, uint64_t* budget) noexcept:
+    """The same in one loaded block."""
+    cdef RecordIndex* records = &block.records
+    cdef SubjectIndex index = store.index
+    cdef uint32_t first = records_from(records, store.trim_from), entry = first
+    cdef uint32_t subject_id
+    cdef uint64_t found = 0, most = <uint64_t>store.subject_msgs_max
+    cdef uint64_t count = min(budget[0], <uint64_t>records.count) * LOOKS_PER_REMOVAL
+    while entry < records.count and entry - first < count:
+        subject_id = records.subject_ids[entry]
+        if records.offsets[entry] != NO_RECORD and subject_id < index.entry_count \
+                and index.entries[subject_id] != NULL and index.entries[subject_id].total > most:
+            found = records_seq(records, entry)
+            break
+        entry += 1
+    spend(budget, (entry - first) // LOOKS_PER_REMOVAL)
+    if found == 0 and entry < records.count:
+        # Cut off here: the next step goes on with this one.
+        store.trim_from = records_seq(records, entry)
+        budget[0] = 0
+    return found

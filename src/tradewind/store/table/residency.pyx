@@ -1,0 +1,49 @@
+"""How much of the blocks of a store is in memory.
+
+Owns what is given back and in which order: indexes, inflated bytes, mappings and pages. Whatever
+is given back is made again when it is needed. When to look is the business of the store.
+"""
+
+from tradewind.store.files.mapping import mappings_alive
+
+# Of all streams; Linux allows a process about 65,000.
+MAPPINGS_MAX = 16384
+
+
+cdef int forget_pages(list blocks) except -1:
+    """Leave what was read of their files to the system: else it counts as our memory."""
+    cdef Block block
+    for block in blocks:
+        block.forget_pages()
+    return 0
+
+
+cdef int limit_mappings(list blocks, Block kept) except -1:
+    """Let go of mapped files if all streams together have too many."""
+    cdef Block block
+    if mappings_alive() > MAPPINGS_MAX:
+        for block in blocks:
+            if block is not kept:
+                block.unmap()
+    return 0
+
+
+cdef int evict(list blocks, uint64_t bytes_max, Block last, Block kept) except -1:
+    """Release the least recently used ones until they fit."""
+    total = sum(block.memory_bytes for block in blocks)
+    if total <= bytes_max:
+        return 0
+    for block in sorted(blocks, key=by_use):
+        if block is last or block is kept:
+            continue
+        total -= block.memory_bytes
+        block.release()
+        total += block.memory_bytes
+        if total <= bytes_max:
+            break
+    return 0
+
+
+def by_use(Block block not None):
+    """The tick of its last use."""
+    return block.used

@@ -1,0 +1,86 @@
+"""Where the first and the last message of a subject are, once nobody remembers.
+
+Owns the search through one block. After a start none of these ends is known, and whoever wants all
+of them must not walk through a block once per subject. So a search that has not come across its
+subject soon goes through the whole block, and remembers what it meets of all others: each message
+is looked at once for all subjects together, not once for each.
+"""
+
+from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_seq
+from tradewind.store.table.subject_index cimport SubjectEntry
+
+cdef enum:
+    # A subject that is found within so many messages was looked for alone.
+    FOUND_SOON_MAX = 256
+
+
+cdef inline SubjectEntry* entry_at(SubjectIndex index, RecordIndex* records,
+                                   uint32_t place) noexcept:
+    """The subject of a live message; NULL if there is none there."""
+    cdef uint32_t subject_id = records.subject_ids[place]
+    if records.offsets[place] == NO_RECORD or subject_id >= index.entry_count:
+        return NULL
+    return index.entries[subject_id]
+
+
+cdef uint64_t note_last(SubjectIndex index, Block block, uint32_t subject_id) noexcept:
+    cdef RecordIndex* records = &block.records
+    cdef SubjectEntry* entry
+    cdef uint32_t place = records.count
+    cdef uint64_t found = 0
+    while place:
+        place -= 1
+        entry = entry_at(index, records, place)
+        if entry == NULL:
+            continue
+        if entry.id == subject_id and found == 0:
+            found = records_seq(records, place)
+        elif entry.last_seq == 0 and entry.last_block == block.number and entry.id != subject_id:
+            entry.last_seq = records_seq(records, place)
+        if found and records.count - place <= FOUND_SOON_MAX:
+            break
+    return found
+
+
+cdef uint64_t note_first(SubjectIndex index, Block block, uint32_t subject_id) noexcept:
+    cdef RecordIndex* records = &block.records
+    cdef SubjectEntry* entry
+    cdef uint32_t place, live = 0
+    cdef uint64_t found = 0
+    for place in range(records.count):
+        entry = entry_at(index, records, place)
+        if entry == NULL:
+            continue
+        live += 1
+        if entry.id == subject_id and found == 0:
+            found = records_seq(records, place)
+        elif entry.first_seq == 0 and entry.first_block == block.number \
+                and entry.id != subject_id:
+            entry.first_seq = records_seq(records, place)
+        if found and live <= FOUND_SOON_MAX:
+            break
+    return found
+
+
+cdef uint32_t note_lasts(SubjectIndex index, Block block) noexcept:
+    """Gives how many became known."""
+    cdef RecordIndex* records = &block.records
+    cdef SubjectEntry* entry
+    cdef uint32_t place = records.count, count = 0
+    while place:
+        place -= 1
+        entry = entry_at(index, records, place)
+        if entry != NULL and entry.last_seq == 0:
+            entry.last_seq = records_seq(records, place)
+            entry.last_block = block.number
+            count += 1
+    return count
+
+
+cdef uint32_t unknown_lasts(SubjectIndex index) noexcept:
+    cdef uint32_t place, count = 0
+    for place in range(index.entry_count):
+        if index.entries[place] != NULL and index.entries[place].total \
+                and index.entries[place].last_seq == 0:
+            count += 1
+    return count

@@ -1,0 +1,55 @@
+"""State of the subject index; the code and the explanation are in subject_index.pyx."""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from tradewind.containers.table cimport Table
+from tradewind.store.table.pattern_tree cimport PatternTree
+
+cdef enum:
+    SUBJECT_NONE = 0xFFFFFFFF       # the id of no subject
+
+ctypedef struct SubjectEntry:
+    uint64_t total              # live messages; 0: the entry is dead, its id is not used again
+    uint64_t first_seq          # lowest live sequence; 0: not known, look from first_block on
+    uint64_t last_seq           # highest live sequence; 0: not known, look from last_block back
+    uint32_t first_block        # no live message is in a block below this one
+    uint32_t last_block         # ... or above this one
+    uint32_t id
+    uint32_t name_size
+    char name[1]                # name_size bytes
+
+
+cdef class SubjectIndex:
+    cdef Table names                # name -> SubjectEntry*
+    cdef SubjectEntry** entries     # by id; NULL where dead
+    cdef uint32_t entry_count       # ids handed out so far
+    cdef uint32_t entry_capacity
+    cdef readonly uint32_t live_count
+    cdef readonly uint32_t epoch        # ids are renumbered when it changes
+    cdef readonly size_t memory_bytes
+
+    cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil
+    cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil
+    cdef void forget(self, SubjectEntry* entry) noexcept nogil
+    cdef bint needs_renumbering(self) noexcept nogil
+    cdef int renumber(self, uint32_t* new_ids) noexcept nogil
+
+
+cdef class SubjectFilter:
+    cdef readonly tuple patterns        # bytes; empty: everything
+    cdef readonly bint everything
+    cdef bytes literal                  # the one literal pattern, or None
+    cdef bint is_literal
+    cdef uint32_t literal_id            # of its subject when it was prepared; SUBJECT_NONE: none
+    cdef const char** pattern_pointers  # into the bytes of `patterns`
+    cdef uint32_t* pattern_sizes
+    cdef uint32_t pattern_count
+    cdef PatternTree tree               # None: they are few, and asked one by one
+    cdef SubjectIndex index
+    cdef uint8_t* verdicts              # by subject id: 0 not asked yet, 1 no, 2 yes
+    cdef uint32_t verdict_capacity
+    cdef uint32_t epoch
+
+    cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil
+    cdef int prepare(self) except -1
+    cdef bint accepts(self, uint32_t subject_id) noexcept nogil
+    cdef bint all_literal(self) except -1

@@ -1,0 +1,305 @@
+"""Which subjects a stream holds: name -> id, totals, and where the first and the last message are.
+
+Owns one entry per subject that has live messages. Blocks keep only subject ids per message, so
+whether a message matches a filter is one look into an array: a filter asks each subject once and
+remembers the verdict. It never reads a message; where it does not know a first or last sequence it
+says 0, and the store looks it up in the blocks.
+
+Ids are handed out in order and never reused, so a remembered verdict stays true; when most ids are
+dead the store renumbers them, and `epoch` tells the filters to start over.
+"""
+
+from array import array
+from os import urandom
+
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+from tradewind.route.sublist cimport subject_is_literal, subject_matches, subject_valid
+from tradewind.containers.table cimport (
+    table_find, table_free, table_hash, table_init, table_insert, table_remove)
+
+cdef enum:
+    RENUMBER_IDS_MIN = 65536
+    # More patterns than this are not asked one by one.
+    PATTERNS_LISTED_MAX = 4
+
+
+cdef class SubjectIndex:
+    """One per stream. Publishers choose the subjects: without a `seed` nobody knows it."""
+
+    def __cinit__(self, seed=None):
+        table_init(&self.names, int.from_bytes(urandom(8), "little") if seed is None else seed)
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        for index in range(self.entry_count):
+            free(self.entries[index])
+        free(self.entries)
+        table_free(&self.names)
+
+    @property
+    def seed(self):
+        """What the places in the table of names depend on."""
+        return self.names.seed
+
+    cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil:
+        """The entry of a subject with live messages, or NULL."""
+        return <SubjectEntry*>table_find(
+            &self.names, table_hash(&self.names, name, size), name, size)
+
+    cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil:
+        """The same, made with a total of 0 if it is new; NULL without memory."""
+        cdef uint32_t hash_value = table_hash(&self.names, name, size)
+        cdef SubjectEntry* entry = <SubjectEntry*>table_find(&self.names, hash_value, name, size)
+        cdef SubjectEntry** entries
+        cdef uint32_t capacity
+        if entry != NULL:
+            return entry
+        if self.entry_count == self.entry_capacity:
+            capacity = self.entry_capacity * 2 if self.entry_capacity else 16
+            entries = <SubjectEntry**>realloc(self.entries, capacity * sizeof(SubjectEntry*))
+            if entries == NULL:
+                return NULL
+            self.entries = entries
+            self.memory_bytes += (capacity - self.entry_capacity) * sizeof(SubjectEntry*)
+            self.entry_capacity = capacity
+        entry = <SubjectEntry*>calloc(1, sizeof(SubjectEntry) + size)
+        if entry == NULL:
+            return NULL
+        entry.id = self.entry_count
+        entry.name_size = size
+        memcpy(&entry.name[0], name, size)
+        if table_insert(&self.names, hash_value, &entry.name[0], size, entry) != 0:
+            free(entry)
+            return NULL
+        self.entries[self.entry_count] = entry
+        self.entry_count += 1
+        self.live_count += 1
+        self.memory_bytes += sizeof(SubjectEntry) + size
+        return entry
+
+    cdef void forget(self, SubjectEntry* entry) noexcept nogil:
+        """The last message of a subject is gone."""
+        table_remove(&self.names, table_hash(&self.names, &entry.name[0], entry.name_size),
+                     &entry.name[0], entry.name_size)
+        self.entries[entry.id] = NULL
+        self.live_count -= 1
+        self.memory_bytes -= sizeof(SubjectEntry) + entry.name_size
+        free(entry)
+
+    def reset(self):
+        """Forget all subjects; filters notice."""
+        cdef uint32_t index
+        for index in range(self.entry_count):
+            free(self.entries[index])
+        table_free(&self.names)
+        self.entry_count = 0
+        self.live_count = 0
+        self.epoch += 1
+        self.memory_bytes = self.entry_capacity * sizeof(SubjectEntry*)
+
+    cdef bint needs_renumbering(self) noexcept nogil:
+        return self.entry_count >= RENUMBER_IDS_MIN and self.live_count < self.entry_count // 4
+
+    cdef int renumber(self, uint32_t* new_ids) noexcept nogil:
+        """Close the gaps that dead ids left; new_ids[old id] is filled for every old id
+        (SUBJECT_NONE if dead).
+        """
+        cdef uint32_t index, count = 0
+        for index in range(self.entry_count):
+            new_ids[index] = SUBJECT_NONE
+            if self.entries[index] != NULL:
+                new_ids[index] = count
+                self.entries[index].id = count
+                self.entries[count] = self.entries[index]
+                count += 1
+        self.entry_count = count
+        self.epoch += 1
+        return 0
+
+    # -------------------------------------------------------------- for Python callers
+
+    def columns(self):
+        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them.
+        """
+        cdef uint32_t index
+        cdef SubjectEntry* entry
+        names = bytearray()
+        ends, totals = array("Q"), array("Q")
+        first_blocks, last_blocks = array("I"), array("I")
+        for index in range(self.entry_count):
+            entry = self.entries[index]
+            if entry != NULL and entry.total:
+                names += entry.name[:entry.name_size]
+                ends.append(len(names))
+                totals.append(entry.total)
+                first_blocks.append(entry.first_block)
+                last_blocks.append(entry.last_block)
+        return bytes(names), ends, totals, first_blocks, last_blocks
+
+    def adopt_columns(self, bytes names not None, uint64_t[::1] ends, uint64_t[::1] totals,
+                      unsigned int[::1] first_blocks, unsigned int[::1] last_blocks):
+        """Fill an empty index from such columns; the ends of each subject stay unknown until they
+        are asked for.
+        """
+        cdef const char* data = names
+        cdef uint64_t start = 0
+        cdef Py_ssize_t index
+        cdef SubjectEntry* entry
+        for index in range(ends.shape[0]):
+            entry = self.find_or_add(data + start, <uint32_t>(ends[index] - start))
+            if entry == NULL:
+                raise MemoryError
+            entry.total = totals[index]
+            entry.first_block = first_blocks[index]
+            entry.last_block = last_blocks[index]
+            start = ends[index]
+
+    def names_and_totals(self, SubjectFilter chosen=None, uint32_t limit=0xFFFFFFFF,
+                         uint32_t offset=0):
+        """{subject: live messages} of the subjects that pass a filter, a page of them in the order
+        of their ids.
+        """
+        cdef uint32_t index, passed = 0
+        cdef SubjectEntry* entry
+        result = {}
+        if chosen is not None:
+            chosen.prepare()
+        for index in range(self.entry_count):
+            entry = self.entries[index]
+            if entry == NULL or entry.total == 0 \
+                    or (chosen is not None and not chosen.accepts(index)):
+                continue
+            passed += 1
+            if passed <= offset:
+                continue
+            if len(result) == limit:
+                break
+            result[entry.name[:entry.name_size]] = entry.total
+        return result
+
+    def matching_total(self, SubjectFilter chosen not None):
+        """(number of subjects, sum of their messages) that pass a filter."""
+        cdef uint32_t index, subjects = 0
+        cdef uint64_t messages = 0
+        cdef SubjectEntry* entry
+        cdef bytes pattern
+        if chosen.all_literal() and chosen.pattern_count < self.entry_count:
+            for pattern in frozenset(chosen.patterns):
+                entry = self.find(pattern, <uint32_t>len(pattern))
+                if entry != NULL and entry.total:
+                    subjects += 1
+                    messages += entry.total
+            return subjects, messages
+        chosen.prepare()
+        for index in range(self.entry_count):
+            if self.entries[index] != NULL and self.entries[index].total and chosen.accepts(index):
+                subjects += 1
+                messages += self.entries[index].total
+        return subjects, messages
+
+
+cdef class SubjectFilter:
+    """A compiled set of subject patterns for one stream; the empty set matches everything."""
+
+    def __init__(self, SubjectIndex index not None, patterns=()):
+        cdef bytes pattern
+        self.index = index
+        self.patterns = tuple(patterns)
+        for pattern in self.patterns:
+            if not subject_valid(pattern, <uint32_t>len(pattern), False):
+                raise ValueError(f"invalid subject {pattern!r}")
+        self.everything = not self.patterns or b">" in self.patterns
+        self.literal = None
+        if len(self.patterns) == 1 \
+                and subject_is_literal(self.patterns[0], <uint32_t>len(self.patterns[0])):
+            self.literal = self.patterns[0]
+        self.is_literal = self.literal is not None
+        self.literal_id = SUBJECT_NONE
+        self.epoch = index.epoch
+        self.pattern_pointers = <const char**>malloc(max(len(self.patterns), 1) * sizeof(char*))
+        self.pattern_sizes = <uint32_t*>malloc(max(len(self.patterns), 1) * sizeof(uint32_t))
+        if self.pattern_pointers == NULL or self.pattern_sizes == NULL:
+            raise MemoryError
+        for pattern in self.patterns:
+            self.pattern_pointers[self.pattern_count] = pattern
+            self.pattern_sizes[self.pattern_count] = <uint32_t>len(pattern)
+            self.pattern_count += 1
+        if self.pattern_count > PATTERNS_LISTED_MAX and not self.everything:
+            self.tree = PatternTree(self.patterns, index.names.seed)
+
+    def __dealloc__(self):
+        free(self.verdicts)
+        free(self.pattern_pointers)
+        free(self.pattern_sizes)
+
+    cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil:
+        cdef uint32_t index
+        if self.tree is not None:
+            return self.tree.matches(subject, size)
+        for index in range(self.pattern_count):
+            if subject_matches(
+                    subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):
+                return True
+        return False
+
+    cdef int prepare(self) except -1:
+        """Ask the subjects that are new since the last time; `accepts` may be called until a
+        subject is added.
+        """
+        cdef uint32_t capacity
+        cdef uint8_t* verdicts
+        cdef SubjectEntry* entry
+        if self.everything:
+            return 0
+        if self.is_literal:
+            # There is one verdict, so it takes no memory per subject.
+            entry = self.index.find(self.literal, <uint32_t>len(self.literal))
+            self.literal_id = SUBJECT_NONE if entry == NULL else entry.id
+            return 0
+        if self.epoch != self.index.epoch:
+            self.epoch = self.index.epoch
+            if self.verdicts != NULL:
+                memset(self.verdicts, 0, self.verdict_capacity)
+        if self.verdict_capacity < self.index.entry_count:
+            capacity = max(self.index.entry_count * 2, <uint32_t>64)
+            verdicts = <uint8_t*>realloc(self.verdicts, capacity)
+            if verdicts == NULL:
+                raise MemoryError
+            memset(verdicts + self.verdict_capacity, 0, capacity - self.verdict_capacity)
+            self.verdicts = verdicts
+            self.verdict_capacity = capacity
+        return 0
+
+    cdef bint accepts(self, uint32_t subject_id) noexcept nogil:
+        """Whether messages of this subject pass; `prepare` was called since the subject was added.
+        """
+        cdef SubjectEntry* entry
+        if self.everything:
+            return True
+        if self.literal_id != SUBJECT_NONE:
+            return subject_id == self.literal_id
+        if subject_id >= self.index.entry_count:
+            return False
+        if subject_id >= self.verdict_capacity:
+            # Added since: a damaged block was found on the way.
+            entry = self.index.entries[subject_id]
+            return entry != NULL and self._matches(&entry.name[0], entry.name_size)
+        if self.verdicts[subject_id] == 0:
+            entry = self.index.entries[subject_id]
+            if entry == NULL:
+                return False
+            self.verdicts[subject_id] = 2 if self._matches(&entry.name[0], entry.name_size) else 1
+        return self.verdicts[subject_id] == 2
+
+    cdef bint all_literal(self) except -1:
+        """Whether no pattern has a wildcard; then the subjects can be looked up."""
+        cdef uint32_t index
+        for index in range(self.pattern_count):
+            if not subject_is_literal(self.pattern_pointers[index], self.pattern_sizes[index]):
+                return False
+        return self.pattern_count > 0
+
+    def matches(self, bytes subject not None):
+        """Whether a literal subject passes, stored or not."""
+        return self.everything or self._matches(subject, <uint32_t>len(subject))
