@@ -25,10 +25,10 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "apply",
         "tradewind.cli.declared.apply:app",
-        "Bring streams, consumers and buckets to what a file declares",
+        "Apply a declarative configuration file",
     ),
     CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
-    CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Examples to copy"),
+    CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Cheat sheets"),
     CommandEntry(
         "consumer",
         "tradewind.cli.consumers.consumer:app",
@@ -36,22 +36,35 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         ("con", "obs", "c", "consumers"),
     ),
     CommandEntry(
-        "context", "tradewind.cli.reference.contexts:app", "Named sets of options", ("ctx",)
+        "context", "tradewind.cli.reference.contexts:app", "Manage connection contexts", ("ctx",)
+    ),
+    CommandEntry("counter", "tradewind.cli.streams.counter:app", "Counters in streams", ("ctr",)),
+    CommandEntry(
+        "demo",
+        "tradewind.cli.spark.demo:app",
+        "Run a demo: a server, live orders and a Spark pipeline",
     ),
     CommandEntry(
-        "counter", "tradewind.cli.streams.counter:app", "Numbers that streams keep", ("ctr",)
+        "errors", "tradewind.cli.reference.errors:app", "Look up error codes", ("err", "error")
     ),
     CommandEntry(
-        "demo", "tradewind.cli.spark.demo:app", "A server, live orders and a Spark pipeline"
+        "events",
+        "tradewind.cli.servers.events:app",
+        "Show server and JetStream events",
+        ("event", "e"),
     ),
-    CommandEntry("errors", "tradewind.cli.reference.errors:app", "Error codes", ("err", "error")),
-    CommandEntry("events", "tradewind.cli.servers.events:app", "What servers tell", ("event", "e")),
     CommandEntry(
-        "export", "tradewind.cli.declared.export:app", "Write such a file of what is there"
+        "export",
+        "tradewind.cli.declared.export:app",
+        "Export the configuration as a file for `apply`",
     ),
-    CommandEntry("job", "tradewind.cli.spark.job:app", "Archive, replay, mirror, audit, compact"),
+    CommandEntry(
+        "job", "tradewind.cli.spark.job:app", "Spark jobs: archive, replay, mirror, audit, compact"
+    ),
     CommandEntry("kv", "tradewind.cli.buckets.kv:app", "Key-value buckets"),
-    CommandEntry("latency", "tradewind.cli.servers.rtt:latency_app", "Time of messages", ("lat",)),
+    CommandEntry(
+        "latency", "tradewind.cli.servers.rtt:latency_app", "Measure message latency", ("lat",)
+    ),
     CommandEntry("object", "tradewind.cli.buckets.objects:app", "Object stores", ("obj",)),
     CommandEntry(
         "pipeline", "tradewind.cli.spark.pipeline:app", "Data pipelines on Spark", ("pipe",)
@@ -59,17 +72,19 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "pub", "tradewind.cli.messaging.publish:pub_app", "Publish messages", ("publish",)
     ),
-    CommandEntry("reply", "tradewind.cli.messaging.reply:app", "Answer requests"),
+    CommandEntry("reply", "tradewind.cli.messaging.reply:app", "Reply to requests"),
     CommandEntry(
         "request", "tradewind.cli.messaging.publish:request_app", "Send requests", ("req",)
     ),
-    CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Time of round trips to servers"),
+    CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Measure round-trip times to servers"),
     CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
     CommandEntry("server", "tradewind.cli.servers.server:app", "Servers", ("srv", "sys", "system")),
-    CommandEntry("sql", "tradewind.cli.spark.sql:app", "SQL on streams, buckets and lakes"),
+    CommandEntry("sql", "tradewind.cli.spark.sql:app", "Query streams, buckets and lakes with SQL"),
     CommandEntry(
         "stream", "tradewind.cli.streams.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
     ),
-    CommandEntry("sub", "tradewind.cli.messaging.subscribe:app", "Show messages", ("subscribe",)),
-    CommandEntry("top", "tradewind.cli.servers.top:app", "What a server is doing right now"),
+    CommandEntry(
+        "sub", "tradewind.cli.messaging.subscribe:app", "Subscribe to subjects", ("subscribe",)
+    ),
+    CommandEntry("top", "tradewind.cli.servers.top:app", "Live view of a server's load"),
 )

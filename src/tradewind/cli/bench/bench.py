@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
 
 app = CommandApp("Benchmarks")
-service_app = CommandApp("Requests and answers")
+service_app = CommandApp("Requests and replies")
 kv_app = CommandApp("Key-value buckets")
 app.add("service", service_app)
 app.add("js", js_app)
@@ -66,7 +66,7 @@ def publish(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Publish messages that nobody acknowledges."""
+    """Publish core NATS messages."""
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -95,7 +95,7 @@ def subscribe(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Receive messages; each client gets all of them. `bench pub` sends them, in another shell."""
+    """Receive messages sent by `bench pub` in another shell; each client receives all of them."""
     plan = make_plan(msgs=msgs * max(clients, 1), size=size, clients=clients, duration=duration)
     subjects = work.Subjects(subject, multisubject)
 
@@ -124,7 +124,7 @@ def service_request(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Send requests, each after the answer to the one before."""
+    """Send requests one at a time, each after the previous reply."""
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -148,7 +148,7 @@ def service_serve(
     sleep: SleepFlag = "",
     json: JsonFlag = False,
 ) -> None:
-    """Answer requests until Ctrl-C."""
+    """Reply to requests until Ctrl-C."""
     plan = make_plan(msgs=clients, size=size, clients=clients, sleep=sleep)
 
     async def prepare(connections: list[Connection]) -> list[Workload]:
@@ -184,7 +184,7 @@ def kv_put(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Put values, each client one after the other; the bucket is made if it is not there."""
+    """Put values one at a time per client; creates the bucket if it does not exist."""
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -204,7 +204,7 @@ def kv_put(
 
     run_bench(
         Bench(
-            title="KV putter",
+            title="KV writer",
             plan=plan,
             details={"bucket": bucket},
             output=Output(csv, json, progress),
@@ -223,13 +223,14 @@ def kv_get(
     throughput: ThroughputFlag = 0.0,
     sleep: SleepFlag = "",
     randomize: Annotated[
-        int, Option("--randomize", help="Any of so many keys, instead of one after the other")
+        int,
+        Option("--randomize", help="Pick random keys out of this many instead of going in order"),
     ] = 0,
     csv: CsvFlag = "",
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Get values that `bench kv put` has put."""
+    """Get values written by `bench kv put`."""
     plan = make_plan(
         msgs=msgs, size=size, clients=clients, duration=duration, rate=throughput, sleep=sleep
     )
@@ -241,7 +242,7 @@ def kv_get(
 
     run_bench(
         Bench(
-            title="KV getter",
+            title="KV reader",
             plan=plan,
             details={"bucket": bucket},
             output=Output(csv, json, progress),

@@ -25,39 +25,47 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
 
 SubjectArgument = Annotated[str, Argument(help="Subject of the messages")]
-MsgsFlag = Annotated[int, Option("--msgs", help="How many messages, by all clients together")]
-SizeFlag = Annotated[str, Option("--size", help="Size of a message", metavar="BYTES")]
-ClientsFlag = Annotated[int, Option("--clients", help="How many clients at the same time")]
+MsgsFlag = Annotated[int, Option("--msgs", help="Number of messages, shared by all clients")]
+SizeFlag = Annotated[str, Option("--size", help="Message size", metavar="BYTES")]
+ClientsFlag = Annotated[int, Option("--clients", help="Number of concurrent clients")]
 DurationFlag = Annotated[
-    str, Option("--duration", help="Work so long, instead of --msgs", metavar="DURATION")
+    str, Option("--duration", help="Run for this long instead of --msgs", metavar="DURATION")
 ]
-ThroughputFlag = Annotated[float, Option("--throughput", help="At most so many messages a second")]
-SleepFlag = Annotated[str, Option("--sleep", help="Time between messages", metavar="DURATION")]
-MultiFlag = Annotated[bool, Option("--multisubject", help="A subject for each message")]
-MultiMaxFlag = Annotated[int, Option("--multisubjectmax", help="At most so many subjects")]
-CsvFlag = Annotated[str, Option("--csv", help="Write the figures here, too", metavar="FILE")]
+ThroughputFlag = Annotated[
+    float, Option("--throughput", help="Limit to this many messages per second")
+]
+SleepFlag = Annotated[str, Option("--sleep", help="Pause between messages", metavar="DURATION")]
+MultiFlag = Annotated[
+    bool, Option("--multisubject", help="Use a different subject for each message")
+]
+MultiMaxFlag = Annotated[int, Option("--multisubjectmax", help="Number of different subjects")]
+CsvFlag = Annotated[
+    str, Option("--csv", help="Also write the results to this CSV file", metavar="FILE")
+]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
-StreamFlag = Annotated[str, Option("--stream", help="The stream")]
-CreateFlag = Annotated[bool, Option("--create", help="Make the stream, or change it")]
-PurgeFlag = Annotated[bool, Option("--purge", help="Empty it first")]
+StreamFlag = Annotated[str, Option("--stream", help="Stream name")]
+CreateFlag = Annotated[bool, Option("--create", help="Create or update the stream")]
+PurgeFlag = Annotated[bool, Option("--purge", help="Purge the stream first")]
 StorageFlag = Annotated[
-    str, Option("--storage", help="Where a new one is kept", metavar="file|memory")
+    str, Option("--storage", help="Storage for a new stream or bucket", metavar="file|memory")
 ]
-ReplicasFlag = Annotated[int, Option("--replicas", help="Copies of a new one")]
-MaxBytesFlag = Annotated[str, Option("--maxbytes", help="Size of a new one", metavar="BYTES")]
-BatchFlag = Annotated[int, Option("--batch", help="How many messages at once")]
-DedupFlag = Annotated[bool, Option("--dedup", help="Give messages ids, to be stored once")]
+ReplicasFlag = Annotated[int, Option("--replicas", help="Replicas of a new stream or bucket")]
+MaxBytesFlag = Annotated[
+    str, Option("--maxbytes", help="Maximum size of a new stream or bucket", metavar="BYTES")
+]
+BatchFlag = Annotated[int, Option("--batch", help="Messages per batch")]
+DedupFlag = Annotated[bool, Option("--dedup", help="Deduplicate with message IDs")]
 DedupWindowFlag = Annotated[
-    str, Option("--dedupwindow", help="How long ids are remembered", metavar="DURATION")
+    str, Option("--dedupwindow", help="Deduplication window", metavar="DURATION")
 ]
-ConsumerFlag = Annotated[str, Option("--consumer", help="Name of the consumer")]
+ConsumerFlag = Annotated[str, Option("--consumer", help="Consumer name")]
 AcksFlag = Annotated[
-    str, Option("--acks", help="How messages are acknowledged", metavar="explicit|none|all")
+    str, Option("--acks", help="Acknowledgement policy", metavar="explicit|none|all")
 ]
 DoubleAckFlag = Annotated[
-    bool, Option("--doubleack", help="Wait for the server's word on each acknowledgement")
+    bool, Option("--doubleack", help="Wait for the server to confirm each acknowledgement")
 ]
-BucketFlag = Annotated[str, Option("--bucket", help="The bucket")]
+BucketFlag = Annotated[str, Option("--bucket", help="Bucket name")]
 
 
 @dataclass(frozen=True, slots=True)

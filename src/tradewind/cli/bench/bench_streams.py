@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tradewind.client.streams.consumers import Consumer
 
 app = CommandApp("Streams")
-pub_app = CommandApp("Publish into a stream")
+pub_app = CommandApp("Publish to a stream")
 get_app = CommandApp("Read messages without a consumer")
 app.add("pub", pub_app)
 app.add("get", get_app)
@@ -203,7 +203,7 @@ def js_publish_sync(
     *,
     flags: TargetFlags,
 ) -> None:
-    """Publish into a stream, each message after the acknowledgement of the one before."""
+    """Publish to a stream, waiting for each acknowledgement."""
     subjects = flags.subjects(subject)
     kept = flags.plan(subjects, dedup_window=dedupwindow)
     plan = make_plan(
@@ -232,7 +232,7 @@ def js_publish_async(
     *,
     flags: TargetFlags,
 ) -> None:
-    """Publish into a stream with --batch messages waiting for their acknowledgement."""
+    """Publish to a stream with up to --batch messages awaiting acknowledgement."""
     subjects = flags.subjects(subject)
     kept = flags.plan(subjects, dedup_window=dedupwindow)
     plan = make_plan(
@@ -257,7 +257,7 @@ def js_publish_atomic(
     *,
     flags: TargetFlags,
 ) -> None:
-    """Publish into a stream in batches, each of which is stored as a whole."""
+    """Publish to a stream in atomic batches."""
     subjects = flags.subjects(subject)
     kept = flags.plan(subjects, allow_atomic=True)
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
@@ -329,7 +329,7 @@ def js_fetch(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Read through a consumer, by asking for one batch after the other."""
+    """Read from a consumer, one batch at a time."""
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
     settle = work.settler(acks, twice=doubleack)
     output = Output(csv, json, progress)
@@ -359,7 +359,7 @@ def js_consume(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Read through a consumer without a break, with --batch messages on their way."""
+    """Read from a consumer continuously, with --batch messages in flight."""
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
     settle = work.settler(acks, twice=doubleack)
     output = Output(csv, json, progress)
@@ -386,7 +386,7 @@ def js_ordered(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Read a stream in order without acknowledgements; each client reads all messages."""
+    """Read a stream with an ordered consumer; each client reads all messages."""
     _check_batch(batch)
     plan = make_plan(msgs=msgs * max(clients, 1), size=size, clients=clients, duration=duration)
     settle = work.settler("none")
@@ -428,7 +428,7 @@ def js_get_sync(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Read messages by their number, one after the other."""
+    """Get messages by sequence, one at a time."""
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
 
     async def prepare(connections: list[Connection]) -> list[Workload]:
@@ -452,7 +452,7 @@ def js_get_batch(
     progress: ProgressFlag = True,
     json: JsonFlag = False,
 ) -> None:
-    """Read messages in batches, without a consumer."""
+    """Get messages in batches without a consumer (direct get)."""
     plan = make_plan(msgs=msgs, size=size, clients=clients, duration=duration)
     _check_batch(batch)
 

@@ -55,7 +55,7 @@ class Subjects:
 
 
 def publish(connection: Connection, subjects: Subjects) -> Workload:
-    """Publish messages that nobody acknowledges."""
+    """Publish core NATS messages."""
 
     async def work(share: Share) -> None:
         payload = bytes(share.plan.size_bytes)
@@ -88,7 +88,7 @@ def subscribe(connection: Connection, subjects: Subjects, ready: Callable[[], No
 
 
 def request(connection: Connection, subject: str) -> Workload:
-    """Send requests, each after the answer to the one before."""
+    """Send requests one at a time, each after the previous reply."""
 
     async def work(share: Share) -> None:
         payload = bytes(share.plan.size_bytes)
@@ -121,7 +121,7 @@ def serve(connection: Connection, subject: str, ready: Callable[[], None]) -> Wo
 
 
 def publish_sync(js: JetStream, subjects: Subjects, *, ids: str = "") -> Workload:
-    """Publish into a stream, each message after the acknowledgement of the one before."""
+    """Publish to a stream, waiting for each acknowledgement."""
 
     async def work(share: Share) -> None:
         payload = bytes(share.plan.size_bytes)

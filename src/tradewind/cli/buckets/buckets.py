@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Bucket = TypeVar("Bucket")
 
 StorageFlag = Annotated[
-    str | None, Option("--storage", help="Where it is kept", metavar="file|memory")
+    str | None, Option("--storage", help="Storage: file or memory", metavar="file|memory")
 ]
 
 
@@ -31,28 +31,26 @@ class BucketFlags:
     """Flags of buckets of both kinds that can be changed later; None means not given."""
 
     ttl: Annotated[
-        str | None, Option("--ttl", help="How long values are kept", metavar="DURATION")
+        str | None, Option("--ttl", help="Maximum age of values", metavar="DURATION")
     ] = None
-    replicas: Annotated[int | None, Option("--replicas", help="How many servers keep a copy")] = (
-        None
-    )
+    replicas: Annotated[int | None, Option("--replicas", help="Number of replicas")] = None
     max_bucket_size: Annotated[
-        str | None, Option("--max-bucket-size", help="Largest size of the bucket", metavar="BYTES")
+        str | None, Option("--max-bucket-size", help="Maximum size of the bucket", metavar="BYTES")
     ] = None
-    description: Annotated[str | None, Option("--description", help="What the bucket is for")] = (
-        None
-    )
+    description: Annotated[
+        str | None, Option("--description", help="Description of the bucket")
+    ] = None
     compress: Annotated[
-        bool | None, Option("--compress/--no-compress", help="Compress it on disk")
+        bool | None, Option("--compress/--no-compress", help="Compress data on disk")
     ] = None
     tags: Annotated[
         list[str] | None,
-        Option("--tags", help="Keep it on servers with this tag", show_default=False),
+        Option("--tags", help="Place on servers with this tag", show_default=False),
     ] = None
-    cluster: Annotated[str | None, Option("--cluster", help="Keep it in this cluster")] = None
+    cluster: Annotated[str | None, Option("--cluster", help="Place in this cluster")] = None
     metadata: Annotated[
         list[str] | None,
-        Option("--metadata", help="More about it, for programs", metavar="KEY=VALUE"),
+        Option("--metadata", help="Metadata, KEY=VALUE", metavar="KEY=VALUE"),
     ] = None
 
 

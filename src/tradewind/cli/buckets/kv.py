@@ -54,37 +54,33 @@ VALUE_LENGTH_MAX: Final = 40
 _OPERATIONS: Final = {"PUT": "PUT", "DEL": "DELETE", "PURGE": "PURGE"}
 
 BucketArgument = Annotated[
-    str, Argument(help="Name of the bucket", show_default=False, autocompletion=complete_kv)
+    str, Argument(help="Bucket name", show_default=False, autocompletion=complete_kv)
 ]
-KeyArgument = Annotated[str, Argument(help="Name of the key")]
-ValueArgument = Annotated[
-    str | None, Argument(help="The value; without one it is read from the input")
-]
+KeyArgument = Annotated[str, Argument(help="Key")]
+ValueArgument = Annotated[str | None, Argument(help="Value; read from standard input if omitted")]
 HistoryFlag = Annotated[int | None, Option("--history", help="Values kept per key, 1 to 64")]
 MarkerTtlFlag = Annotated[
     str | None,
-    Option("--marker-ttl", help="Values may expire; markers stay so long", metavar="DURATION"),
+    Option(
+        "--marker-ttl", help="Allow per-key TTLs; keep delete markers this long", metavar="DURATION"
+    ),
 ]
 MaxValueSizeFlag = Annotated[
-    str | None, Option("--max-value-size", help="Largest size of a value", metavar="BYTES")
+    str | None, Option("--max-value-size", help="Maximum size of a value", metavar="BYTES")
 ]
-MirrorFlag = Annotated[str | None, Option("--mirror", help="Make a copy of this bucket")]
+MirrorFlag = Annotated[str | None, Option("--mirror", help="Mirror this bucket")]
 SourceFlag = Annotated[
-    list[str] | None, Option("--source", help="Take in values of this bucket", show_default=False)
+    list[str] | None, Option("--source", help="Source values from this bucket", show_default=False)
 ]
 MirrorDomainFlag = Annotated[str, Option("--mirror-domain", help="Domain of the mirrored bucket")]
 RepublishSourceFlag = Annotated[
-    str, Option("--republish-source", help="Publish these again", metavar="SUBJECT")
+    str, Option("--republish-source", help="Republish values of these subjects", metavar="SUBJECT")
 ]
 RepublishDestinationFlag = Annotated[
-    str, Option("--republish-destination", help="... on this subject", metavar="SUBJECT")
+    str, Option("--republish-destination", help="Republish to this subject", metavar="SUBJECT")
 ]
-RepublishHeadersFlag = Annotated[
-    bool, Option("--republish-headers", help="... and only their headers")
-]
-ValueTtlFlag = Annotated[
-    str, Option("--ttl", help="How long the value is kept", metavar="DURATION")
-]
+RepublishHeadersFlag = Annotated[bool, Option("--republish-headers", help="Republish headers only")]
+ValueTtlFlag = Annotated[str, Option("--ttl", help="Time to live of the value", metavar="DURATION")]
 
 
 # ------------------------------------------------------------------ buckets
@@ -108,7 +104,7 @@ def add(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Make a bucket."""
+    """Create a bucket."""
     settings = common_settings(flags, storage)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if mirror:
@@ -138,7 +134,7 @@ def edit(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Change the settings of a bucket; what is not given stays."""
+    """Update the settings of a bucket; settings that are not given stay as they are."""
     settings = common_settings(flags)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if not settings:
@@ -160,14 +156,14 @@ def info(bucket: BucketArgument = "", json: JsonFlag = False) -> None:
 @app.command("ls", aliases=("list",))
 def list_buckets_or_keys(
     bucket: BucketArgument = "",
-    names: Annotated[bool, Option("--names", "-n", help="Only the names of buckets")] = False,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="More about each key")] = False,
+    names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show details of each key")] = False,
     display_value: Annotated[
-        bool, Option("--display-value", help="With --verbose, the values too")
+        bool, Option("--display-value", help="With --verbose, also show values")
     ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """List the buckets, or the keys of a bucket."""
+    """List buckets, or the keys in one."""
     with connect() as connection:
         js = jetstream(connection)
         if bucket:
@@ -201,11 +197,11 @@ def list_buckets_or_keys(
 def compact(
     bucket: BucketArgument,
     older_than: Annotated[
-        str, Option("--older-than", help="Only markers older than this", metavar="DURATION")
+        str, Option("--older-than", help="Only remove markers older than this", metavar="DURATION")
     ] = "30m",
     force: ForceFlag = False,
 ) -> None:
-    """Remove what is left of deleted keys."""
+    """Remove the markers of deleted keys."""
     question = f"Purge all historic values and audit trails for deleted keys in bucket {bucket}"
     with connect() as connection:
         store = _open(jetstream(connection), bucket)
@@ -230,7 +226,7 @@ def put(bucket: BucketArgument, key: KeyArgument, value: ValueArgument = None) -
 def create(
     bucket: BucketArgument, key: KeyArgument, value: ValueArgument = None, ttl: ValueTtlFlag = ""
 ) -> None:
-    """Set the value of a key that has none."""
+    """Set the value of a key that does not exist."""
     data = _value(value)
     lifetime = seconds(ttl, "--ttl") if ttl else None
     with connect() as connection:
@@ -243,9 +239,9 @@ def update(
     bucket: BucketArgument,
     key: KeyArgument,
     value: Annotated[str, Argument(help="The value")],
-    revision: Annotated[int, Argument(help="The last revision of the key")],
+    revision: Annotated[int, Argument(help="Expected last revision of the key")],
 ) -> None:
-    """Set the value of a key if nobody else has changed it."""
+    """Set the value of a key if its revision is unchanged."""
     with connect() as connection:
         _open(jetstream(connection), bucket).update(key, value, revision)
     _echo(value)
@@ -255,8 +251,8 @@ def update(
 def get(
     bucket: BucketArgument,
     key: KeyArgument,
-    revision: Annotated[int, Option("--revision", help="This revision of it")] = 0,
-    raw: Annotated[bool, Option("--raw", help="Only the value, as it is")] = False,
+    revision: Annotated[int, Option("--revision", help="Get this revision")] = 0,
+    raw: Annotated[bool, Option("--raw", help="Print only the raw value")] = False,
     json: JsonFlag = False,
 ) -> None:
     """Show the value of a key."""
@@ -283,10 +279,10 @@ def get(
 @app.command("del", aliases=("rm", "delete"))
 def delete(
     bucket: BucketArgument,
-    key: Annotated[str, Argument(help="Key; without one the whole bucket")] = "",
+    key: Annotated[str, Argument(help="Key; deletes the whole bucket if omitted")] = "",
     force: ForceFlag = False,
 ) -> None:
-    """Delete a key, or a bucket with all its values."""
+    """Delete a key, or a whole bucket."""
     with connect() as connection:
         js = jetstream(connection)
         store = _open(js, bucket)
@@ -312,7 +308,7 @@ def purge(
 
 @app.command("history")
 def history(bucket: BucketArgument, key: KeyArgument, json: JsonFlag = False) -> None:
-    """Show all values of a key that are kept."""
+    """Show the history of a key."""
     with connect() as connection:
         entries = list(_open(jetstream(connection), bucket).history(key))
     if json:
@@ -325,10 +321,10 @@ def history(bucket: BucketArgument, key: KeyArgument, json: JsonFlag = False) ->
 def revert(
     bucket: BucketArgument,
     key: KeyArgument,
-    revision: Annotated[int, Argument(help="The revision whose value it gets again")],
+    revision: Annotated[int, Argument(help="Revision to restore")],
     force: ForceFlag = False,
 ) -> None:
-    """Give a key the value of an earlier revision again."""
+    """Restore an earlier revision of a key."""
     with connect() as connection:
         store = _open(jetstream(connection), bucket)
         entries = list(store.history(key))
@@ -349,15 +345,15 @@ def revert(
 @app.command("watch")
 def watch(
     bucket: BucketArgument,
-    key: Annotated[str, Argument(help="Key, or a pattern with * and >")] = ">",
-    history: Annotated[bool, Option("--history", help="Begin with all kept values")] = False,
-    updates: Annotated[bool, Option("--updates", help="Begin with the next change")] = False,
+    key: Annotated[str, Argument(help="Key or wildcard pattern")] = ">",
+    history: Annotated[bool, Option("--history", help="Start with the full history")] = False,
+    updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
     deletes: Annotated[bool, Option("--deletes/--no-deletes", help="Show deletions")] = True,
-    revision: Annotated[int, Option("--revision", help="Begin with this revision")] = 0,
-    count: Annotated[int, Option("--count", help="End after so many changes")] = 0,
+    revision: Annotated[int, Option("--revision", help="Start at this revision")] = 0,
+    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Show the values of a bucket as they change, until Ctrl-C."""
+    """Watch a bucket for changes, until Ctrl-C."""
     shown = 0
     with suppress(KeyboardInterrupt), connect() as connection:
         watcher = _open(jetstream(connection), bucket).watch(

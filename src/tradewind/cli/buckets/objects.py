@@ -58,9 +58,9 @@ app = CommandApp("Object stores")
 BAR_BYTES: Final = 20480
 
 BucketArgument = Annotated[
-    str, Argument(help="Name of the bucket", show_default=False, autocompletion=complete_object)
+    str, Argument(help="Bucket name", show_default=False, autocompletion=complete_object)
 ]
-FileArgument = Annotated[str, Argument(help="Name of the object", show_default=False)]
+FileArgument = Annotated[str, Argument(help="Object name", show_default=False)]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
 
 
@@ -73,7 +73,7 @@ def add(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Make a store."""
+    """Create an object store."""
     settings = common_settings(flags, storage)
     with connect() as connection:
         made = jetstream(connection).objects.create(bucket, **settings)
@@ -89,7 +89,7 @@ def edit(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Change the settings of a store; what is not given stays."""
+    """Update the settings of an object store; settings that are not given stay as they are."""
     settings = common_settings(flags)
     if not settings:
         raise CommandError("nothing is to be changed", "see: tradewind object edit --help")
@@ -103,20 +103,22 @@ def edit(
 @app.command("put")
 def put(
     bucket: BucketArgument,
-    file: Annotated[str, Argument(help="File; without one the input is stored")] = "",
-    name: Annotated[str, Option("--name", help="Name of the object, if not that of the file")] = "",
-    description: Annotated[str, Option("--description", help="What the object is")] = "",
+    file: Annotated[str, Argument(help="File; standard input if omitted")] = "",
+    name: Annotated[
+        str, Option("--name", help="Object name, if different from the file name")
+    ] = "",
+    description: Annotated[str, Option("--description", help="Description of the object")] = "",
     header: Annotated[
         list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
     ] = None,
-    chunk_size: Annotated[
-        str, Option("--chunk-size", help="Size of the pieces", metavar="BYTES")
-    ] = str(CHUNK_BYTES),
+    chunk_size: Annotated[str, Option("--chunk-size", help="Chunk size", metavar="BYTES")] = str(
+        CHUNK_BYTES
+    ),
     progress: ProgressFlag = True,
     force: ForceFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Store a file, or the input."""
+    """Store a file or standard input."""
     if not file and not name:
         raise CommandError("--name: is needed when the input is stored", exit_code=EXIT_USAGE)
     path = Path(file)
@@ -152,12 +154,12 @@ def get(
     bucket: BucketArgument,
     file: FileArgument,
     output: Annotated[
-        str, Option("--output", "-O", help="File to write; - for the output", metavar="FILE")
+        str, Option("--output", "-O", help="File to write; - for standard output", metavar="FILE")
     ] = "",
     progress: ProgressFlag = True,
     force: ForceFlag = False,
 ) -> None:
-    """Fetch an object into a file."""
+    """Download an object to a file."""
     path = Path(output or Path(file).name)
     with connect() as connection:
         store = _open(jetstream(connection), bucket)
@@ -186,10 +188,10 @@ def get(
 @app.command("del", aliases=("rm", "delete"))
 def delete(
     bucket: BucketArgument,
-    file: Annotated[str, Argument(help="Object; without one the whole store")] = "",
+    file: Annotated[str, Argument(help="Object name; deletes the whole store if omitted")] = "",
     force: ForceFlag = False,
 ) -> None:
-    """Delete an object, or a store with all its objects."""
+    """Delete an object, or a whole object store."""
     with connect() as connection:
         js = jetstream(connection)
         store = _open(js, bucket)
@@ -208,7 +210,7 @@ def delete(
 
 @app.command("info", aliases=("show", "i"))
 def info(bucket: BucketArgument = "", file: FileArgument = "", json: JsonFlag = False) -> None:
-    """Show the settings of a store, or the description of an object."""
+    """Show details of an object store or of an object."""
     with connect() as connection:
         store = _open(jetstream(connection), bucket)
         if not file:
@@ -226,10 +228,10 @@ def info(bucket: BucketArgument = "", file: FileArgument = "", json: JsonFlag = 
 @app.command("ls", aliases=("list",))
 def list_stores_or_objects(
     bucket: BucketArgument = "",
-    names: Annotated[bool, Option("--names", "-n", help="Only names")] = False,
+    names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """List the stores, or the objects of a store."""
+    """List object stores, or the objects in one."""
     with connect() as connection:
         js = jetstream(connection)
         if bucket:
@@ -242,7 +244,7 @@ def list_stores_or_objects(
 
 @app.command("seal")
 def seal(bucket: BucketArgument, force: ForceFlag = False) -> None:
-    """Allow no changes any more, forever."""
+    """Seal an object store: it can never be changed again."""
     question = f"Really seal Bucket {bucket}, sealed buckets can not be unsealed or modified"
     with connect() as connection:
         store = _open(jetstream(connection), bucket)
@@ -255,11 +257,11 @@ def seal(bucket: BucketArgument, force: ForceFlag = False) -> None:
 @app.command("watch")
 def watch(
     bucket: BucketArgument,
-    updates: Annotated[bool, Option("--updates", help="Begin with the next change")] = False,
-    count: Annotated[int, Option("--count", help="End after so many changes")] = 0,
+    updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
+    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Show the objects of a store as they change, until Ctrl-C."""
+    """Watch an object store for changes, until Ctrl-C."""
     shown = 0
     with suppress(KeyboardInterrupt), connect() as connection:
         store = _open(jetstream(connection), bucket)

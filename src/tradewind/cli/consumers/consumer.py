@@ -23,18 +23,18 @@ from tradewind.cli.frame.output import Table, line, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.durations import SECOND_NS
 
-app = CommandApp("Consumers: who reads a stream, and how far")
+app = CommandApp("Manage and read from consumers")
 app.include(change_app, messages_app, find_app)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
-NoSelectFlag = Annotated[bool, Option("--no-select", help="Never ask which one", hidden=True)]
+NoSelectFlag = Annotated[bool, Option("--no-select", help="Never prompt for a choice", hidden=True)]
 
 
 @app.command("ls", aliases=("list",))
 def list_consumers(
     stream: StreamName = "",
-    names: Annotated[bool, Option("--names", "-n", help="Only the names")] = False,
+    names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
     json: JsonFlag = False,
     no_select: NoSelectFlag = False,  # noqa: ARG001 - for scripts written for nats
 ) -> None:
@@ -52,7 +52,7 @@ def show_info(
     json: JsonFlag = False,
     no_select: NoSelectFlag = False,  # noqa: ARG001 - for scripts written for nats
 ) -> None:
-    """Show configuration and state of a consumer."""
+    """Show the configuration and state of a consumer."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
     if json:
@@ -68,7 +68,7 @@ def show_state_of(
     json: JsonFlag = False,
     no_select: NoSelectFlag = False,  # noqa: ARG001 - for scripts written for nats
 ) -> None:
-    """Show how far a consumer has come."""
+    """Show the state of a consumer."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
     if json:
@@ -108,10 +108,10 @@ def _existing(catalog: Catalog, stream: str, consumer: str) -> tuple[str, str]:
 @app.command("report")
 def report(
     stream: StreamName = "",
-    raw: Annotated[bool, Option("--raw", "-r", help="Plain numbers")] = False,
+    raw: Annotated[bool, Option("--raw", "-r", help="Show plain numbers")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Compare the consumers of a stream in a table."""
+    """Report on the consumers of a stream."""
     with open_catalog() as catalog:
         info = catalog.stream(stream)
         infos = catalog.manager.consumers.list(info.config.name).all()
@@ -151,7 +151,7 @@ def pause_consumer(
     force: ForceFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Deliver nothing until a time, or for some time."""
+    """Pause delivery until a time or for a duration."""
     if not until:
         raise CommandError(
             "until when? Give a time or a duration: consumer pause STREAM CONSUMER 1h",
@@ -177,7 +177,7 @@ def pause_consumer(
 def resume_consumer(
     stream: StreamName = "", consumer: ConsumerName = "", force: ForceFlag = False
 ) -> None:
-    """Go on after a pause."""
+    """Resume a paused consumer."""
     with open_catalog() as catalog:
         stream, name = _existing(catalog, stream, consumer)
         if not catalog.consumer(stream, name).paused:
@@ -195,7 +195,7 @@ def unpin_consumer(
     group: Annotated[str, Argument(metavar="GROUP")] = "",
     force: ForceFlag = False,
 ) -> None:
-    """Let another reader take over a priority group that is pinned to one."""
+    """Unpin a priority group, so that another client can take over."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
         stream, name = info.stream_name, info.name
@@ -218,7 +218,7 @@ def reset_consumer(
     force: ForceFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Deliver again what is not acknowledged, or everything from a sequence on."""
+    """Reset a consumer: redeliver unacknowledged messages, or everything from a sequence."""
     with open_catalog() as catalog:
         stream, name = _existing(catalog, stream, consumer)
         confirm_or_stop(f"Really reset Consumer {stream} > {name}", force=force)

@@ -31,9 +31,11 @@ from tradewind.cli.frame.output import line, print_json
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
 from tradewind.cli.streams.stream_flags import split_subjects
 
-app = CommandApp("Making and changing consumers")
+app = CommandApp("Create and update consumers")
 
-ConfigFlag = Annotated[str, Option("--config", metavar="FILE", help="JSON with the configuration")]
+ConfigFlag = Annotated[
+    str, Option("--config", metavar="FILE", help="JSON file with the configuration")
+]
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 NewName = Annotated[str, Argument(metavar="CONSUMER")]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
@@ -45,14 +47,23 @@ def add_consumer(
     stream: StreamName = "",
     consumer: NewName = "",
     config: ConfigFlag = "",
-    validate: Annotated[bool, Option("--validate", help="Only check the file and flags")] = False,
-    output: Annotated[str, Option("--output", metavar="FILE", help="Only save it")] = "",
-    defaults: Annotated[bool, Option("--defaults", help="Ask nothing")] = False,
+    validate: Annotated[
+        bool, Option("--validate", help="Only validate the file and flags")
+    ] = False,
+    output: Annotated[
+        str,
+        Option(
+            "--output",
+            metavar="FILE",
+            help="Save the configuration to this file without creating anything",
+        ),
+    ] = "",
+    defaults: Annotated[bool, Option("--defaults", help="Do not prompt")] = False,
     json: JsonFlag = False,
     *,
     flags: ConsumerFlags,
 ) -> None:
-    """Make a consumer. Asks for what is missing if there is a terminal."""
+    """Create a consumer. Prompts for missing settings on a terminal."""
     stream, wanted = _from_file(stream, config) if config else (stream, ConsumerConfig())
     wanted = apply_flags(wanted, flags)
     if not config:
@@ -188,7 +199,7 @@ def edit_consumer(
     *,
     flags: ConsumerFlags,
 ) -> None:
-    """Change a consumer: shows the differences, asks, changes."""
+    """Update a consumer after showing the differences and asking for confirmation."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
         wanted = _edited(info, config, flags, interactive=interactive)
@@ -248,7 +259,7 @@ def copy_consumer(
     *,
     flags: ConsumerFlags,
 ) -> None:
-    """Make a consumer with the configuration of another."""
+    """Create a consumer with the configuration of another one."""
     with open_catalog() as catalog:
         base = _copied(catalog, stream, source)
         wanted = _named(apply_flags(base, flags), destination, ephemeral=flags.ephemeral)

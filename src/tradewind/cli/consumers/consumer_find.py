@@ -19,33 +19,33 @@ from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, wi
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo
 
-app = CommandApp("Finding consumers")
+app = CommandApp("Find consumers")
 
 
 @dataclass(frozen=True)
 class FindFlags:
     """What consumers are looked for; None and empty mean anything."""
 
-    pull: Annotated[bool, Option("--pull", help="That are pulled")] = False
-    push: Annotated[bool, Option("--push", help="That push")] = False
-    bound: Annotated[bool, Option("--bound", help="That somebody reads now")] = False
-    waiting: Annotated[
-        int | None, Option("--waiting", help="With fewer waiting pulls than this")
-    ] = None
+    pull: Annotated[bool, Option("--pull", help="Pull consumers")] = False
+    push: Annotated[bool, Option("--push", help="Push consumers")] = False
+    bound: Annotated[bool, Option("--bound", help="Consumers with an active client")] = False
+    waiting: Annotated[int | None, Option("--waiting", help="Fewer waiting pulls than this")] = None
     ack_pending: Annotated[
-        int | None, Option("--ack-pending", help="With fewer unacknowledged messages")
+        int | None, Option("--ack-pending", help="Fewer unacknowledged messages than this")
     ] = None
-    pending: Annotated[int | None, Option("--pending", help="With fewer unprocessed messages")] = (
-        None
-    )
+    pending: Annotated[
+        int | None, Option("--pending", help="Fewer unprocessed messages than this")
+    ] = None
     idle: Annotated[
-        str, Option("--idle", metavar="DURATION", help="Without deliveries so long")
+        str, Option("--idle", metavar="DURATION", help="No deliveries for this long")
     ] = ""
     created: Annotated[str, Option("--created", metavar="DURATION", help="Older than this")] = ""
-    replicas: Annotated[int, Option("--replicas", help="At most so many replicas")] = 0
-    leader: Annotated[str, Option("--leader", metavar="SERVER", help="Led by a server")] = ""
-    pinned: Annotated[bool, Option("--pinned", help="With all groups pinned")] = False
-    invert: Annotated[bool, Option("--invert", help="All others instead")] = False
+    replicas: Annotated[int, Option("--replicas", help="This many replicas at most")] = 0
+    leader: Annotated[
+        str, Option("--leader", metavar="SERVER", help="Leader is on this server")
+    ] = ""
+    pinned: Annotated[bool, Option("--pinned", help="All priority groups are pinned")] = False
+    invert: Annotated[bool, Option("--invert", help="Invert the match")] = False
 
     def matches(self, info: ConsumerInfo, now_ns: int) -> bool:
         """Whether a consumer is one of these."""
@@ -83,12 +83,12 @@ class FindFlags:
 @with_flags(FindFlags)
 def find_consumers(
     stream: Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)] = "",
-    names: Annotated[bool, Option("--names", "-n", help="Only the names")] = False,
+    names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
     json: JsonFlag = False,
     *,
     flags: FindFlags,
 ) -> None:
-    """Find consumers of a stream by what they are, or how far behind."""
+    """Find consumers of a stream by their properties or their lag."""
     with open_catalog() as catalog:
         infos = catalog.manager.consumers.list(catalog.pick_stream(stream)).all()
     now_ns = time.time_ns()

@@ -36,9 +36,9 @@ class ConsumerFlags:
     ack_policy: Annotated[
         Text, Option("--ack", metavar="none|all|explicit|flow_control", help="Acknowledgments")
     ] = None
-    rate_limit_bps: Annotated[Number, Option("--bps", help="Bits per second at most")] = None
+    rate_limit_bps: Annotated[Number, Option("--bps", help="Rate limit in bits per second")] = None
     backoff: Annotated[
-        Text, Option("--backoff", metavar="linear|none", help="Growing times between tries")
+        Text, Option("--backoff", metavar="linear|none", help="Backoff between deliveries")
     ] = None
     backoff_steps: Annotated[int, Option("--backoff-steps", min=1, max=100)] = 10
     backoff_min: Annotated[str, Option("--backoff-min", metavar="DURATION")] = "1m"
@@ -48,49 +48,62 @@ class ConsumerFlags:
         Option(
             "--deliver",
             metavar="all|new|last|subject|1h|SEQUENCE",
-            help="Where it starts; `subject`: the last of each",
+            help="Where to start; `subject`: last message of each subject",
         ),
     ] = None
-    deliver_group: Annotated[Text, Option("--deliver-group", help="Who shares a push")] = None
-    description: Annotated[Text, Option("--description", help="What it is for")] = None
-    ephemeral: Annotated[bool, Option("--ephemeral", help="Remove it when it is unused")] = False
-    filter_subjects: Annotated[
-        Texts, Option("--filter", metavar="SUBJECTS", help="Only these subjects")
+    deliver_group: Annotated[
+        Text, Option("--deliver-group", help="Queue group of a push consumer")
     ] = None
-    flow_control: Annotated[Switch, Option("--flow-control", help="Of a push")] = None
+    description: Annotated[Text, Option("--description", help="Description")] = None
+    ephemeral: Annotated[bool, Option("--ephemeral", help="Ephemeral: remove when unused")] = False
+    filter_subjects: Annotated[
+        Texts, Option("--filter", metavar="SUBJECTS", help="Filter subjects")
+    ] = None
+    flow_control: Annotated[Switch, Option("--flow-control", help="Push consumers only")] = None
     idle_heartbeat: Annotated[
-        Text, Option("--heartbeat", metavar="DURATION", help="Of a push; -1: none")
+        Text,
+        Option("--heartbeat", metavar="DURATION", help="Heartbeat of a push consumer; -1 for none"),
     ] = None
     headers_only: Annotated[
-        Switch, Option("--headers-only/--no-headers-only", help="Deliver no bodies")
+        Switch, Option("--headers-only/--no-headers-only", help="Deliver headers only")
     ] = None
     max_deliver: Annotated[Number, Option("--max-deliver", metavar="TRIES")] = None
     max_ack_pending: Annotated[
-        Number, Option("--max-pending", "--max-outstanding", help="Unacknowledged at most")
+        Number, Option("--max-pending", "--max-outstanding", help="Maximum unacknowledged messages")
     ] = None
     max_waiting: Annotated[Number, Option("--max-waiting", metavar="PULLS")] = None
     max_batch: Annotated[Number, Option("--max-pull-batch", metavar="MESSAGES")] = None
     max_expires: Annotated[Text, Option("--max-pull-expire", metavar="DURATION")] = None
     max_bytes: Annotated[Text, Option("--max-pull-bytes", metavar="SIZE")] = None
-    pull: Annotated[bool, Option("--pull", help="Deliver what is asked for (default)")] = False
+    pull: Annotated[bool, Option("--pull", help="Pull consumer (default)")] = False
     replay_policy: Annotated[Text, Option("--replay", metavar="instant|original")] = None
     sample: Annotated[
-        Number, Option("--sample", min=0, max=100, metavar="PERCENT", help="Acks that are reported")
+        Number,
+        Option(
+            "--sample",
+            min=0,
+            max=100,
+            metavar="PERCENT",
+            help="Percentage of acknowledgements to sample",
+        ),
     ] = None
     deliver_subject: Annotated[
-        Text, Option("--target", metavar="SUBJECT", help="Push to a subject")
+        Text, Option("--target", metavar="SUBJECT", help="Delivery subject of a push consumer")
     ] = None
     ack_wait: Annotated[
-        Text, Option("--wait", metavar="DURATION", help="Time for an acknowledgment")
+        Text, Option("--wait", metavar="DURATION", help="Time to wait for an acknowledgement")
     ] = None
     inactive_threshold: Annotated[
-        Text, Option("--inactive-threshold", metavar="DURATION", help="Unused so long: removed")
+        Text,
+        Option(
+            "--inactive-threshold", metavar="DURATION", help="Remove after this long without use"
+        ),
     ] = None
-    mem_storage: Annotated[Switch, Option("--memory", help="Keep its state in memory")] = None
-    num_replicas: Annotated[Number, Option("--replicas", help="Copies in a cluster")] = None
+    mem_storage: Annotated[Switch, Option("--memory", help="Keep the state in memory only")] = None
+    num_replicas: Annotated[Number, Option("--replicas", help="Number of replicas")] = None
     metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
     pause_until: Annotated[
-        Text, Option("--pause", metavar="DURATION|TIME", help="Deliver nothing until then")
+        Text, Option("--pause", metavar="DURATION|TIME", help="Create paused until this time")
     ] = None
     pinned_groups: Annotated[Texts, Option("--pinned-groups", metavar="GROUPS")] = None
     pinned_ttl: Annotated[Text, Option("--pinned-ttl", metavar="DURATION")] = None

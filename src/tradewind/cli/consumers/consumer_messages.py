@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tradewind.client.streams.pulled import ConsumerMessages
     from tradewind.client.streams.pushed import PushedMessages
 
-app = CommandApp("Messages of consumers")
+app = CommandApp("Read from consumers")
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
-AckFlag = Annotated[bool, Option("--ack/--no-ack", help="Acknowledge what is shown")]
+AckFlag = Annotated[bool, Option("--ack/--no-ack", help="Acknowledge the messages")]
 JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")]
 RawFlag = Annotated[bool, Option("--raw", "-r", help="Show only bodies")]
 COUNT_MAX: Final = 100_000
@@ -40,14 +40,18 @@ def next_messages(
     stream: StreamName,
     consumer: ConsumerName,
     ack: AckFlag = True,
-    nak: Annotated[bool, Option("--nak", help="Have them delivered again")] = False,
-    term: Annotated[bool, Option("--term", help="Have them never delivered again")] = False,
+    nak: Annotated[
+        bool, Option("--nak", help="Reject the messages, to be redelivered (nak)")
+    ] = False,
+    term: Annotated[
+        bool, Option("--term", help="Terminate the messages: never redeliver them")
+    ] = False,
     raw: RawFlag = False,
     json: JsonLinesFlag = False,
-    wait: Annotated[str, Option("--wait", metavar="DURATION", help="How long to wait")] = "",
-    count: Annotated[int, Option("--count", min=1, max=COUNT_MAX, help="How many")] = 1,
+    wait: Annotated[str, Option("--wait", metavar="DURATION", help="Maximum time to wait")] = "",
+    count: Annotated[int, Option("--count", min=1, max=COUNT_MAX, help="Number of messages")] = 1,
 ) -> None:
-    """Get the next messages of a pull consumer."""
+    """Fetch the next messages of a pull consumer."""
     if nak and term:
         raise CommandError("--nak and --term: give only one of them", exit_code=EXIT_USAGE)
     seconds = parse_duration_ns(wait, "--wait") / SECOND_NS if wait else current().timeout
@@ -128,12 +132,12 @@ def follow(
     ack: AckFlag = True,
     raw: RawFlag = False,
     json: JsonLinesFlag = False,
-    count: Annotated[int, Option("--count", min=0, help="End after so many messages")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many messages")] = 0,
     deliver_group: Annotated[
-        str, Option("--deliver-group", help="The group of the consumer, for scripts", hidden=True)
+        str, Option("--deliver-group", help="Delivery group, for scripts", hidden=True)
     ] = "",
 ) -> None:
-    """Show the messages of a consumer as they come, until Ctrl-C."""
+    """Show the messages of a consumer as they arrive, until Ctrl-C."""
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
     config = info.config

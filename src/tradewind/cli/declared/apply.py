@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tradewind.documents import Document
     from tradewind.sync import JetStreamManager
 
-app = CommandApp("Bring streams, consumers and buckets to what a file declares")
+app = CommandApp("Apply a declarative configuration file")
 SIGNS = {Action.ADD: ("+", "green"), Action.CHANGE: ("~", "yellow"), Action.REMOVE: ("-", "red")}
 DONE = {Action.ADD: "added", Action.CHANGE: "changed", Action.REMOVE: "removed"}
 STDIN = "-"
@@ -34,16 +34,16 @@ STDIN = "-"
 def apply(
     paths: Annotated[list[str] | None, Argument(metavar="[FILE]...", show_default=False)] = None,
     files: Annotated[
-        list[str] | None, Option("--file", "-f", help="YAML or JSON file, - for the input")
+        list[str] | None, Option("--file", "-f", help="YAML or JSON file; - for standard input")
     ] = None,
     prune: Annotated[
-        bool, Option("--prune", help="Remove what the file does not list in its sections")
+        bool, Option("--prune", help="Remove what the sections of the file do not list")
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be done")] = False,
-    force: Annotated[bool, Option("--force", help="Act without asking")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change")] = False,
+    force: Annotated[bool, Option("--force", help="Do not ask for confirmation")] = False,
     json: JsonFlag = False,
 ) -> int:
-    """Bring streams, consumers and buckets to what a file declares."""
+    """Create, update and remove streams, consumers and buckets as a file declares."""
     from tradewind.cli.declared.files import STREAMS, read_declaration
     from tradewind.cli.declared.plan import make_plan
     from tradewind.cli.declared.server import read_server

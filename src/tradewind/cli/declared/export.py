@@ -15,17 +15,17 @@ from tradewind.cli.frame.output import json_text, note
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, manager
 
-app = CommandApp("Write streams, consumers and buckets as a file for apply")
+app = CommandApp("Export the configuration as a file for `apply`")
 
 
 @app.command()
 def export(
     names: Annotated[list[str] | None, Argument(metavar="[STREAM]...", show_default=False)] = None,
-    output: Annotated[str, Option("--output", "-o", help="File to write to")] = "",
+    output: Annotated[str, Option("--output", "-o", help="File to write")] = "",
     force: Annotated[bool, Option("--force", help="Overwrite the file without asking")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Write streams, consumers and buckets as a file for apply; some streams, or everything."""
+    """Export streams, consumers and buckets as a file for `apply`; all of them, or some streams."""
     from tradewind.cli.declared.files import as_file, yaml_text
     from tradewind.cli.declared.server import read_server
 

@@ -123,7 +123,7 @@ def select(name: str) -> None:
 
 
 def unselect() -> None:
-    """Use no context by default."""
+    """Clear the default context."""
     before = selected()
     folder = contexts_folder().parent
     if before:

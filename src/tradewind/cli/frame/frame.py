@@ -69,7 +69,7 @@ HELP_CHARACTERS = 100
 EPILOG = "Shared flags such as --server and --context: tradewind --help"
 
 JsonFlag = Annotated[bool, Option("--json", "-j", help="Print JSON")]
-ForceFlag = Annotated[bool, Option("--force", "-f", help="Act without asking")]
+ForceFlag = Annotated[bool, Option("--force", "-f", help="Do not ask for confirmation")]
 
 
 class CommandApp:

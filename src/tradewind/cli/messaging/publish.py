@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
 
 pub_app = CommandApp("Publish messages")
-request_app = CommandApp("Send requests and show the answers")
+request_app = CommandApp("Send requests and show the replies")
 
 # More messages than these are told by a bar and a sum instead of a line each.
 LINES_MAX: Final = 20
@@ -46,16 +46,21 @@ _ON_NEWLINE: Final = "newline"
 
 SubjectArgument = Annotated[str, Argument(help="Subject to publish to")]
 BodyArgument = Annotated[
-    str | None, Argument(help="Body; without one it is read from the input", show_default=False)
+    str | None, Argument(help="Body; read from standard input if omitted", show_default=False)
 ]
 HeaderFlag = Annotated[
     list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
 ]
-CountFlag = Annotated[int, Option("--count", help="How many messages; -1 for no end")]
-SleepFlag = Annotated[str, Option("--sleep", help="Time between messages", metavar="DURATION")]
-StdinFlag = Annotated[bool, Option("--force-stdin", help="Read the body from the input")]
+CountFlag = Annotated[int, Option("--count", help="Number of messages; -1 for unlimited")]
+SleepFlag = Annotated[str, Option("--sleep", help="Pause between messages", metavar="DURATION")]
+StdinFlag = Annotated[bool, Option("--force-stdin", help="Read the body from standard input")]
 SendOnFlag = Annotated[
-    str, Option("--send-on", help="Send the input at its end, or each line", metavar="eof|newline")
+    str,
+    Option(
+        "--send-on",
+        help="Send the input as a whole at its end, or line by line",
+        metavar="eof|newline",
+    ),
 ]
 TemplatesFlag = Annotated[
     bool, Option("--templates/--no-templates", help="Fill in {{Count}} and other functions")
@@ -63,30 +68,33 @@ TemplatesFlag = Annotated[
 
 ReplyFlag = Annotated[str, Option("--reply", help="Reply subject", metavar="SUBJECT")]
 JetstreamFlag = Annotated[
-    bool, Option("--jetstream", "-J", help="Wait until a stream has each message")
+    bool, Option("--jetstream", "-J", help="Wait for stream acknowledgements")
 ]
-QuietFlag = Annotated[bool, Option("--quiet", "-q", help="Say nothing about what is sent")]
-AtomicFlag = Annotated[bool, Option("--atomic", help="Store all messages together or none of them")]
+QuietFlag = Annotated[bool, Option("--quiet", "-q", help="Do not log what is sent")]
+AtomicFlag = Annotated[bool, Option("--atomic", help="Publish as one atomic batch")]
 ScheduleAtFlag = Annotated[
-    str, Option("--schedule-at", help="Publish later, at this time", metavar="TIME")
+    str, Option("--schedule-at", help="Schedule for this time", metavar="TIME")
 ]
 ScheduleAfterFlag = Annotated[
-    str, Option("--schedule-after", help="Publish after this time", metavar="DURATION")
+    str, Option("--schedule-after", help="Schedule after this delay", metavar="DURATION")
 ]
 ScheduleEveryFlag = Annotated[
-    str, Option("--schedule-every", help="Publish again and again", metavar="DURATION")
+    str, Option("--schedule-every", help="Schedule repeatedly at this interval", metavar="DURATION")
 ]
 ScheduleCronFlag = Annotated[
-    str, Option("--schedule-cron", help="Publish as a cron table says", metavar="CRON")
+    str, Option("--schedule-cron", help="Schedule by a cron expression", metavar="CRON")
 ]
 ScheduleDestFlag = Annotated[
-    str, Option("--schedule-dest", help="Subject of what is published", metavar="SUBJECT")
+    str, Option("--schedule-dest", help="Subject of the scheduled message", metavar="SUBJECT")
 ]
 ScheduleSourceFlag = Annotated[
-    str, Option("--schedule-source", help="Take the body from here", metavar="SUBJECT")
+    str,
+    Option(
+        "--schedule-source", help="Subject whose last message gives the body", metavar="SUBJECT"
+    ),
 ]
 ScheduleTtlFlag = Annotated[
-    str, Option("--schedule-ttl", help="Time to live of what is published", metavar="DURATION")
+    str, Option("--schedule-ttl", help="Time to live of the scheduled message", metavar="DURATION")
 ]
 
 
@@ -218,28 +226,28 @@ def publish(
 def request(
     subject: SubjectArgument,
     body: BodyArgument = None,
-    raw: Annotated[bool, Option("--raw", "-r", help="Print only the answers")] = False,
+    raw: Annotated[bool, Option("--raw", "-r", help="Print only the replies")] = False,
     header: HeaderFlag = None,
     count: CountFlag = 1,
     sleep: SleepFlag = "",
     replies: Annotated[
-        int, Option("--replies", help="How many answers; 0: all that come in time")
+        int, Option("--replies", help="Number of replies; 0 for all that arrive in time")
     ] = 1,
     reply_timeout: Annotated[
-        str, Option("--reply-timeout", help="Longest time between answers", metavar="DURATION")
+        str, Option("--reply-timeout", help="Maximum time between replies", metavar="DURATION")
     ] = "300ms",
     wait_for_empty: Annotated[
-        bool, Option("--wait-for-empty", help="Until an answer without a body comes")
+        bool, Option("--wait-for-empty", help="Wait for an empty reply that ends the sequence")
     ] = False,
     translate: Annotated[
-        str, Option("--translate", help="Send answers through a command", metavar="COMMAND")
+        str, Option("--translate", help="Pipe replies through a command", metavar="COMMAND")
     ] = "",
     force_stdin: StdinFlag = False,
     send_on: SendOnFlag = _ON_EOF,
     templates: TemplatesFlag = True,
-    json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per answer")] = False,
+    json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per reply")] = False,
 ) -> int:
-    """Send requests and show the answers; exit code 1 if there is none."""
+    """Send requests and show the replies; exit code 1 if there is none."""
     outgoing = Outgoing(
         subject=subject,
         body=body,

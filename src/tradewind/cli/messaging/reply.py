@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.message import Msg
 
-app = CommandApp("Answer requests")
+app = CommandApp("Reply to requests")
 
 DEFAULT_QUEUE: Final = "NATS-RPLY-22"
 COMMAND_SECONDS: Final = 30.0
@@ -120,23 +120,22 @@ def _text(data: bytes) -> str:
 @app.command()
 def reply(
     subject: Annotated[str, Argument(help="Subject to listen on; wildcards are allowed")],
-    body: Annotated[str, Argument(help="Body of the answers", show_default=False)] = "",
-    echo: Annotated[bool, Option("--echo", help="Send back what came")] = False,
+    body: Annotated[str, Argument(help="Body of the replies", show_default=False)] = "",
+    echo: Annotated[bool, Option("--echo", help="Echo the request")] = False,
     command: Annotated[
-        str, Option("--command", help="Run this and answer with its output", metavar="COMMAND")
+        str,
+        Option("--command", help="Run this command and reply with its output", metavar="COMMAND"),
     ] = "",
-    queue: Annotated[str, Option("--queue", "-q", help="Share requests with this group")] = (
-        DEFAULT_QUEUE
-    ),
+    queue: Annotated[str, Option("--queue", "-q", help="Queue group")] = (DEFAULT_QUEUE),
     sleep: Annotated[
-        str, Option("--sleep", help="Wait at random up to this time", metavar="MAX")
+        str, Option("--sleep", help="Wait a random time up to this before replying", metavar="MAX")
     ] = "",
     header: Annotated[
         list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
     ] = None,
-    count: Annotated[int, Option("--count", help="End after so many requests")] = 0,
+    count: Annotated[int, Option("--count", help="Stop after this many requests")] = 0,
 ) -> None:
-    """Answer requests until Ctrl-C.
+    """Reply to requests until Ctrl-C.
 
     Body and headers may use functions as in `pub`, and {{Request}} for the body of the request. In
     a command {{0}}, {{1}} ... are the tokens of the subject: with weather.> a request on

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tradewind.client.streams.consumers import Consumer
     from tradewind.client.streams.delivered import DeliveredMessages
 
-app = CommandApp("Show messages as they come")
+app = CommandApp("Subscribe to subjects and show messages")
 
 TAKE_MAX: Final = 256
 # How long a fetch of --count messages waits for the last of them, unless --wait ends it.
@@ -44,45 +44,47 @@ Item = TypeVar("Item")
 SubjectsArgument = Annotated[
     list[str] | None, Argument(help="Subjects; wildcards are allowed", show_default=False)
 ]
-QueueFlag = Annotated[str, Option("--queue", help="Share messages with this group")]
-DurableFlag = Annotated[str, Option("--durable", help="Read through this consumer")]
-RawFlag = Annotated[bool, Option("--raw", "-r", help="Print only the bodies")]
+QueueFlag = Annotated[str, Option("--queue", help="Queue group")]
+DurableFlag = Annotated[str, Option("--durable", help="Use this durable consumer")]
+RawFlag = Annotated[bool, Option("--raw", "-r", help="Print only bodies")]
 AckFlag = Annotated[bool, Option("--ack/--no-ack", help="Acknowledge messages of streams")]
 MatchRepliesFlag = Annotated[
-    bool, Option("--match-replies", help="Show each message with its answer")
+    bool, Option("--match-replies", help="Match requests with their replies")
 ]
 InboxFlag = Annotated[bool, Option("--inbox", "-i", help="Listen on a new inbox")]
-CountFlag = Annotated[int, Option("--count", help="End after so many messages")]
+CountFlag = Annotated[int, Option("--count", help="Stop after this many messages")]
 DumpFlag = Annotated[
-    str, Option("--dump", help="Save each message as a file here; - for the output")
+    str, Option("--dump", help="Save each message as a file in this folder; - for standard output")
 ]
-HeadersOnlyFlag = Annotated[bool, Option("--headers-only", help="Show no bodies")]
+HeadersOnlyFlag = Annotated[bool, Option("--headers-only", help="Show headers only")]
 SubjectsOnlyFlag = Annotated[bool, Option("--subjects-only", help="Show only subjects")]
-StartSequenceFlag = Annotated[
-    int, Option("--start-sequence", help="From this message of the stream on")
+StartSequenceFlag = Annotated[int, Option("--start-sequence", help="Start at this stream sequence")]
+DeliverAllFlag = Annotated[bool, Option("--all", help="Deliver all messages of the stream")]
+DeliverNewFlag = Annotated[bool, Option("--new", help="Deliver only new messages")]
+DeliverLastFlag = Annotated[bool, Option("--last", help="Start with the last message")]
+SinceFlag = Annotated[
+    str, Option("--since", help="Deliver messages stored since this time", metavar="DURATION")
 ]
-DeliverAllFlag = Annotated[bool, Option("--all", help="All messages of the stream")]
-DeliverNewFlag = Annotated[bool, Option("--new", help="Only what is stored from now on")]
-DeliverLastFlag = Annotated[bool, Option("--last", help="From the last message on")]
-SinceFlag = Annotated[str, Option("--since", help="What was stored since then", metavar="DURATION")]
 LastPerSubjectFlag = Annotated[
-    bool, Option("--last-per-subject", help="From the last message of each subject on")
+    bool, Option("--last-per-subject", help="Start with the last message of each subject")
 ]
-StreamFlag = Annotated[str, Option("--stream", help="Read this stream")]
+StreamFlag = Annotated[str, Option("--stream", help="Read from this stream")]
 IgnoreSubjectFlag = Annotated[
     list[str] | None,
-    Option("--ignore-subject", "-I", help="Do not show these subjects", show_default=False),
+    Option("--ignore-subject", "-I", help="Ignore these subjects", show_default=False),
 ]
-WaitFlag = Annotated[str, Option("--wait", help="End if nothing comes so long", metavar="DURATION")]
+WaitFlag = Annotated[
+    str, Option("--wait", help="Stop when nothing arrives for this long", metavar="DURATION")
+]
 ReportSubjectsFlag = Annotated[
-    bool, Option("--report-subjects", help="A table of subjects instead of messages")
+    bool, Option("--report-subjects", help="Show a table of subjects instead of messages")
 ]
-ReportTopFlag = Annotated[int, Option("--report-top", help="Rows of that table")]
-TimestampFlag = Annotated[bool, Option("--timestamp", "-t", help="Show the time of day")]
+ReportTopFlag = Annotated[int, Option("--report-top", help="Rows of the table")]
+TimestampFlag = Annotated[bool, Option("--timestamp", "-t", help="Show timestamps")]
 DeltaTimeFlag = Annotated[bool, Option("--delta-time", "-d", help="Show the time since the start")]
 JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")]
 TranslateFlag = Annotated[
-    str, Option("--translate", help="Send bodies through a command", metavar="COMMAND")
+    str, Option("--translate", help="Pipe bodies through a command", metavar="COMMAND")
 ]
 
 
@@ -135,7 +137,7 @@ def subscribe(
     translate: TranslateFlag = "",
     json: JsonLinesFlag = False,
 ) -> None:
-    """Show messages as they come, until Ctrl-C.
+    """Show messages as they arrive, until Ctrl-C.
 
     With --stream, --all, --new, --last, --last-per-subject, --since, --start-sequence or --durable
     the messages come out of a stream.

@@ -11,7 +11,7 @@ from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, print_json
 
-app = CommandApp("Examples to copy")
+app = CommandApp("Cheat sheets")
 
 CHEATS: Final = {
     "bench": """\
@@ -168,7 +168,7 @@ tradewind sub '>' --report-subjects
 
 @app.command()
 def cheat(
-    section: Annotated[str, Argument(help="Topic; without one all are shown")] = "",
+    section: Annotated[str, Argument(help="Topic; shows all if omitted")] = "",
     sections: Annotated[bool, Option("--sections", help="List the topics")] = False,
     json: JsonFlag = False,
 ) -> None:

@@ -24,16 +24,16 @@ from tradewind.cli.frame.settings import FLAGS, current
 from tradewind.client.core.contexts import load_context
 from tradewind.errors import TradewindError
 
-app = CommandApp("Named sets of options")
+app = CommandApp("Manage connection contexts")
 
 NameArgument = Annotated[
     str,
-    Argument(help="Name of the context", show_default=False, autocompletion=complete_context),
+    Argument(help="Context name", show_default=False, autocompletion=complete_context),
 ]
-DescriptionFlag = Annotated[str | None, Option("--description", help="What it is for")]
-SelectFlag = Annotated[bool, Option("--select", help="Use it by default from now on")]
-NscFlag = Annotated[str | None, Option("--nsc", help="Kept for other tools", metavar="URL")]
-ConnectFlag = Annotated[bool, Option("--connect", help="Try to connect with it, too")]
+DescriptionFlag = Annotated[str | None, Option("--description", help="Description")]
+SelectFlag = Annotated[bool, Option("--select", help="Select the new context")]
+NscFlag = Annotated[str | None, Option("--nsc", help="Stored for other tools", metavar="URL")]
+ConnectFlag = Annotated[bool, Option("--connect", help="Also try to connect")]
 
 # The fields of a context that shared flags set, by flag.
 _FIELDS: Final = {
@@ -87,14 +87,14 @@ def add(
     select: SelectFlag = False,
     nsc: NscFlag = None,
 ) -> None:
-    """Make or change a context from the flags --server, --user, --creds and so on."""
+    """Create or update a context from --server, --user, --creds and other connection flags."""
     base = context_files.load(name) if context_files.exists(name) else {}
     _save(name, base, description=description, select=select, nsc=nsc)
 
 
 @app.command("copy", aliases=("cp",))
 def copy(
-    source: Annotated[str, Argument(help="Name of the context to copy")],
+    source: Annotated[str, Argument(help="Context to copy")],
     name: NameArgument,
     description: DescriptionFlag = None,
     select: SelectFlag = False,
@@ -108,7 +108,7 @@ def copy(
 
 @app.command("edit", aliases=("vi",))
 def edit(name: NameArgument) -> None:
-    """Change a context in your editor."""
+    """Edit a context in your editor."""
     before = context_files.save_text(_load(name))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.json"
@@ -133,10 +133,10 @@ def edit(name: NameArgument) -> None:
 
 @app.command("ls", aliases=("list", "l"))
 def list_contexts(
-    names: Annotated[bool, Option("--names", "-n", help="Only the names")] = False,
+    names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
     json: JsonFlag = False,
 ) -> None:
-    """List the contexts; a star marks the one that is used by default."""
+    """List contexts; a star marks the selected one."""
     known = context_files.names()
     if names:
         if json:
@@ -169,7 +169,7 @@ def remove(name: NameArgument, force: ForceFlag = False) -> None:
 
 @app.command("select", aliases=("switch", "set"))
 def select(name: NameArgument = "") -> None:
-    """Use a context by default."""
+    """Select the default context."""
     if not name:
         known = context_files.names()
         if not known:
@@ -182,13 +182,13 @@ def select(name: NameArgument = "") -> None:
 
 @app.command("unselect")
 def unselect() -> None:
-    """Use no context by default."""
+    """Clear the default context."""
     context_files.unselect()
 
 
 @app.command("previous", aliases=("-",))
 def previous() -> None:
-    """Go back to the context that was selected before."""
+    """Select the previous context."""
     name = context_files.previous()
     if not name:
         raise CommandError("no context was selected before", "choose one:  context select NAME")
@@ -199,7 +199,7 @@ def previous() -> None:
 
 @app.command("info", aliases=("show", "view", "v"))
 def info(name: NameArgument = "", connect: ConnectFlag = False, json: JsonFlag = False) -> int:
-    """Show a context, or the one that is used by default."""
+    """Show a context; the selected one if omitted."""
     name = name or context_files.selected()
     if not name:
         raise CommandError(
@@ -213,7 +213,7 @@ def info(name: NameArgument = "", connect: ConnectFlag = False, json: JsonFlag =
 
 @app.command("validate")
 def validate(name: NameArgument = "", connect: ConnectFlag = False) -> int:
-    """Check a context, or all: their files, and with --connect the servers."""
+    """Validate one context or all of them; with --connect, also connect."""
     worst = 0
     for each in [name] if name else context_files.names():
         try:

@@ -21,7 +21,7 @@ def list_errors(
     match: Annotated[str, Argument(metavar="MATCH", help="A regular expression")] = "",
     json: JsonFlag = False,
 ) -> None:
-    """List the error codes, or those whose text matches."""
+    """List error codes, optionally those that match a pattern."""
     try:
         pattern = re.compile(match, re.IGNORECASE)
     except re.error as error:
@@ -45,7 +45,7 @@ def list_errors(
 
 @app.command("lookup", aliases=("find", "get", "l", "view", "show"))
 def look_up(
-    codes: Annotated[list[str], Argument(metavar="CODE", help="Such as 10059")],
+    codes: Annotated[list[str], Argument(metavar="CODE", help="Error code, such as 10059")],
     json: JsonFlag = False,
 ) -> None:
     """Explain error codes."""

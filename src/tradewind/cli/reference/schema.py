@@ -26,7 +26,7 @@ from tradewind.cli.frame.messages import read_input
 from tradewind.cli.frame.output import Table, json_text, line, print_json
 from tradewind.cli.frame.settings import connect
 
-app = CommandApp("Schemas of the documents of the JetStream API")
+app = CommandApp("Schemas of the JetStream API")
 
 
 @cache
@@ -61,7 +61,7 @@ def search(
     match: Annotated[str, Argument(metavar="MATCH", help="A regular expression")] = "",
     json: JsonFlag = False,
 ) -> None:
-    """List the schemas, or those whose names match."""
+    """List schemas, optionally those that match a pattern."""
     try:
         pattern = re.compile(match)
     except re.error as error:
@@ -84,7 +84,9 @@ def search(
 
 @app.command("info", aliases=("show", "view"))
 def show(
-    name: Annotated[str, Argument(metavar="SCHEMA", help="Such as stream_configuration")],
+    name: Annotated[
+        str, Argument(metavar="SCHEMA", help="Schema name, such as stream_configuration")
+    ],
 ) -> None:
     """Show a JSON schema."""
     full, kind = _schema(name)
@@ -99,10 +101,10 @@ def show(
 @app.command("validate", aliases=("check",))
 def validate(
     name: Annotated[str, Argument(metavar="SCHEMA")],
-    file: Annotated[str, Argument(metavar="FILE", help="- for the standard input")],
+    file: Annotated[str, Argument(metavar="FILE", help="File; - for standard input")],
     json: JsonFlag = False,
 ) -> None:
-    """Check a document as the server would read it: unknown members are errors."""
+    """Validate a document against a schema; unknown fields are errors."""
     full, kind = _schema(name)
     data = read_input() if file == "-" else Path(file).read_bytes()
     problem = ""
@@ -122,8 +124,10 @@ def validate(
 
 @app.command("request", aliases=("req",))
 def request(
-    subject: Annotated[str, Argument(metavar="SUBJECT", help="Such as '$JS.API.INFO'")],
-    body: Annotated[str, Argument(metavar="BODY", help="- for the standard input")] = "",
+    subject: Annotated[
+        str, Argument(metavar="SUBJECT", help="API subject, such as '$JS.API.INFO'")
+    ],
+    body: Annotated[str, Argument(metavar="BODY", help="File; - for standard input")] = "",
 ) -> None:
     """Send a request to the API and check the answer against its schema."""
     payload = read_input() if body == "-" else body.encode()

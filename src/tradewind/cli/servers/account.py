@@ -27,7 +27,7 @@ app.include(account_app)
 
 @app.command("info", aliases=("nfo",))
 def show_info(json: JsonFlag = False) -> None:
-    """Show the connection, the account, and what it uses of JetStream."""
+    """Show the connection, the account and its JetStream usage."""
     with connect() as connection:
         user = _user_info(connection)
         rtt_ns = round(connection.rtt() * 1e9)

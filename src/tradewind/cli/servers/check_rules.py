@@ -257,7 +257,7 @@ def check_kv(result: CheckResult, bucket: str, key: str, limits: Limits) -> None
 def check_request(
     result: CheckResult, subject: str, payload: str, pattern: str, limits: Limits
 ) -> None:
-    """Whether a service answers, how fast, and what."""
+    """Check that a service replies, how fast, and with what."""
     with connect() as connection:
         began = time.perf_counter()
         answer = connection.request(subject, payload)
@@ -268,7 +268,7 @@ def check_request(
 
 
 def check_credential(result: CheckResult, path: str, limits: Limits, *, must_expire: bool) -> None:
-    """How long a credentials file can still be used."""
+    """Check the expiry of a credentials file."""
     token, _ = parse_credentials(Path(path).read_text())
     parts = token.split(".")
     claims = _claims(parts[1]) if len(parts) == 3 else {}

@@ -23,7 +23,7 @@ from tradewind.cli.messaging.subscribe import Wanted, read_messages, since_start
 if TYPE_CHECKING:
     from tradewind.client.message import Msg
 
-app = CommandApp("What servers tell about themselves")
+app = CommandApp("Show server and JetStream events")
 
 _SERVER: Final = {
     "$SYS.ACCOUNT.*.CONNECT": "Client Connection events",
@@ -67,25 +67,26 @@ class Look:
 
 @app.command()
 def events(
-    everything: Annotated[bool, Option("--all", "-a", help="All of these")] = False,
+    everything: Annotated[bool, Option("--all", "-a", help="All events")] = False,
     json: JsonFlag = False,
-    short: Annotated[bool, Option("--short", help="One line for each")] = False,
+    short: Annotated[bool, Option("--short", help="One line per event")] = False,
     pattern: Annotated[
-        str, Option("--filter", help="Only what this matches", metavar="REGEX")
+        str,
+        Option("--filter", help="Only events that match this regular expression", metavar="REGEX"),
     ] = ".",
-    js_metric: Annotated[bool, Option("--js-metric", help="Metrics of JetStream")] = False,
-    js_advisory: Annotated[bool, Option("--js-advisory", help="News of JetStream")] = False,
+    js_metric: Annotated[bool, Option("--js-metric", help="JetStream metrics")] = False,
+    js_advisory: Annotated[bool, Option("--js-advisory", help="JetStream advisories")] = False,
     srv_advisory: Annotated[
-        bool, Option("--srv-advisory", help="News of servers; needs the system account")
+        bool, Option("--srv-advisory", help="Server events; requires the system account")
     ] = False,
     subjects: Annotated[
-        list[str] | None, Option("--subjects", help="Events of these", show_default=False)
+        list[str] | None, Option("--subjects", help="Events on these subjects", show_default=False)
     ] = None,
-    stream: Annotated[str, Option("--stream", help="Events that this stream has stored")] = "",
-    since: Annotated[str, Option("--since", help="... since then", metavar="DURATION")] = "",
-    count: Annotated[int, Option("--count", help="End after so many events")] = 0,
+    stream: Annotated[str, Option("--stream", help="Read stored events from this stream")] = "",
+    since: Annotated[str, Option("--since", help="Start at this time", metavar="DURATION")] = "",
+    count: Annotated[int, Option("--count", help="Stop after this many events")] = 0,
 ) -> None:
-    """Show events as they come, until Ctrl-C: news of JetStream and of servers unless told else."""
+    """Show events as they arrive, until Ctrl-C; by default those of JetStream and of servers."""
     try:
         look = Look(json, short, re.compile(pattern, re.IGNORECASE))
     except re.error as error:

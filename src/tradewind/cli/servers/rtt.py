@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.message import Msg
 
-rtt_app = CommandApp("How long a round trip to servers takes")
-latency_app = CommandApp("How long messages take from one connection to another")
+rtt_app = CommandApp("Measure round-trip times to servers")
+latency_app = CommandApp("Measure message latency between two connections")
 
 ITERATIONS_MAX: Final = 100_000
 TIME_BYTES: Final = 8
@@ -52,10 +52,10 @@ class Target:
 
 @rtt_app.command()
 def rtt(
-    iterations: Annotated[int, Argument(help="How many round trips to each server")] = 5,
+    iterations: Annotated[int, Argument(help="Round trips per server")] = 5,
     json: JsonFlag = False,
 ) -> int:
-    """Measure round trips to all addresses of all servers; exit code 1 if one fails."""
+    """Measure round-trip times to all servers; exit code 1 if one fails."""
     if not 1 <= iterations <= ITERATIONS_MAX:
         raise CommandError(f"iterations: 1 to {ITERATIONS_MAX:,}", exit_code=EXIT_USAGE)
     targets = run_async(_measure_all(iterations))
@@ -143,19 +143,22 @@ async def _measure(url: str, tls_name: str, iterations: int) -> tuple[int | None
 @latency_app.command()
 def latency(
     server_b: Annotated[
-        str, Option("--server-b", help="Receive at this server, if not at the same", metavar="URL")
+        str,
+        Option(
+            "--server-b", help="Receive on this server; default: the same server", metavar="URL"
+        ),
     ] = "",
-    size: Annotated[str, Option("--size", help="Size of a message", metavar="BYTES")] = "8",
-    rate: Annotated[int, Option("--rate", help="Messages a second")] = 1000,
+    size: Annotated[str, Option("--size", help="Message size", metavar="BYTES")] = "8",
+    rate: Annotated[int, Option("--rate", help="Messages per second")] = 1000,
     duration: Annotated[
-        str, Option("--duration", help="How long it is measured", metavar="DURATION")
+        str, Option("--duration", help="Duration of the measurement", metavar="DURATION")
     ] = "5s",
     histogram: Annotated[
-        str, Option("--histogram", help="Write all measurements here", metavar="FILE")
+        str, Option("--histogram", help="Write all measurements to this file", metavar="FILE")
     ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Measure how long messages take from one connection to another."""
+    """Measure message latency between two connections."""
     size_bytes = parse_size(size, "--size")
     seconds = parse_duration_ns(duration, "--duration") / 1e9
     if size_bytes < TIME_BYTES:

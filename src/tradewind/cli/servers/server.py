@@ -26,13 +26,13 @@ from tradewind.durations import format_duration
 if TYPE_CHECKING:
     from tradewind.sync import Connection
 
-app = CommandApp("Servers: start, watch and check them")
+app = CommandApp("Run, monitor and check servers")
 app.add("check", check_app)
 app.add("report", report_app, aliases=("rep",))
 app.add("request", request_app, aliases=("req",))
 app.command("run")(run_server)
 
-ExpectArgument = Annotated[int, Argument(help="How many servers there must be")]
+ExpectArgument = Annotated[int, Argument(help="Number of servers expected to reply")]
 
 _ORDERS: Final[dict[str, Callable[[Statistics], Any]]] = {
     "rtt": lambda each: each.rtt_ns,
@@ -58,10 +58,10 @@ def system(connection: Connection) -> SystemRequests:
 def list_servers(
     expect: ExpectArgument = 0,
     sort: Annotated[str, Option("--sort", help=f"By {', '.join(_ORDERS)}")] = "rtt",
-    reverse: Annotated[bool, Option("--reverse", "-R", help="The other way round")] = False,
+    reverse: Annotated[bool, Option("--reverse", "-R", help="Reverse the order")] = False,
     json: JsonFlag = False,
 ) -> int:
-    """List the servers with what they are doing; exit code 1 if some are missing."""
+    """List servers with their load; exit code 1 if fewer than expected reply."""
     if sort not in _ORDERS:
         raise CommandError(
             f"--sort: one of {', '.join(_ORDERS)}, not {sort!r}", exit_code=EXIT_USAGE
@@ -79,11 +79,11 @@ def list_servers(
 @app.command("ping")
 def ping(
     expect: ExpectArgument = 0,
-    show_id: Annotated[bool, Option("--id", help="Show the ids of servers")] = False,
-    graph: Annotated[bool, Option("--graph", help="Show how the times are spread")] = False,
+    show_id: Annotated[bool, Option("--id", help="Show server IDs")] = False,
+    graph: Annotated[bool, Option("--graph", help="Show a histogram of the times")] = False,
     json: JsonFlag = False,
 ) -> int:
-    """Ask all servers whether they are there; exit code 1 if some are missing."""
+    """Ping all servers; exit code 1 if fewer than expected reply."""
     with connect() as connection:
         found = system(connection).ping(expect)
     times = Histogram()
@@ -110,7 +110,7 @@ def ping(
 
 @app.command("info", aliases=("i",))
 def info(
-    server: Annotated[str, Argument(help="Name or id; else the one of the connection")] = "",
+    server: Annotated[str, Argument(help="Server name or ID; default: the connected one")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Show everything about one server."""

@@ -20,10 +20,12 @@ from tradewind.errors import TradewindError
 
 app = CommandApp("Checks for monitoring systems; exit code 0, 1 warning, 2 critical, 3 unknown")
 
-FormatFlag = Annotated[str, Option("--format", help="How it is printed", metavar="|".join(FORMATS))]
-NamespaceFlag = Annotated[str, Option("--namespace", help="Beginning of prometheus names")]
-OutfileFlag = Annotated[str, Option("--outfile", help="Write it here", metavar="FILE")]
-StreamFlag = Annotated[str, Option("--stream", help="The stream")]
+FormatFlag = Annotated[str, Option("--format", help="Output format", metavar="|".join(FORMATS))]
+NamespaceFlag = Annotated[str, Option("--namespace", help="Prefix of Prometheus metrics")]
+OutfileFlag = Annotated[
+    str, Option("--outfile", help="Write the result to this file", metavar="FILE")
+]
+StreamFlag = Annotated[str, Option("--stream", help="Stream name")]
 DEFAULT_FORMAT = "nagios"
 DEFAULT_NAMESPACE = "nats_server_check"
 
@@ -60,17 +62,19 @@ def _finish(
 
 @app.command("connection", aliases=("conn",))
 def connection(
-    connect_warn: Annotated[str, _duration("connect-warn", "Connecting takes longer")] = "500ms",
-    connect_critical: Annotated[str, _duration("connect-critical", "... much longer")] = "1s",
-    rtt_warn: Annotated[str, _duration("rtt-warn", "A round trip takes longer")] = "500ms",
-    rtt_critical: Annotated[str, _duration("rtt-critical", "... much longer")] = "1s",
-    req_warn: Annotated[str, _duration("req-warn", "A request takes longer")] = "500ms",
-    req_critical: Annotated[str, _duration("req-critical", "... much longer")] = "1s",
+    connect_warn: Annotated[str, _duration("connect-warn", "Warning time to connect")] = "500ms",
+    connect_critical: Annotated[
+        str, _duration("connect-critical", "Critical time to connect")
+    ] = "1s",
+    rtt_warn: Annotated[str, _duration("rtt-warn", "Warning round-trip time")] = "500ms",
+    rtt_critical: Annotated[str, _duration("rtt-critical", "Critical round-trip time")] = "1s",
+    req_warn: Annotated[str, _duration("req-warn", "Warning request time")] = "500ms",
+    req_critical: Annotated[str, _duration("req-critical", "Critical request time")] = "1s",
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a server can be connected to, and how fast it is."""
+    """Check that a server accepts connections, and how fast."""
     limits = rules.ConnectionLimits(
         connect=(
             _seconds(connect_warn, "--connect-warn"),
@@ -88,24 +92,32 @@ def connection(
 @app.command("stream")
 def stream(
     stream: StreamFlag,
-    lag_critical: Annotated[int, Option("--lag-critical", help="A source lags more")] = -1,
-    seen_critical: Annotated[str, _duration("seen-critical", "A source is silent longer")] = "",
-    min_sources: Annotated[int, Option("--min-sources", help="So many sources at least")] = -1,
-    max_sources: Annotated[int, Option("--max-sources", help="So many sources at most")] = -1,
-    peer_expect: Annotated[int, Option("--peer-expect", help="So many replicas")] = -1,
-    peer_lag_critical: Annotated[int, Option("--peer-lag-critical", help="A peer lags more")] = -1,
-    peer_seen_critical: Annotated[
-        str, _duration("peer-seen-critical", "A peer is silent longer")
+    lag_critical: Annotated[int, Option("--lag-critical", help="Critical source lag")] = -1,
+    seen_critical: Annotated[
+        str, _duration("seen-critical", "Critical time since a source was last seen")
     ] = "",
-    msgs_warn: Annotated[int, Option("--msgs-warn", help="Fewer messages")] = -1,
-    msgs_critical: Annotated[int, Option("--msgs-critical", help="... much fewer")] = -1,
-    subjects_warn: Annotated[int, Option("--subjects-warn", help="More subjects")] = -1,
-    subjects_critical: Annotated[int, Option("--subjects-critical", help="... much more")] = -1,
+    min_sources: Annotated[int, Option("--min-sources", help="Minimum number of sources")] = -1,
+    max_sources: Annotated[int, Option("--max-sources", help="Maximum number of sources")] = -1,
+    peer_expect: Annotated[int, Option("--peer-expect", help="Expected number of replicas")] = -1,
+    peer_lag_critical: Annotated[int, Option("--peer-lag-critical", help="Critical peer lag")] = -1,
+    peer_seen_critical: Annotated[
+        str, _duration("peer-seen-critical", "Critical time since a peer was last seen")
+    ] = "",
+    msgs_warn: Annotated[int, Option("--msgs-warn", help="Warn below this many messages")] = -1,
+    msgs_critical: Annotated[
+        int, Option("--msgs-critical", help="Critical below this many messages")
+    ] = -1,
+    subjects_warn: Annotated[
+        int, Option("--subjects-warn", help="Warn above this many subjects")
+    ] = -1,
+    subjects_critical: Annotated[
+        int, Option("--subjects-critical", help="Critical above this many subjects")
+    ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a stream has its messages, sources and replicas."""
+    """Check the messages, sources and replicas of a stream."""
     limits = rules.StreamLimits(
         lag=_limit(lag_critical),
         seen=_seconds(seen_critical, "--seen-critical"),
@@ -125,28 +137,30 @@ def stream(
 @app.command("consumer")
 def consumer(
     stream: StreamFlag,
-    consumer: Annotated[str, Option("--consumer", help="The consumer")],
+    consumer: Annotated[str, Option("--consumer", help="Consumer name")],
     outstanding_ack_critical: Annotated[
-        int, Option("--outstanding-ack-critical", help="More unacknowledged messages")
+        int, Option("--outstanding-ack-critical", help="Critical number of unacknowledged messages")
     ] = -1,
-    waiting_critical: Annotated[int, Option("--waiting-critical", help="More waiting pulls")] = -1,
+    waiting_critical: Annotated[
+        int, Option("--waiting-critical", help="Critical number of waiting pulls")
+    ] = -1,
     unprocessed_critical: Annotated[
-        int, Option("--unprocessed-critical", help="More messages to come")
+        int, Option("--unprocessed-critical", help="Critical number of unprocessed messages")
     ] = -1,
     last_delivery_critical: Annotated[
-        str, _duration("last-delivery-critical", "The last delivery is longer ago")
+        str, _duration("last-delivery-critical", "Critical time since the last delivery")
     ] = "",
     last_ack_critical: Annotated[
-        str, _duration("last-ack-critical", "The last acknowledgement is longer ago")
+        str, _duration("last-ack-critical", "Critical time since the last acknowledgement")
     ] = "",
     redelivery_critical: Annotated[
-        int, Option("--redelivery-critical", help="More messages delivered again")
+        int, Option("--redelivery-critical", help="Critical number of redelivered messages")
     ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a consumer keeps up."""
+    """Check that a consumer keeps up."""
     limits = rules.ConsumerLimits(
         unacknowledged=_limit(outstanding_ack_critical),
         waiting=_limit(waiting_critical),
@@ -168,20 +182,23 @@ def consumer(
 @app.command("message", aliases=("msg",))
 def message(
     stream: StreamFlag,
-    subject: Annotated[str, Option("--subject", help="The last message of this subject")] = ">",
-    age_warn: Annotated[str, _duration("age-warn", "It is older")] = "",
-    age_critical: Annotated[str, _duration("age-critical", "... much older")] = "",
+    subject: Annotated[
+        str, Option("--subject", help="Check the last message of this subject")
+    ] = ">",
+    age_warn: Annotated[str, _duration("age-warn", "Warning age of the message")] = "",
+    age_critical: Annotated[str, _duration("age-critical", "Critical age of the message")] = "",
     content: Annotated[
-        str, Option("--content", help="A regular expression that it must match", metavar="REGEX")
+        str,
+        Option("--content", help="Regular expression that the body must match", metavar="REGEX"),
     ] = "",
     body_timestamp: Annotated[
-        bool, Option("--body-timestamp", help="Its body is the Unix time of it")
+        bool, Option("--body-timestamp", help="Read the message's time from its body (Unix time)")
     ] = False,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether the last message of a subject is new enough, and what it says."""
+    """Check the age and content of the last message of a subject."""
     age = (_seconds(age_warn, "--age-warn"), _seconds(age_critical, "--age-critical"))
     return _finish(
         CheckResult("message", "Stream Message"),
@@ -196,19 +213,33 @@ def message(
 
 @app.command("jetstream", aliases=("js",))
 def jetstream(
-    mem_warn: Annotated[int, Option("--mem-warn", help="Percent of the memory")] = 75,
-    mem_critical: Annotated[int, Option("--mem-critical", help="... much more")] = 90,
-    store_warn: Annotated[int, Option("--store-warn", help="Percent of the storage")] = 75,
-    store_critical: Annotated[int, Option("--store-critical", help="... much more")] = 90,
-    streams_warn: Annotated[int, Option("--streams-warn", help="Percent of the streams")] = -1,
-    streams_critical: Annotated[int, Option("--streams-critical", help="... much more")] = -1,
-    consumers_warn: Annotated[int, Option("--consumers-warn", help="Percent of consumers")] = -1,
-    consumers_critical: Annotated[int, Option("--consumers-critical", help="... more")] = -1,
+    mem_warn: Annotated[int, Option("--mem-warn", help="Warning memory usage in percent")] = 75,
+    mem_critical: Annotated[
+        int, Option("--mem-critical", help="Critical memory usage in percent")
+    ] = 90,
+    store_warn: Annotated[
+        int, Option("--store-warn", help="Warning storage usage in percent")
+    ] = 75,
+    store_critical: Annotated[
+        int, Option("--store-critical", help="Critical storage usage in percent")
+    ] = 90,
+    streams_warn: Annotated[
+        int, Option("--streams-warn", help="Warning stream usage in percent")
+    ] = -1,
+    streams_critical: Annotated[
+        int, Option("--streams-critical", help="Critical stream usage in percent")
+    ] = -1,
+    consumers_warn: Annotated[
+        int, Option("--consumers-warn", help="Warning consumer usage in percent")
+    ] = -1,
+    consumers_critical: Annotated[
+        int, Option("--consumers-critical", help="Critical consumer usage in percent")
+    ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """How much of its limits the account uses."""
+    """Check the JetStream usage of the account."""
     limits = {
         "memory": (_limit(mem_warn), _limit(mem_critical)),
         "storage": (_limit(store_warn), _limit(store_critical)),
@@ -224,24 +255,34 @@ def jetstream(
 @app.command("server")
 def server(
     name: Annotated[str, Option("--name", help="Name of the server")],
-    cpu_warn: Annotated[int, Option("--cpu-warn", help="Percent of the processors")] = -1,
-    cpu_critical: Annotated[int, Option("--cpu-critical", help="... much more")] = -1,
-    mem_warn: Annotated[int, Option("--mem-warn", help="Bytes of memory")] = -1,
-    mem_critical: Annotated[int, Option("--mem-critical", help="... much more")] = -1,
-    conn_warn: Annotated[int, Option("--conn-warn", help="Connections")] = -1,
-    conn_critical: Annotated[int, Option("--conn-critical", help="... more (or fewer)")] = -1,
-    subs_warn: Annotated[int, Option("--subs-warn", help="Subscriptions")] = -1,
-    subs_critical: Annotated[int, Option("--subs-critical", help="... more (or fewer)")] = -1,
-    uptime_warn: Annotated[str, _duration("uptime-warn", "It runs for less")] = "",
-    uptime_critical: Annotated[str, _duration("uptime-critical", "... much less")] = "",
-    auth_required: Annotated[bool, Option("--auth-required", help="It asks for a login")] = False,
-    tls_required: Annotated[bool, Option("--tls-required", help="It asks for TLS")] = False,
-    js_required: Annotated[bool, Option("--js-required", help="It has JetStream")] = False,
+    cpu_warn: Annotated[int, Option("--cpu-warn", help="Warning CPU usage in percent")] = -1,
+    cpu_critical: Annotated[
+        int, Option("--cpu-critical", help="Critical CPU usage in percent")
+    ] = -1,
+    mem_warn: Annotated[int, Option("--mem-warn", help="Warning memory usage in bytes")] = -1,
+    mem_critical: Annotated[
+        int, Option("--mem-critical", help="Critical memory usage in bytes")
+    ] = -1,
+    conn_warn: Annotated[int, Option("--conn-warn", help="Warning number of connections")] = -1,
+    conn_critical: Annotated[
+        int, Option("--conn-critical", help="Critical number of connections")
+    ] = -1,
+    subs_warn: Annotated[int, Option("--subs-warn", help="Warning number of subscriptions")] = -1,
+    subs_critical: Annotated[
+        int, Option("--subs-critical", help="Critical number of subscriptions")
+    ] = -1,
+    uptime_warn: Annotated[str, _duration("uptime-warn", "Warning minimum uptime")] = "",
+    uptime_critical: Annotated[str, _duration("uptime-critical", "Critical minimum uptime")] = "",
+    auth_required: Annotated[
+        bool, Option("--auth-required", help="Require authentication")
+    ] = False,
+    tls_required: Annotated[bool, Option("--tls-required", help="Require TLS")] = False,
+    js_required: Annotated[bool, Option("--js-required", help="Require JetStream")] = False,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a server is well; needs the system account."""
+    """Check the health of a server; requires the system account."""
     limits = rules.ServerLimits(
         cpu=(_limit(cpu_warn), _limit(cpu_critical)),
         memory=(_limit(mem_warn), _limit(mem_critical)),
@@ -263,15 +304,17 @@ def server(
 
 @app.command("kv")
 def kv(
-    bucket: Annotated[str, Option("--bucket", help="The bucket")],
-    values_critical: Annotated[int, Option("--values-critical", help="More values")] = -1,
-    values_warn: Annotated[int, Option("--values-warn", help="Many values")] = -1,
-    key: Annotated[str, Option("--key", help="A key that must have a value")] = "",
+    bucket: Annotated[str, Option("--bucket", help="Bucket name")],
+    values_critical: Annotated[
+        int, Option("--values-critical", help="Critical number of values")
+    ] = -1,
+    values_warn: Annotated[int, Option("--values-warn", help="Warning number of values")] = -1,
+    key: Annotated[str, Option("--key", help="Key that must exist")] = "",
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a bucket is there, with a key."""
+    """Check a key-value bucket."""
     limits = (_limit(values_warn), _limit(values_critical))
     return _finish(
         CheckResult("kv", bucket),
@@ -284,18 +327,23 @@ def kv(
 
 @app.command("request")
 def request(
-    subject: Annotated[str, Option("--subject", help="Where the request goes")],
-    payload: Annotated[str, Option("--payload", help="Its body")] = "",
+    subject: Annotated[str, Option("--subject", help="Request subject")],
+    payload: Annotated[str, Option("--payload", help="Request body")] = "",
     match_payload: Annotated[
-        str, Option("--match-payload", help="What the answer must match", metavar="REGEX")
+        str,
+        Option(
+            "--match-payload", help="Regular expression that the reply must match", metavar="REGEX"
+        ),
     ] = "",
-    response_warn: Annotated[str, _duration("response-warn", "The answer takes longer")] = "",
-    response_critical: Annotated[str, _duration("response-critical", "... much longer")] = "",
+    response_warn: Annotated[str, _duration("response-warn", "Warning response time")] = "",
+    response_critical: Annotated[
+        str, _duration("response-critical", "Critical response time")
+    ] = "",
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """Whether a service answers, how fast, and what."""
+    """Check that a service replies, how fast, and with what."""
     limits = (
         _seconds(response_warn, "--response-warn"),
         _seconds(response_critical, "--response-critical"),
@@ -312,16 +360,18 @@ def request(
 @app.command("credential")
 def credential(
     credential: Annotated[str, Option("--credential", help="File with credentials")],
-    validity_warn: Annotated[str, _duration("validity-warn", "It expires within")] = "",
-    validity_critical: Annotated[str, _duration("validity-critical", "... very soon")] = "",
+    validity_warn: Annotated[str, _duration("validity-warn", "Warning remaining validity")] = "",
+    validity_critical: Annotated[
+        str, _duration("validity-critical", "Critical remaining validity")
+    ] = "",
     require_expiry: Annotated[
-        bool, Option("--require-expiry/--no-require-expiry", help="It must expire some day")
+        bool, Option("--require-expiry/--no-require-expiry", help="Require an expiry date")
     ] = True,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
     outfile: OutfileFlag = "",
 ) -> int:
-    """How long a credentials file can still be used."""
+    """Check the expiry of a credentials file."""
     limits = (
         _seconds(validity_warn, "--validity-warn"),
         _seconds(validity_critical, "--validity-critical"),

@@ -15,15 +15,15 @@ from tradewind.cli.frame.output import Table, line, print_json, styled
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.servers.system import Document, SystemRequests
 
-app = CommandApp("Tables over all servers")
+app = CommandApp("Reports over all servers")
 
 PAGE: Final = 1024
 CONNECTIONS_MAX: Final = 100_000
 _BAR_WIDTH: Final = 40
 
-LimitArgument = Annotated[int, Argument(help="How many rows; 0 for all")]
-AccountFlag = Annotated[str, Option("--account", help="Only of this account")]
-ReverseFlag = Annotated[bool, Option("--reverse", "-R", help="The other way round")]
+LimitArgument = Annotated[int, Argument(help="Number of rows; 0 for all")]
+AccountFlag = Annotated[str, Option("--account", help="Only this account")]
+ReverseFlag = Annotated[bool, Option("--reverse", "-R", help="Reverse the order")]
 
 _CONNECTION_ORDERS: Final = {
     "in-bytes": "in_bytes",
@@ -86,7 +86,7 @@ def connections(
     reverse: ReverseFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """The connections with most to do."""
+    """Show the busiest connections."""
     key = _order(_CONNECTION_ORDERS, sort)
     with connect() as connection:
         found = list(_connections(_system(connection), account))
@@ -125,7 +125,7 @@ def accounts(
     reverse: ReverseFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """The accounts with the connections and traffic of each."""
+    """Show accounts with their connections and traffic."""
     key = _order(_ACCOUNT_ORDERS, sort)
     with connect() as connection:
         found = list(_connections(_system(connection), account))
@@ -153,7 +153,7 @@ def accounts(
 
 @app.command("jetstream", aliases=("js", "jsz"))
 def jetstream(account: AccountFlag = "", json: JsonFlag = False) -> None:
-    """Streams, consumers and space of each server."""
+    """Show the JetStream usage of each server."""
     with connect() as connection:
         answers = _system(connection).ask("JSZ", {"account": account} if account else {})
     answers.sort(key=lambda each: str(each["server"].get("name", "")))
@@ -183,13 +183,13 @@ def jetstream(account: AccountFlag = "", json: JsonFlag = False) -> None:
 
 @app.command("cpu")
 def cpu(json: JsonFlag = False) -> None:
-    """The processors that servers use."""
+    """Show the CPU usage of servers."""
     _bars("CPU Usage per server", "cpu", lambda value: f"{value:.1f}%", as_json=json)
 
 
 @app.command("mem")
 def memory(json: JsonFlag = False) -> None:
-    """The memory that servers use."""
+    """Show the memory usage of servers."""
     _bars("Memory Usage per server", "mem", lambda value: size_text(int(value)), as_json=json)
 
 
@@ -210,7 +210,7 @@ def _bars(title: str, key: str, text: Any, *, as_json: bool) -> None:
 
 @app.command("health")
 def health(account: AccountFlag = "", json: JsonFlag = False) -> int:
-    """Whether servers are in order; exit code 1 if one is not."""
+    """Show the health of servers; exit code 1 if one is unhealthy."""
     options = {"details": True} | ({"account": account} if account else {})
     with connect() as connection:
         answers = _system(connection).ask("HEALTHZ", options)
@@ -237,7 +237,7 @@ def health(account: AccountFlag = "", json: JsonFlag = False) -> int:
 
 @app.command("routes", aliases=("route",))
 def routes(json: JsonFlag = False) -> None:
-    """Routes between the servers of clusters."""
+    """Show routes between servers."""
     with connect() as connection:
         answers = _system(connection).ask("ROUTEZ")
     if json:

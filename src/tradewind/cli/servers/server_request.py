@@ -12,11 +12,11 @@ from tradewind.cli.frame.output import print_json
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.servers.system import SystemRequests
 
-app = CommandApp("Ask servers, and print their answers as JSON")
+app = CommandApp("Request monitoring data from servers as JSON")
 
-NameFlag = Annotated[str, Option("--name", help="Only the server of this name or id")]
-AccountFlag = Annotated[str, Option("--account", help="Only about this account")]
-DetailFlag = Annotated[bool, Option("--detail", help="With all subscriptions")]
+NameFlag = Annotated[str, Option("--name", help="Only the server with this name or ID")]
+AccountFlag = Annotated[str, Option("--account", help="Only this account")]
+DetailFlag = Annotated[bool, Option("--detail", help="Include subscriptions")]
 
 
 def _request(endpoint: str, name: str, **options: Any) -> None:
@@ -33,25 +33,25 @@ def _request(endpoint: str, name: str, **options: Any) -> None:
 
 @app.command("variables", aliases=("vars", "varz"))
 def variables(name: NameFlag = "") -> None:
-    """Settings and counters."""
+    """Request general server information (varz)."""
     _request("VARZ", name)
 
 
 @app.command("connections", aliases=("conns", "connz"))
 def connections(
     name: NameFlag = "",
-    account: Annotated[str, Option("--filter-account", help="Of this account")] = "",
-    user: Annotated[str, Option("--filter-user", help="Of this user")] = "",
+    account: Annotated[str, Option("--filter-account", help="Filter by account")] = "",
+    user: Annotated[str, Option("--filter-user", help="Filter by user")] = "",
     state: Annotated[
-        str, Option("--filter-state", help="Open or not", metavar="open|closed|all")
+        str, Option("--filter-state", help="Connection state", metavar="open|closed|all")
     ] = "open",
-    subject: Annotated[str, Option("--filter-subject", help="Subscribed to this")] = "",
-    cid: Annotated[int, Option("--filter-cid", help="Of this number")] = 0,
-    sort: Annotated[str, Option("--sort", help="By this property")] = "",
-    subscriptions: Annotated[bool, Option("--subscriptions", help="With their subjects")] = False,
-    limit: Annotated[int, Option("--limit", help="At most so many")] = 0,
+    subject: Annotated[str, Option("--filter-subject", help="Filter by subscribed subject")] = "",
+    cid: Annotated[int, Option("--filter-cid", help="Filter by connection ID")] = 0,
+    sort: Annotated[str, Option("--sort", help="Sort by this property")] = "",
+    subscriptions: Annotated[bool, Option("--subscriptions", help="Include subjects")] = False,
+    limit: Annotated[int, Option("--limit", help="Maximum number of results")] = 0,
 ) -> None:
-    """Connections."""
+    """Request connections (connz)."""
     states = {"open": 0, "closed": 1, "all": 2, "any": 2}
     _request(
         "CONNZ",
@@ -72,10 +72,10 @@ def connections(
 def subscriptions(
     name: NameFlag = "",
     detail: DetailFlag = False,
-    account: Annotated[str, Option("--filter-account", help="Of this account")] = "",
-    test: Annotated[str, Option("--test", help="That would get this subject")] = "",
+    account: Annotated[str, Option("--filter-account", help="Filter by account")] = "",
+    test: Annotated[str, Option("--test", help="Only subscriptions that match this subject")] = "",
 ) -> None:
-    """Subscriptions."""
+    """Request subscriptions (subsz)."""
     _request("SUBSZ", name, subscriptions=detail, account=account, test=test)
 
 
@@ -83,13 +83,15 @@ def subscriptions(
 def jetstream(
     name: NameFlag = "",
     account: AccountFlag = "",
-    streams: Annotated[bool, Option("--streams", help="With streams")] = False,
-    consumers: Annotated[bool, Option("--consumers", "--consumer", help="With consumers")] = False,
-    config: Annotated[bool, Option("--config", help="With their configuration")] = False,
-    everything: Annotated[bool, Option("--all", help="With all of these")] = False,
-    accounts: Annotated[bool, Option("--accounts", help="With accounts")] = False,
+    streams: Annotated[bool, Option("--streams", help="Include streams")] = False,
+    consumers: Annotated[
+        bool, Option("--consumers", "--consumer", help="Include consumers")
+    ] = False,
+    config: Annotated[bool, Option("--config", help="Include configuration")] = False,
+    everything: Annotated[bool, Option("--all", help="Include all details")] = False,
+    accounts: Annotated[bool, Option("--accounts", help="Include accounts")] = False,
 ) -> None:
-    """JetStream: accounts, streams and consumers."""
+    """Request JetStream details (jsz)."""
     _request(
         "JSZ",
         name,
@@ -107,43 +109,47 @@ def health(
     account: AccountFlag = "",
     stream: Annotated[str, Option("--stream", help="Only this stream")] = "",
     consumer: Annotated[str, Option("--consumer", help="Only this consumer")] = "",
-    js_enabled: Annotated[bool, Option("--js-enabled", help="Is JetStream on")] = False,
-    server_only: Annotated[bool, Option("--server-only", help="Leave out streams")] = False,
-    details: Annotated[bool, Option("--details", help="All that is wrong")] = False,
+    js_enabled: Annotated[
+        bool, Option("--js-enabled", help="Check only that JetStream is enabled")
+    ] = False,
+    server_only: Annotated[
+        bool, Option("--server-only", help="Skip streams and consumers")
+    ] = False,
+    details: Annotated[bool, Option("--details", help="Include all problems")] = False,
 ) -> None:
-    """Whether servers are in order."""
+    """Request health status (healthz)."""
     options = {"js-enabled-only": js_enabled, "js-server-only": server_only, "details": details}
     _request("HEALTHZ", name, account=account, stream=stream, consumer=consumer, **options)
 
 
 @app.command("accounts", aliases=("account", "acct", "accountz"))
 def accounts(name: NameFlag = "", account: AccountFlag = "") -> None:
-    """Accounts."""
+    """Request accounts (accountz)."""
     _request("ACCOUNTZ", name, account=account)
 
 
 @app.command("routes", aliases=("route", "routez"))
 def routes(name: NameFlag = "", detail: DetailFlag = False) -> None:
-    """Routes to other servers of a cluster."""
+    """Request routes (routez)."""
     _request("ROUTEZ", name, subscriptions=detail)
 
 
 @app.command("gateways", aliases=("gateway", "gw", "gatewayz"))
 def gateways(name: NameFlag = "") -> None:
-    """Gateways to other clusters."""
+    """Request gateways (gatewayz)."""
     _request("GATEWAYZ", name)
 
 
 @app.command("leafnodes", aliases=("leaf", "leafnode", "leafz"))
 def leafnodes(name: NameFlag = "", account: AccountFlag = "") -> None:
-    """Leaf nodes."""
+    """Request leaf nodes (leafz)."""
     _request("LEAFZ", name, account=account)
 
 
 @app.command("kick")
 def kick(
-    client: Annotated[int, Argument(help="Number of the connection (cid)")],
-    server: Annotated[str, Argument(help="Id or name of its server")],
+    client: Annotated[int, Argument(help="Connection ID (cid)")],
+    server: Annotated[str, Argument(help="Server ID or name")],
 ) -> None:
     """Close a connection."""
     with connect() as connection:

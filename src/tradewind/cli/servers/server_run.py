@@ -47,18 +47,20 @@ def run(
     name: Annotated[str, Argument(help="Name of the server")] = DEFAULT_NAME,
     more: Annotated[
         list[str] | None,
-        Argument(help="Flags of tradewind-server, behind --", show_default=False),
+        Argument(help="Flags for tradewind-server, after --", show_default=False),
     ] = None,
-    jetstream: Annotated[bool, Option("--jetstream/--no-jetstream", help="Store messages")] = True,
+    jetstream: Annotated[
+        bool, Option("--jetstream/--no-jetstream", help="Enable JetStream")
+    ] = True,
     host: Annotated[str, Option("--host", help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, Option("--port", "-p", help="Port; -1 for a free one")] = 4222,
+    port: Annotated[int, Option("--port", "-p", help="Port; -1 for any free port")] = 4222,
     store_dir: Annotated[
-        str, Option("--store-dir", "-sd", help="Folder for messages", metavar="FOLDER")
+        str, Option("--store-dir", "-sd", help="Folder for JetStream data", metavar="FOLDER")
     ] = "",
     config: Annotated[
-        str, Option("--config", "-c", help="Use this configuration instead", metavar="FILE")
+        str, Option("--config", "-c", help="Use this configuration file instead", metavar="FILE")
     ] = "",
-    clean: Annotated[bool, Option("--clean", help="Remove contexts at the end")] = False,
+    clean: Annotated[bool, Option("--clean", help="Remove the contexts at the end")] = False,
     debug: Annotated[bool, Option("--debug", "-D", help="Log more")] = False,
     verbose: Annotated[bool, Option("--verbose", "-V", help="Log everything")] = False,
 ) -> int:

@@ -18,7 +18,7 @@ from tradewind.cli.frame.output import Table, print_json
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.servers.system import Document, SystemRequests
 
-app = CommandApp("What a server is doing right now")
+app = CommandApp("Live view of a server's load")
 
 _ORDERS: Final = ("cid", "start", "subs", "pending", "msgs_to", "msgs_from", "bytes_to")
 _ORDERS_MORE: Final = ("bytes_from", "last", "idle", "uptime", "rtt")
@@ -28,14 +28,12 @@ CONNECTIONS_MAX: Final = 1024
 
 @app.command()
 def top(
-    name: Annotated[str, Argument(help="Name or id of the server")] = "",
-    conns: Annotated[int, Option("--conns", help="How many connections are shown")] = 30,
-    delay: Annotated[
-        str, Option("--delay", help="Time between screens", metavar="DURATION")
-    ] = "1s",
+    name: Annotated[str, Argument(help="Server name or ID")] = "",
+    conns: Annotated[int, Option("--conns", help="Number of connections to show")] = 30,
+    delay: Annotated[str, Option("--delay", help="Refresh interval", metavar="DURATION")] = "1s",
     sort: Annotated[str, Option("--sort", help=f"By {', '.join(SORTS)}")] = "cid",
-    count: Annotated[int, Option("--count", help="End after so many screens")] = 0,
-    account: Annotated[str, Option("--account", help="Only of this account")] = "",
+    count: Annotated[int, Option("--count", help="Stop after this many refreshes")] = 0,
+    account: Annotated[str, Option("--account", help="Only this account")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Show the load of a server and its connections, until Ctrl-C."""

@@ -17,22 +17,24 @@ from tradewind.cli.spark.spark_flags import MasterFlag
 if TYPE_CHECKING:
     from tradewind.pipelines.demo.view import Moment
 
-app = CommandApp("A server, live orders, and a pipeline on Spark")
+app = CommandApp("Run a demo: a server, live orders and a Spark pipeline")
 LINE_SECONDS = 5.0
 
 
 @app.command()
 def run(
-    folder: Annotated[Path, Option("--folder", help="Where everything is kept")] = Path("data"),
-    port: Annotated[int, Option("--port", help="Of the server; 0: any", min=0, max=65535)] = 4222,
+    folder: Annotated[Path, Option("--folder", help="Folder for all data")] = Path("data"),
+    port: Annotated[
+        int, Option("--port", help="Server port; 0 for any free port", min=0, max=65535)
+    ] = 4222,
     http_port: Annotated[
-        int, Option("--http-port", help="Of its monitoring; 0: any", min=0, max=65535)
+        int, Option("--http-port", help="Monitoring port; 0 for any free port", min=0, max=65535)
     ] = 8222,
-    seconds: Annotated[float | None, Option("--seconds", help="End after this time")] = None,
+    seconds: Annotated[float | None, Option("--seconds", help="Stop after this time")] = None,
     rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
     master: MasterFlag = "local[*]",
 ) -> None:
-    """Start a server, publish orders, keep their revenue with Spark, and show it live."""
+    """Start a server, publish orders, compute their revenue with Spark and show it live."""
     from rich.console import Console
     from rich.live import Live
 

@@ -23,19 +23,21 @@ if TYPE_CHECKING:
     from tradewind.pipelines.status import PipelineStatus
 
 app = CommandApp("Ready-made jobs on Spark")
-StreamName = Annotated[str, Argument(help="The stream")]
+StreamName = Annotated[str, Argument(help="Stream name")]
 SHOW_SECONDS = 5.0
 
 
 @app.command("archive")
 def archive_stream(
     stream: StreamName,
-    lake: Annotated[Path, Argument(help="The lake: the stream gets a folder of Parquet in it")],
-    by_subject: Annotated[bool, Option("--by-subject", help="Also a folder per subject")] = False,
+    lake: Annotated[
+        Path, Argument(help="Folder of the lake; each stream gets a Parquet folder in it")
+    ],
+    by_subject: Annotated[bool, Option("--by-subject", help="Partition by subject")] = False,
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> None:
-    """Add what is new in a stream to a Parquet lake, and verify that nothing is missing."""
+    """Append new messages of a stream to a Parquet lake and verify that none is missing."""
     from tradewind.pipelines.jobs.archive import archive
 
     with _spark(master) as (session, stop):
@@ -54,23 +56,33 @@ def archive_stream(
 
 @app.command("replay")
 def replay_lake(
-    folder: Annotated[Path, Argument(help="The folder of one stream in a lake")],
-    stream: Annotated[str, Argument(help="The stream to publish into")],
-    pace: Annotated[str, Option("--pace", help="instant or original")] = "instant",
+    folder: Annotated[Path, Argument(help="Folder of one stream in a lake")],
+    stream: Annotated[str, Argument(help="Target stream")],
+    pace: Annotated[str, Option("--pace", help="Pace: instant or original")] = "instant",
     speed: Annotated[
-        float, Option("--speed", help="Of the original pace: 2 is twice as fast", min=0.001)
+        float,
+        Option(
+            "--speed", help="Speed relative to the original pace: 2 is twice as fast", min=0.001
+        ),
     ] = 1.0,
-    subject: Annotated[str, Option("--subject", help="New subjects: again.{subject}")] = (
-        "{subject}"
-    ),
-    where: Annotated[str, Option("--where", help="Only these rows: \"time > '2026-11-16'\"")] = "",
+    subject: Annotated[
+        str, Option("--subject", help="Template for new subjects, such as again.{subject}")
+    ] = ("{subject}"),
+    where: Annotated[
+        str, Option("--where", help="SQL condition, such as \"time > '2026-11-16'\"")
+    ] = "",
     once: Annotated[
-        str, Option("--once", metavar="NAME", help="Do not repeat a replay of this name")
+        str,
+        Option(
+            "--once",
+            metavar="NAME",
+            help="Name of this replay, so that a restart does not repeat it",
+        ),
     ] = "",
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> None:
-    """Publish the messages of a lake into a stream, in order."""
+    """Publish the messages of a lake to a stream, in order."""
     from tradewind.pipelines.jobs.replay import ReplaySettings, replay
 
     if pace not in ("instant", "original"):
@@ -91,16 +103,16 @@ def replay_lake(
 @app.command("mirror")
 def mirror_stream(
     stream: StreamName,
-    to_server: Annotated[str, Option("--to-server", help="The server of the copy")],
-    to_stream: Annotated[str, Option("--to-stream", help="Its name there")] = "",
-    state: Annotated[
-        Path | None, Option("--state", help="Folder that remembers how far it came")
-    ] = None,
-    once: Annotated[bool, Option("--once", help="End when all that is there is copied")] = False,
+    to_server: Annotated[str, Option("--to-server", help="Server of the copy")],
+    to_stream: Annotated[str, Option("--to-stream", help="Stream name on the target server")] = "",
+    state: Annotated[Path | None, Option("--state", help="Checkpoint folder")] = None,
+    once: Annotated[
+        bool, Option("--once", help="Stop when everything stored so far is copied")
+    ] = False,
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> int:
-    """Copy a stream to another server, show the lag, and prove that both agree."""
+    """Copy a stream to another server, show the lag and verify the copy."""
     from tradewind.pipelines.connections import Address
     from tradewind.pipelines.jobs.mirror import mirror
 
@@ -132,7 +144,7 @@ def mirror_stream(
 
 @app.command("audit")
 def audit_store(
-    folder: Annotated[Path, Argument(help="The store folder of a server; it may be running")],
+    folder: Annotated[Path, Argument(help="Store folder of a server, which may be running")],
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> int:
@@ -158,15 +170,19 @@ def audit_store(
 @app.command("compact")
 def compact_stream(
     stream: StreamName,
-    to: Annotated[Path | None, Option("--to", help="A folder: a Parquet snapshot")] = None,
-    to_stream: Annotated[str, Option("--to-stream", help="A stream with one per subject")] = "",
-    subject: Annotated[str, Option("--subject", help="Subjects in that stream")] = (
+    to: Annotated[
+        Path | None, Option("--to", help="Write a Parquet snapshot to this folder")
+    ] = None,
+    to_stream: Annotated[
+        str, Option("--to-stream", help="Write one message per subject to this stream")
+    ] = "",
+    subject: Annotated[str, Option("--subject", help="Template for subjects in that stream")] = (
         "latest.{subject}"
     ),
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> None:
-    """Keep the latest message of each subject, in a folder or in another stream."""
+    """Write the latest message of each subject to a folder or to another stream."""
     from tradewind.pipelines.jobs.compact import compact_to_folder, compact_to_stream
 
     if (to is None) == (not to_stream):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.model import Pipeline, Sink
     from tradewind.pipelines.status import PipelineStatus
 
-app = CommandApp("Data pipelines on Spark: streams, SQL, and lakes")
+app = CommandApp("Data pipelines on Spark: streams, SQL and lakes")
 
 PipelineFile = Annotated[Path, Argument(help="The YAML file of the pipeline")]
 SinkName = Annotated[str, Option("--sink", help="Only this sink")]
@@ -28,7 +28,7 @@ PipelineMaster = Annotated[
     str,
     Option(
         "--master",
-        help="Where Spark runs, over what the file says: local[*], spark://HOST:7077",
+        help="Spark master, overriding the file: local[*], spark://HOST:7077",
     ),
 ]
 LINE_SECONDS = 5.0
@@ -37,11 +37,11 @@ LINE_SECONDS = 5.0
 @app.command("check", aliases=("validate",))
 def check_file(
     file: PipelineFile,
-    offline: Annotated[bool, Option("--offline", help="Ask no server")] = False,
-    no_spark: Annotated[bool, Option("--no-spark", help="Leave SQL and columns out")] = False,
+    offline: Annotated[bool, Option("--offline", help="Do not contact a server")] = False,
+    no_spark: Annotated[bool, Option("--no-spark", help="Skip SQL and columns")] = False,
     master: PipelineMaster = "",
 ) -> None:
-    """Check everything that can be known without running it; errors name the line."""
+    """Validate a pipeline file without running it; errors name the line."""
     from tradewind.pipelines.checking import check_libraries_of, check_server, check_tables
     from tradewind.pipelines.loading import load_pipeline
 
@@ -64,14 +64,14 @@ def run_file(
     file: PipelineFile,
     master: PipelineMaster = "",
     once: Annotated[
-        bool, Option("--once", help="End when everything that is there now is done")
+        bool, Option("--once", help="Stop when everything stored so far is processed")
     ] = False,
     seconds: Annotated[
         float | None, Option("--seconds", help="Stop after this time", min=0.1)
     ] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Show no progress")] = False,
 ) -> None:
-    """Run a pipeline; Ctrl-C stops it, and the next run goes on where it stopped."""
+    """Run a pipeline; Ctrl-C stops it, and the next run resumes where it stopped."""
     from tradewind.pipelines.loading import load_pipeline
     from tradewind.pipelines.runner import Runner, running
     from tradewind.pipelines.signals import stop_event
@@ -96,9 +96,9 @@ def run_file(
 def show_status(
     file: PipelineFile,
     json: JsonFlag = False,
-    watch: Annotated[bool, Option("--watch", "-w", help="Show it again every second")] = False,
+    watch: Annotated[bool, Option("--watch", "-w", help="Refresh every second")] = False,
 ) -> None:
-    """Show how a pipeline is doing: rows, rows per second, and the lag of each stream."""
+    """Show the status of a pipeline: rows, rows per second and the lag of each stream."""
     from tradewind.cli.frame.failures import CommandError
     from tradewind.pipelines.display import status_table
     from tradewind.pipelines.loading import load_pipeline
@@ -131,7 +131,7 @@ def show_status(
 
 @app.command("batches")
 def show_batches(file: PipelineFile, json: JsonFlag = False) -> None:
-    """Show which sequences of which stream each of the last batches has taken."""
+    """Show the sequence ranges that recent batches have read from each stream."""
     from tradewind.cli.frame.failures import CommandError
     from tradewind.pipelines.batches import batches_of, batches_table
     from tradewind.pipelines.loading import load_pipeline
@@ -152,11 +152,11 @@ def show_batches(file: PipelineFile, json: JsonFlag = False) -> None:
 @app.command("explain")
 def explain_file(
     file: PipelineFile,
-    no_spark: Annotated[bool, Option("--no-spark", help="Without columns")] = False,
-    plan: Annotated[bool, Option("--plan", help="With Spark's plan of each sink")] = False,
+    no_spark: Annotated[bool, Option("--no-spark", help="Omit columns")] = False,
+    plan: Annotated[bool, Option("--plan", help="Include Spark's plan of each sink")] = False,
     master: PipelineMaster = "",
 ) -> None:
-    """Say in words what a pipeline does, with the columns of every table."""
+    """Explain in words what a pipeline does, with the columns of every table."""
     from tradewind.pipelines.checking import check_tables
     from tradewind.pipelines.explaining import explain_lines, plan_lines
     from tradewind.pipelines.loading import load_pipeline
@@ -177,15 +177,15 @@ def compact_tables(
     file: PipelineFile,
     sink: SinkName = "",
     target_mib: Annotated[
-        int, Option("--target-mib", help="The size that files should have", min=1, max=4096)
+        int, Option("--target-mib", help="Target file size", min=1, max=4096)
     ] = 128,
     orphan_hours: Annotated[
         int,
-        Option("--orphan-hours", help="Remove files of no table that are older", min=1),
+        Option("--orphan-hours", help="Remove orphaned files older than this", min=1),
     ] = 168,
     json: JsonFlag = False,
 ) -> None:
-    """Join small files of Delta and Iceberg tables, and remove old files that no table names."""
+    """Compact small files of Delta and Iceberg tables and remove orphaned files."""
     from contextlib import nullcontext
 
     from tradewind.pipelines.compaction import SAFE_HOURS, compact
@@ -218,12 +218,12 @@ def verify_lakes(
     file: PipelineFile,
     sink: SinkName = "",
     columns: Annotated[
-        str, Option("--columns", help="Compare only these, such as subject,data")
+        str, Option("--columns", help="Compare only these columns, such as subject,data")
     ] = "",
     json: JsonFlag = False,
     master: PipelineMaster = "",
 ) -> int:
-    """Prove that lakes have what their streams have; the exit code is 0 if they do."""
+    """Verify that lakes match their streams; exit code 1 if they differ."""
     from tradewind.cli.frame.failures import EXIT_FAILED
     from tradewind.pipelines.loading import load_pipeline
     from tradewind.pipelines.verdicts import lines_of

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from tradewind.pipelines.connections import Address
 
 MasterFlag = Annotated[
-    str, Option("--master", help="Where Spark runs: local[*] is here, spark://HOST:7077 a cluster")
+    str,
+    Option(
+        "--master", help="Spark master: local[*] for this machine, spark://HOST:7077 for a cluster"
+    ),
 ]
 # By flag, the option of a login that Spark's workers get; a flag of another name sets none.
 _LOGIN: Final = {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.connections import Address
     from tradewind.pipelines.sql.wire import Ask
 
-app = CommandApp("SQL on streams, buckets and lakes")
+app = CommandApp("Query streams, buckets and lakes with SQL")
 IDLE_DEFAULT: Final = "30m"
 IDLE_SECONDS_MAX: Final = 7 * 24 * 3600
 WIDTH: Final = 100
@@ -32,24 +32,29 @@ WIDTH: Final = 100
 @app.command()
 def run_sql(
     query: Annotated[
-        str | None, Argument(help="The query; streams and buckets are tables. Without it: a shell")
+        str | None,
+        Argument(help="Query; streams and buckets are tables. Starts a shell if omitted"),
     ] = None,
     csv: Annotated[bool, Option("--csv", help="Print CSV")] = False,
     json: JsonFlag = False,
-    chart: Annotated[bool, Option("--chart", help="Bars: first column by last number")] = False,
+    chart: Annotated[
+        bool, Option("--chart", help="Draw a bar chart: first column by last number")
+    ] = False,
     table: Annotated[
         list[str] | None,
         Option("--table", "-t", help="NAME=FOLDER of Parquet, JSON, CSV or Delta; may be repeated"),
     ] = None,
     store: Annotated[str, Option("--store", help="Read streams from this store folder")] = "",
-    limit: Annotated[int, Option("--limit", help="Rows to show", min=1, max=1_000_000)] = 1000,
+    limit: Annotated[
+        int, Option("--limit", help="Maximum number of rows to show", min=1, max=1_000_000)
+    ] = 1000,
     master: MasterFlag = "local[*]",
     serve: Annotated[
         bool, Option("--serve", help="Keep Spark running in the background for later calls")
     ] = False,
-    stop: Annotated[bool, Option("--stop", help="End what --serve started")] = False,
+    stop: Annotated[bool, Option("--stop", help="Stop the session that --serve started")] = False,
     idle: Annotated[
-        str, Option("--idle", help="With --serve: end after so long without a query")
+        str, Option("--idle", help="With --serve: stop after this long without a query")
     ] = IDLE_DEFAULT,
     foreground: Annotated[
         bool, Option("--foreground", help="With --serve: stay in the foreground")

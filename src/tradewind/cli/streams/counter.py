@@ -16,12 +16,12 @@ from tradewind.cli.frame.settings import connect, jetstream
 if TYPE_CHECKING:
     from tradewind.sync import JetStream
 
-app = CommandApp("Numbers that streams keep")
+app = CommandApp("Counters in streams")
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
 
-SubjectArgument = Annotated[str, Argument(help="Subject of the counter", show_default=False)]
-ValueArgument = Annotated[str, Argument(help="By how much")]
+SubjectArgument = Annotated[str, Argument(help="Counter subject", show_default=False)]
+ValueArgument = Annotated[str, Argument(help="Amount")]
 
 
 @app.command("get")
@@ -68,8 +68,10 @@ def decrement(subject: SubjectArgument, value: ValueArgument = "1", json: JsonFl
 
 @app.command("ls", aliases=("list",))
 def list_counters(
-    stream: Annotated[str, Argument(help="Name of the stream", show_default=False)],
-    subjects: Annotated[str, Option("--subjects", help="Only these", metavar="PATTERN")] = ">",
+    stream: Annotated[str, Argument(help="Stream name", show_default=False)],
+    subjects: Annotated[
+        str, Option("--subjects", help="Only counters that match this pattern", metavar="PATTERN")
+    ] = ">",
     json: JsonFlag = False,
 ) -> None:
     """List the counters of a stream with their values."""

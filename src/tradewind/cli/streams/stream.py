@@ -33,13 +33,13 @@ from tradewind.cli.streams.stream_view import last_message, show_state, show_str
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
-app = CommandApp("Streams: what is stored, and how")
+app = CommandApp("Manage streams")
 app.include(change_app, messages_app, backup_app)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
-AllFlag = Annotated[bool, Option("--all", "-a", help="Also streams of buckets")]
-NamesFlag = Annotated[bool, Option("--names", "-n", help="Only the names")]
-NoSelectFlag = Annotated[bool, Option("--no-select", help="Never ask which one", hidden=True)]
+AllFlag = Annotated[bool, Option("--all", "-a", help="Include streams of buckets")]
+NamesFlag = Annotated[bool, Option("--names", "-n", help="Show only names")]
+NoSelectFlag = Annotated[bool, Option("--no-select", help="Never prompt for a choice", hidden=True)]
 
 
 @app.command("ls", aliases=("list", "l"))
@@ -47,7 +47,7 @@ def list_streams(
     names: NamesFlag = False,
     json: JsonFlag = False,
     all_streams: AllFlag = False,
-    subject: Annotated[str, Option("--subject", help="Only those that store a subject")] = "",
+    subject: Annotated[str, Option("--subject", help="Only streams that store this subject")] = "",
 ) -> None:
     """List the streams."""
     with open_catalog() as catalog:
@@ -86,10 +86,10 @@ def _show_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: s
 def show_info(
     stream: StreamName = "",
     json: JsonFlag = False,
-    state: Annotated[bool, Option("--state", help="Only the state")] = False,
+    state: Annotated[bool, Option("--state", help="Show only the state")] = False,
     no_select: NoSelectFlag = False,  # noqa: ARG001 - for scripts written for nats
 ) -> None:
-    """Show configuration and state of a stream."""
+    """Show the configuration and state of a stream."""
     with open_catalog() as catalog:
         info = catalog.stream(stream)
     if json:
@@ -112,16 +112,16 @@ def show_state_of(
 
 @app.command("report")
 def report(
-    subject: Annotated[str, Option("--subject", help="Only those that store a subject")] = "",
+    subject: Annotated[str, Option("--subject", help="Only streams that store this subject")] = "",
     by_consumers: Annotated[bool, Option("--consumers", "-o", help="Sort by consumers")] = False,
     by_messages: Annotated[bool, Option("--messages", "-m", help="Sort by messages")] = False,
     by_name: Annotated[bool, Option("--name", "-n", help="Sort by name")] = False,
     by_storage: Annotated[bool, Option("--storage", "-t", help="Sort by storage")] = False,
-    raw: Annotated[bool, Option("--raw", "-r", help="Bytes as plain numbers")] = False,
+    raw: Annotated[bool, Option("--raw", "-r", help="Show bytes as plain numbers")] = False,
     json: JsonFlag = False,
     all_streams: AllFlag = False,
 ) -> None:
-    """Compare the streams in a table, and how far mirrors and sources are behind."""
+    """Report on all streams, with the lag of mirrors and sources."""
     with open_catalog() as catalog:
         found = catalog.manager.streams.list(subject).all()
     shown = [info for info in found if all_streams or not is_system_stream(info.config.name)]
@@ -188,13 +188,15 @@ def _report_replication(shown: list[StreamInfo]) -> None:
 @app.command("subjects", aliases=("subj",))
 def show_subjects(
     stream: StreamName = "",
-    subject_filter: Annotated[str, Argument(metavar="FILTER", help="Such as orders.>")] = ">",
+    subject_filter: Annotated[
+        str, Argument(metavar="FILTER", help="Filter, such as orders.>")
+    ] = ">",
     json: JsonFlag = False,
-    sort: Annotated[str, Option("--sort", metavar="messages|name", help="Order")] = "messages",
-    reverse: Annotated[bool, Option("--reverse", "-R", help="Turn the order around")] = False,
-    names: Annotated[bool, Option("--names", help="Only the subjects")] = False,
+    sort: Annotated[str, Option("--sort", metavar="messages|name", help="Sort order")] = "messages",
+    reverse: Annotated[bool, Option("--reverse", "-R", help="Reverse the order")] = False,
+    names: Annotated[bool, Option("--names", help="Show only subjects")] = False,
 ) -> None:
-    """Show the subjects of a stream with how many messages each has."""
+    """Show the subjects of a stream with their message counts."""
     if sort not in ("messages", "count", "name", "subjects"):
         raise CommandError(f"--sort: messages or name, not {sort!r}", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
@@ -221,7 +223,7 @@ def show_subjects(
 
 @app.command("gaps")
 def show_gaps(stream: StreamName = "", json: JsonFlag = False) -> None:
-    """Show the sequences that are missing in a stream because their messages were removed."""
+    """Show gaps in the sequences of a stream, where messages were deleted."""
     with open_catalog() as catalog:
         name = catalog.pick_stream(stream)
         state = catalog.manager.streams.info(name, deleted_details=True).state
@@ -247,19 +249,23 @@ def show_gaps(stream: StreamName = "", json: JsonFlag = False) -> None:
 class FindFlags:
     """What streams are looked for; None means anything."""
 
-    empty: Annotated[bool, Option("--empty", help="Without messages")] = False
+    empty: Annotated[bool, Option("--empty", help="Streams without messages")] = False
     idle: Annotated[
-        str, Option("--idle", metavar="DURATION", help="Without new messages so long")
+        str, Option("--idle", metavar="DURATION", help="No new messages for this long")
     ] = ""
     created: Annotated[str, Option("--created", metavar="DURATION", help="Older than this")] = ""
     consumers: Annotated[int, Option("--consumers", help="Fewer consumers than this")] = -1
-    subject: Annotated[str, Option("--subject", help="That store a subject")] = ""
-    replicas: Annotated[int, Option("--replicas", help="At most so many replicas")] = 0
-    sourced: Annotated[bool, Option("--sourced", help="With sources")] = False
-    mirrored: Annotated[bool, Option("--mirrored", help="Mirrors")] = False
-    leader: Annotated[str, Option("--leader", metavar="SERVER", help="Led by a server")] = ""
-    api_level: Annotated[int, Option("--api-level", help="That need at least this level")] = 0
-    invert: Annotated[bool, Option("--invert", help="All others instead")] = False
+    subject: Annotated[str, Option("--subject", help="Streams that store this subject")] = ""
+    replicas: Annotated[int, Option("--replicas", help="This many replicas at most")] = 0
+    sourced: Annotated[bool, Option("--sourced", help="Streams with sources")] = False
+    mirrored: Annotated[bool, Option("--mirrored", help="Streams that are mirrors")] = False
+    leader: Annotated[
+        str, Option("--leader", metavar="SERVER", help="Leader is on this server")
+    ] = ""
+    api_level: Annotated[
+        int, Option("--api-level", help="Streams that require at least this API level")
+    ] = 0
+    invert: Annotated[bool, Option("--invert", help="Invert the match")] = False
 
     def matches(self, info: StreamInfo, now_ns: int) -> bool:
         """Whether a stream is one of these."""
@@ -298,7 +304,7 @@ def find_streams(
     *,
     flags: FindFlags,
 ) -> None:
-    """Find streams by what they are, hold, or have not seen for long."""
+    """Find streams by their properties, content or inactivity."""
     with open_catalog() as catalog:
         infos: Iterable[StreamInfo] = catalog.manager.streams.list(flags.subject).all()
     now_ns = time.time_ns()
@@ -324,12 +330,14 @@ def purge_stream(
     stream: StreamName = "",
     force: ForceFlag = False,
     json: JsonFlag = False,
-    subject: Annotated[str, Option("--subject", help="Only messages of a subject")] = "",
-    seq: Annotated[int, Option("--seq", min=0, help="Only those below this sequence")] = 0,
-    keep: Annotated[int, Option("--keep", min=0, help="Keep so many of the newest")] = 0,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say how many it would be")] = False,
+    subject: Annotated[str, Option("--subject", help="Only messages of this subject")] = "",
+    seq: Annotated[int, Option("--seq", min=0, help="Only messages below this sequence")] = 0,
+    keep: Annotated[int, Option("--keep", min=0, help="Keep this many of the newest messages")] = 0,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Only show how many messages would be removed")
+    ] = False,
 ) -> None:
-    """Remove messages of a stream, and say how many."""
+    """Purge messages of a stream."""
     if seq and keep:
         raise CommandError("--seq and --keep: give only one of them", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
@@ -371,7 +379,7 @@ def _would_purge(catalog: Catalog, stream: str, subject: str, seq: int, keep: in
 
 @app.command("seal")
 def seal_stream(stream: StreamName, force: ForceFlag = False) -> None:
-    """Seal a stream: nothing in it can be changed any more, not even by its administrator."""
+    """Seal a stream: it can never be changed again."""
     with open_catalog() as catalog:
         name = catalog.stream(stream).config.name
         confirm_or_stop(

@@ -28,13 +28,13 @@ from tradewind.cli.streams.backups import (
 from tradewind.cli.streams.stream_view import show_stream
 from tradewind.errors import TradewindError
 
-app = CommandApp("Backups of streams")
-account_app = CommandApp("Backups of all streams")
+app = CommandApp("Back up and restore streams")
+account_app = CommandApp("Back up and restore all streams")
 
 Folder = Annotated[Path, Argument(metavar="FOLDER")]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
-CheckFlag = Annotated[bool, Option("--check", help="Have the server check the streams")]
-ConsumersFlag = Annotated[bool, Option("--consumers/--no-consumers", help="Save consumers too")]
+CheckFlag = Annotated[bool, Option("--check", help="Let the server check the streams first")]
+ConsumersFlag = Annotated[bool, Option("--consumers/--no-consumers", help="Include consumers")]
 
 
 @app.command("backup", aliases=("snapshot",))
@@ -47,7 +47,7 @@ def backup_stream(
     chunk_size: Annotated[str, Option("--chunk-size", metavar="SIZE")] = "",
     window_size: Annotated[str, Option("--window-size", metavar="SIZE")] = "",
 ) -> None:
-    """Save a stream with its consumers in a folder."""
+    """Back up a stream with its consumers to a folder."""
     check_new_folder(target)
     request: dict[str, Any] = {"jsck": check, "no_consumers": not consumers}
     if chunk_size:
@@ -66,12 +66,16 @@ def backup_stream(
 def restore_stream(
     source: Folder,
     progress: ProgressFlag = True,
-    config: Annotated[str, Option("--config", metavar="FILE", help="Other settings")] = "",
-    cluster: Annotated[str, Option("--cluster", help="Place it in a cluster")] = "",
-    tags: Annotated[list[str] | None, Option("--tag", help="Place it by tags")] = None,
-    replicas: Annotated[int, Option("--replicas", min=0, help="Copies in a cluster")] = 0,
+    config: Annotated[
+        str, Option("--config", metavar="FILE", help="JSON file with a different configuration")
+    ] = "",
+    cluster: Annotated[str, Option("--cluster", help="Place in this cluster")] = "",
+    tags: Annotated[
+        list[str] | None, Option("--tag", help="Place on servers with these tags")
+    ] = None,
+    replicas: Annotated[int, Option("--replicas", min=0, help="Number of replicas")] = 0,
 ) -> None:
-    """Make a stream from a backup, with its consumers."""
+    """Restore a stream with its consumers from a backup."""
     wanted, state = read_backup(source)
     if config:
         name = wanted["name"]
@@ -97,7 +101,7 @@ def backup_account(
     check: CheckFlag = False,
     consumers: ConsumersFlag = True,
 ) -> None:
-    """Save all streams of the account, each in a folder of its own, those of buckets too."""
+    """Back up all streams of the account, including those of buckets."""
     check_new_folder(target)
     request = {"jsck": check, "no_consumers": not consumers}
     failed = []
@@ -121,7 +125,7 @@ def backup_account(
 
 @account_app.command("restore")
 def restore_account(source: Folder, progress: ProgressFlag = True) -> None:
-    """Make all streams of a backup; those that exist are left as they are."""
+    """Restore all streams of a backup; existing streams are left alone."""
     folders = sorted(path.parent for path in source.glob(f"*/{INFO_NAME}"))
     if not folders:
         raise CommandError(f"{source}: holds no backup of an account")

@@ -28,9 +28,11 @@ from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm
 from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags, split_subjects
 from tradewind.cli.streams.stream_view import show_stream
 
-app = CommandApp("Making and changing streams")
+app = CommandApp("Create and update streams")
 
-ConfigFlag = Annotated[str, Option("--config", metavar="FILE", help="JSON with the configuration")]
+ConfigFlag = Annotated[
+    str, Option("--config", metavar="FILE", help="JSON file with the configuration")
+]
 OptionalName = Annotated[str, Argument(metavar="STREAM")]
 ExistingName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 # What nats gives a stream of which only name and subjects are known.
@@ -50,14 +52,21 @@ DEFAULTS = StreamConfig(
 def add_stream(
     stream: OptionalName = "",
     config: ConfigFlag = "",
-    validate: Annotated[bool, Option("--validate", help="Only check it")] = False,
-    output: Annotated[str, Option("--output", metavar="FILE", help="Only save it")] = "",
-    defaults: Annotated[bool, Option("--defaults", help="Ask nothing")] = False,
+    validate: Annotated[bool, Option("--validate", help="Only validate the configuration")] = False,
+    output: Annotated[
+        str,
+        Option(
+            "--output",
+            metavar="FILE",
+            help="Save the configuration to this file without creating anything",
+        ),
+    ] = "",
+    defaults: Annotated[bool, Option("--defaults", help="Do not prompt")] = False,
     json: JsonFlag = False,
     *,
     flags: StreamFlags,
 ) -> None:
-    """Make a stream. Asks for what is missing if there is a terminal."""
+    """Create a stream. Prompts for missing settings on a terminal."""
     base = read_config(config, StreamConfig) if config else DEFAULTS
     wanted = apply_flags(base, flags)
     if stream:
@@ -201,7 +210,7 @@ def edit_stream(
     *,
     flags: StreamFlags,
 ) -> None:
-    """Change a stream: shows the differences, asks, changes."""
+    """Update a stream after showing the differences and asking for confirmation."""
     with open_catalog() as catalog:
         current = catalog.stream(stream).config
         wanted = current
@@ -256,7 +265,7 @@ def copy_stream(
     *,
     flags: StreamFlags,
 ) -> None:
-    """Make a stream with the configuration of another; messages are not copied."""
+    """Create a stream with the configuration of another one; messages are not copied."""
     with open_catalog() as catalog:
         base = msgspec.structs.replace(catalog.stream(source).config, name=destination)
         metadata = user_metadata(base.metadata)

@@ -37,87 +37,108 @@ class StreamFlags:
     subjects: Annotated[
         Texts, Option("--subjects", help="Subjects to store, joined by commas or repeated")
     ] = None
-    description: Annotated[Text, Option("--description", help="What it is for")] = None
+    description: Annotated[Text, Option("--description", help="Description")] = None
     storage: Annotated[Text, Option("--storage", metavar="file|memory")] = None
     compression: Annotated[Text, Option("--compression", metavar="none|s2")] = None
-    num_replicas: Annotated[Number, Option("--replicas", help="Copies in a cluster")] = None
-    tags: Annotated[Texts, Option("--tag", "--tags", help="Place it on servers with tags")] = None
-    cluster: Annotated[Text, Option("--cluster", help="Place it in a cluster")] = None
+    num_replicas: Annotated[Number, Option("--replicas", help="Number of replicas")] = None
+    tags: Annotated[Texts, Option("--tag", "--tags", help="Place on servers with these tags")] = (
+        None
+    )
+    cluster: Annotated[Text, Option("--cluster", help="Place in this cluster")] = None
     ack: Annotated[Switch, Option("--ack/--no-ack", help="Acknowledge publishes")] = None
     retention: Annotated[Text, Option("--retention", metavar="limits|interest|work")] = None
     discard: Annotated[
-        Text, Option("--discard", metavar="old|new", help="What gives way at a limit")
+        Text, Option("--discard", metavar="old|new", help="Discard policy when a limit is reached")
     ] = None
     discard_new_per_subject: Annotated[
         Switch,
         Option(
             "--discard-per-subject/--no-discard-per-subject",
-            help="Refuse new messages of a subject that is full",
+            help="Also apply `discard new` to the limit per subject",
         ),
     ] = None
     first_seq: Annotated[Number, Option("--first-sequence", help="First sequence")] = None
-    max_age: Annotated[Text, Option("--max-age", metavar="DURATION", help="1h, 1d, 1y")] = None
-    max_bytes: Annotated[Text, Option("--max-bytes", metavar="SIZE", help="10MB, 1GiB")] = None
-    max_consumers: Annotated[Number, Option("--max-consumers", help="Most consumers")] = None
-    max_msg_size: Annotated[
-        Text, Option("--max-msg-size", metavar="SIZE", help="Largest message")
+    max_age: Annotated[
+        Text, Option("--max-age", metavar="DURATION", help="Maximum age, such as 1h, 1d or 1y")
     ] = None
-    max_msgs: Annotated[Number, Option("--max-msgs", help="Most messages; -1: no limit")] = None
+    max_bytes: Annotated[
+        Text, Option("--max-bytes", metavar="SIZE", help="Maximum size, such as 10MB or 1GiB")
+    ] = None
+    max_consumers: Annotated[
+        Number, Option("--max-consumers", help="Maximum number of consumers")
+    ] = None
+    max_msg_size: Annotated[
+        Text, Option("--max-msg-size", metavar="SIZE", help="Maximum message size")
+    ] = None
+    max_msgs: Annotated[
+        Number, Option("--max-msgs", help="Maximum number of messages; -1 for no limit")
+    ] = None
     max_msgs_per_subject: Annotated[
-        Number, Option("--max-msgs-per-subject", help="Most messages of one subject")
+        Number, Option("--max-msgs-per-subject", help="Maximum number of messages per subject")
     ] = None
     duplicate_window: Annotated[
-        Text, Option("--dupe-window", metavar="DURATION", help="How long ids are remembered")
+        Text, Option("--dupe-window", metavar="DURATION", help="Deduplication window")
     ] = None
     mirror: Annotated[Text, Option("--mirror", metavar="STREAM", help="Mirror a stream")] = None
-    no_mirror: Annotated[bool, Option("--no-mirror", help="Be a mirror no more")] = False
-    sources: Annotated[Texts, Option("--source", metavar="STREAM", help="Merge a stream")] = None
+    no_mirror: Annotated[bool, Option("--no-mirror", help="Stop mirroring")] = False
+    sources: Annotated[
+        Texts, Option("--source", metavar="STREAM", help="Source from this stream")
+    ] = None
     allow_atomic: Annotated[
-        Switch, Option("--allow-batch/--no-allow-batch", help="Atomic batches")
+        Switch, Option("--allow-batch/--no-allow-batch", help="Allow atomic batches")
     ] = None
     allow_batched: Annotated[
-        Switch, Option("--allow-fast/--no-allow-fast", help="Fast batches")
+        Switch, Option("--allow-fast/--no-allow-fast", help="Allow fast batches")
     ] = None
-    allow_msg_counter: Annotated[Switch, Option("--allow-counter", help="Counters")] = None
+    allow_msg_counter: Annotated[Switch, Option("--allow-counter", help="Allow counters")] = None
     allow_rollup_hdrs: Annotated[
-        Switch, Option("--allow-rollup/--no-allow-rollup", help="Roll-ups by header")
+        Switch, Option("--allow-rollup/--no-allow-rollup", help="Allow roll-ups by header")
     ] = None
     deny_delete: Annotated[
-        Switch, Option("--deny-delete/--no-deny-delete", help="No message can be deleted")
+        Switch, Option("--deny-delete/--no-deny-delete", help="Deny deleting messages")
     ] = None
-    deny_purge: Annotated[
-        Switch, Option("--deny-purge/--no-deny-purge", help="It cannot be purged")
-    ] = None
+    deny_purge: Annotated[Switch, Option("--deny-purge/--no-deny-purge", help="Deny purging")] = (
+        None
+    )
     allow_direct: Annotated[
-        Switch, Option("--allow-direct/--no-allow-direct", help="Direct gets (default)")
+        Switch, Option("--allow-direct/--no-allow-direct", help="Allow direct gets (default)")
     ] = None
     mirror_direct: Annotated[
         Switch,
-        Option("--allow-mirror-direct/--no-allow-mirror-direct", help="Direct gets from mirrors"),
+        Option(
+            "--allow-mirror-direct/--no-allow-mirror-direct", help="Allow direct gets from mirrors"
+        ),
     ] = None
-    allow_msg_ttl: Annotated[Switch, Option("--allow-msg-ttl", help="Messages may expire")] = None
+    allow_msg_ttl: Annotated[Switch, Option("--allow-msg-ttl", help="Allow per-message TTLs")] = (
+        None
+    )
     allow_msg_schedules: Annotated[
-        Switch, Option("--allow-schedules/--no-allow-schedules", help="Scheduled messages")
+        Switch, Option("--allow-schedules/--no-allow-schedules", help="Allow scheduled messages")
     ] = None
     subject_delete_marker_ttl: Annotated[
-        Text, Option("--subject-del-markers-ttl", metavar="DURATION", help="Life of markers")
+        Text, Option("--subject-del-markers-ttl", metavar="DURATION", help="TTL of delete markers")
     ] = None
     transform_source: Annotated[Text, Option("--transform-source", metavar="SUBJECT")] = None
     transform_destination: Annotated[Text, Option("--transform-destination", metavar="SUBJECT")] = (
         None
     )
-    no_transform: Annotated[bool, Option("--no-transform", help="Transform no more")] = False
+    no_transform: Annotated[bool, Option("--no-transform", help="Remove the subject transform")] = (
+        False
+    )
     republish_source: Annotated[Text, Option("--republish-source", metavar="SUBJECT")] = None
     republish_destination: Annotated[Text, Option("--republish-destination", metavar="SUBJECT")] = (
         None
     )
-    republish_headers: Annotated[bool, Option("--republish-headers", help="No bodies")] = False
-    no_republish: Annotated[bool, Option("--no-republish", help="Republish no more")] = False
+    republish_headers: Annotated[
+        bool, Option("--republish-headers", help="Republish headers only")
+    ] = False
+    no_republish: Annotated[bool, Option("--no-republish", help="Stop republishing")] = False
     limit_inactive: Annotated[
-        Text, Option("--limit-consumer-inactive", metavar="DURATION", help="Of its consumers")
+        Text,
+        Option("--limit-consumer-inactive", metavar="DURATION", help="Limit for its consumers"),
     ] = None
     limit_pending: Annotated[
-        Number, Option("--limit-consumer-max-pending", help="Of its consumers")
+        Number, Option("--limit-consumer-max-pending", help="Limit for its consumers")
     ] = None
     persist_mode: Annotated[Text, Option("--persist-mode", metavar="default|async")] = None
     metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from tradewind.client.streams.manager import StoredMsg
     from tradewind.sync import OrderedMessages
 
-app = CommandApp("Messages of streams")
+app = CommandApp("Read and delete messages of streams")
 
 PAGE_MAX = 25
 # The messages of a page are there already, so this is only for a server that went away.
 PAGE_SECONDS = 10.0
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 TranslateFlag = Annotated[
-    str, Option("--translate", metavar="COMMAND", help="Show bodies as a command prints them")
+    str, Option("--translate", metavar="COMMAND", help="Pipe bodies through a command")
 ]
 
 
@@ -47,12 +47,13 @@ def get_message(
     stream: StreamName = "",
     sequence: Annotated[int, Argument(metavar="SEQUENCE", min=0)] = 0,
     last_for: Annotated[
-        str, Option("--last-for", "-S", metavar="SUBJECT", help="The last of a subject")
+        str,
+        Option("--last-for", "-S", metavar="SUBJECT", help="Get the last message of this subject"),
     ] = "",
     json: JsonFlag = False,
     translate: TranslateFlag = "",
 ) -> None:
-    """Show one message of a stream, by its sequence or the last of a subject."""
+    """Show a message by its sequence, or the last one of a subject."""
     if bool(sequence) == bool(last_for):
         raise CommandError("give a sequence or --last-for SUBJECT", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
@@ -101,7 +102,7 @@ def remove_message(
     sequence: Annotated[int, Argument(metavar="SEQUENCE", min=0)] = 0,
     force: ForceFlag = False,
 ) -> None:
-    """Remove one message; its data is overwritten."""
+    """Delete a message and overwrite its data."""
     if not sequence:
         raise CommandError("which message? Give its sequence", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
@@ -116,15 +117,17 @@ def remove_message(
 @app.command("view")
 def view_messages(
     stream: StreamName = "",
-    size: Annotated[int, Argument(metavar="SIZE", min=1, max=PAGE_MAX, help="Per page")] = 10,
+    size: Annotated[
+        int, Argument(metavar="SIZE", min=1, max=PAGE_MAX, help="Messages per page")
+    ] = 10,
     start: Annotated[int, Option("--id", min=0, help="Start at a sequence")] = 0,
-    since: Annotated[str, Option("--since", metavar="DURATION", help="Start so long ago")] = "",
-    raw: Annotated[bool, Option("--raw", help="Only the bodies")] = False,
+    since: Annotated[str, Option("--since", metavar="DURATION", help="Start this long ago")] = "",
+    raw: Annotated[bool, Option("--raw", help="Print only bodies")] = False,
     json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")] = False,
-    subject: Annotated[str, Option("--subject", help="Only of a subject")] = "",
+    subject: Annotated[str, Option("--subject", help="Only messages of this subject")] = "",
     translate: TranslateFlag = "",
 ) -> None:
-    """Page through the messages of a stream; in a pipe one page is shown."""
+    """Page through the messages of a stream; shows one page when not on a terminal."""
     if start and since:
         raise CommandError("--id and --since: give only one of them", exit_code=EXIT_USAGE)
     start_time = None
