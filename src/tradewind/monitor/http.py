@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -19,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tradewind.errors import ServerStartError
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.pages import build_application
+from tradewind.monitor.pages import Guest, build_application
 from tradewind.options import LOOPBACK
 
 HEADER_BYTES_MAX = 16 * 1024
@@ -132,12 +132,14 @@ class MonitorServer:
         port: int,
         ssl_context: ssl.SSLContext | None = None,
         base_path: str = "",
+        guests: Sequence[Guest] = (),
     ) -> None:
         self._view = view
         self._host = host or LOOPBACK
         self._port = port
         self._ssl_context = ssl_context
         self._base_path = base_path
+        self._guests = guests
         self._server: _EmbeddedServer | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -170,7 +172,7 @@ class MonitorServer:
         if context is not None:
             settings["ssl_context_factory"] = lambda *_: context
         return uvicorn.Config(
-            build_application(self._view, self._base_path),
+            build_application(self._view, self._base_path, self._guests),
             http=_BoundedProtocol,
             ws="none",
             lifespan="off",

@@ -9,13 +9,16 @@ login; they never show a secret.
 from __future__ import annotations
 
 import html
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tradewind._version import __version__
 from tradewind.faults import INTERNAL_ERROR
@@ -144,14 +147,51 @@ _COUNTED: tuple[tuple[tuple[str, ...], Page], ...] = (
 _UNCOUNTED: tuple[tuple[str, Page], ...] = (("/raftz", _raftz), ("/ipqueuesz", _ipqueuesz))
 
 
-def _index_page(base_path: str) -> Page:
+@dataclass(frozen=True)
+class Guest:
+    """An application of another package below a path of its own, with a link on the index."""
+
+    label: str
+    path: str
+    application: ASGIApp
+
+    def __post_init__(self) -> None:
+        taken = {path for paths, _ in _COUNTED for path in paths} | {p for p, _ in _UNCOUNTED}
+        if not re.fullmatch(r"/[A-Za-z0-9_-]+", self.path) or self.path in taken:
+            raise ValueError(
+                f"path of a monitoring application: {self.path!r} is taken or not like /name"
+            )
+
+
+def _contained(view: MonitorView, guest: Guest) -> ASGIApp:
+    """The application, whose exceptions are counted and said once like those of our own pages."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def send_noting(message: MutableMapping[str, Any]) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await guest.application(scope, receive, send_noting)
+        except Exception as error:
+            view.broker.faults.contain("page", error, guest.path)
+            if not started:
+                await _text(INTERNAL_ERROR, 500)(scope, receive, send)
+
+    return application
+
+
+def _index_page(base_path: str, guests: Sequence[Guest]) -> Page:
     """Links are relative, so that they work behind a proxy that adds a path of its own."""
     # The page itself is at the base path without a final slash, so its last part is repeated in the
     # links.
     prefix = "." + ("/" + base_path.rsplit("/", 1)[-1] if base_path else "")
     links = "\n".join(
         f'<li><a href="{html.escape(prefix + path)}">{label}</a> <code>{path}</code></li>'
-        for label, path in _INDEX
+        for label, path in (*_INDEX, *((html.escape(g.label), g.path) for g in guests))
     )
 
     def page(view: MonitorView, _query: Query) -> Response:
@@ -198,10 +238,18 @@ def normal_base_path(text: str) -> str:
     return "".join(f"/{part}" for part in parts)
 
 
-def build_application(view: MonitorView, base_path: str = "") -> Starlette:
+def build_application(
+    view: MonitorView, base_path: str = "", guests: Sequence[Guest] = ()
+) -> Starlette:
     """All pages below `base_path`; everything else is a 404 in plain text."""
     base = normal_base_path(base_path)
-    routes = [Route(base or "/", _endpoint(view, _index_page(base), "/"), methods=_METHODS)]
+    index = _endpoint(view, _index_page(base, guests), "/")
+    routes: list[BaseRoute] = [Route(base or "/", index, methods=_METHODS)]
+    for guest in guests:
+        # Relative, so that it works behind a proxy that adds a path of its own.
+        slash = RedirectResponse(guest.path.removeprefix("/") + "/")
+        routes.append(Route(base + guest.path, slash))
+        routes.append(Mount(base + guest.path, _contained(view, guest)))
     for paths, page in _COUNTED:
         endpoint = _endpoint(view, page, paths[0])
         routes += [Route(base + path, endpoint, methods=_METHODS) for path in paths]

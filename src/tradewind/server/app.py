@@ -37,7 +37,10 @@ from tradewind.server.turns import ServerTurns
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from tradewind.monitor.http import MonitorServer
+    from tradewind.monitor.pages import Guest
     from tradewind.server.files import PortsFile
     from tradewind.server.jetstream import RunningJetStream
     from tradewind.server.tls import RenewableContext, ServerContext
@@ -69,6 +72,7 @@ class Server(ServerTurns):
         self._listener: Listener | None = None
         self._websocket: WebSocketListener | None = None
         self._monitors: list[MonitorServer] = []
+        self._monitor_guests: list[Guest] = []
         self._monitor_urls: list[str] = []
         self._monitor_tls: RenewableContext | None = None
         self._ports_file: PortsFile | None = None
@@ -121,6 +125,11 @@ class Server(ServerTurns):
         return client_url(
             "ws" if self.options.websocket.no_tls else "wss", *self._websocket.address
         )
+
+    @property
+    def monitor_url(self) -> str:
+        """Where the monitoring pages are; empty without a monitoring port."""
+        return self._monitor_urls[0] if self._monitor_urls else ""
 
     async def start(self, before_ready: Callable[[], None] = lambda: None) -> None:
         """Bind everything and accept connections; ServerStartError when something cannot be had.
@@ -215,6 +224,20 @@ class Server(ServerTurns):
         if options.no_tls:
             self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
+    def add_monitoring(self, label: str, path: str, application: ASGIApp) -> None:
+        """Serve an ASGI application below a path of the monitoring port, with a link on its index.
+
+        To be called before `start`. It runs in the loop of the server: what takes long belongs
+        into a thread.
+        """
+        from tradewind.monitor.pages import Guest
+
+        if self._listener is not None:
+            raise RuntimeError("add_monitoring: the server is started already")
+        if any(guest.path == path for guest in self._monitor_guests):
+            raise ValueError(f"path of a monitoring application: {path!r} is taken")
+        self._monitor_guests.append(Guest(label, path, application))
+
     async def _start_monitors(self) -> None:
         options = self.options
         wanted: list[tuple[str, int, RenewableContext | None]] = []
@@ -232,7 +255,9 @@ class Server(ServerTurns):
             host = options.http_host or LOOPBACK
             from tradewind.monitor.http import MonitorServer
 
-            monitor = MonitorServer(self.view, host, port, context, options.http_base_path)
+            monitor = MonitorServer(
+                self.view, host, port, context, options.http_base_path, self._monitor_guests
+            )
             try:
                 bound = await monitor.start()
             except ServerStartError as error:

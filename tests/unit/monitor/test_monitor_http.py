@@ -14,13 +14,15 @@ import httpx
 import pytest
 import uvloop
 from monitor_fakes import FakeBroker
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from certificates import Authority
 from tradewind.errors import ServerStartError
 from tradewind.monitor import http
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.http import HEADER_BYTES_MAX, MonitorServer
-from tradewind.monitor.pages import normal_base_path
+from tradewind.monitor.pages import Guest, normal_base_path
 
 
 @pytest.fixture
@@ -185,6 +187,32 @@ async def test_everything_moves_below_a_base_path(view: MonitorView, text: str, 
             assert (await client.get("/varz")).status_code == 404
             assert (await client.get("/")).status_code == 404
     await server.stop()
+
+
+async def test_another_package_can_add_an_application_of_its_own(view: MonitorView) -> None:
+    async def failing(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("secret")
+
+    guests = (Guest("Mine <b>", "/mine", PlainTextResponse("hello")), Guest("F", "/fails", failing))
+    server = MonitorServer(view, "", -1, base_path="/ops", guests=guests)
+    port = await server.start()
+    base = f"http://127.0.0.1:{port}/ops"
+    async with httpx.AsyncClient(base_url=base, follow_redirects=True) as client:
+        assert (await client.get("/mine")).text == "hello"
+        assert (await client.get("/mine/deeper")).text == "hello"
+        assert (await client.get("/varz")).status_code == 200
+        index = (await client.get("")).text
+        assert 'href="./ops/mine">Mine &lt;b&gt;<' in index
+        failed = await client.get("/fails")
+        assert (failed.status_code, "secret" in failed.text) == (500, False)
+        assert (await client.get("/varz")).status_code == 200
+    await server.stop()
+
+
+@pytest.mark.parametrize("path", ["", "mine", "/", "/a/b", "/varz", "/subscriptionsz", "/a b"])
+def test_an_added_application_cannot_take_a_path_of_ours(path: str) -> None:
+    with pytest.raises(ValueError, match="path of a monitoring application"):
+        Guest("mine", path, PlainTextResponse("hello"))
 
 
 async def test_tls_uses_the_context_it_is_given(view: MonitorView, tmp_path: Path) -> None:
