@@ -274,6 +274,7 @@ def test_some_blocks_run() -> None:
         "docs/CLIENT.md",
         "docs/EMBEDDING.md",
         "docs/KV.md",
+        "docs/MONITORING.md",
         "docs/OBJECTS.md",
         "docs/SERVICES.md",
         "docs/STREAMS.md",

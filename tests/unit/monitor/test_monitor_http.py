@@ -201,7 +201,7 @@ async def test_another_package_can_add_an_application_of_its_own(view: MonitorVi
         assert (await client.get("/mine")).text == "hello"
         assert (await client.get("/mine/deeper")).text == "hello"
         assert (await client.get("/varz")).status_code == 200
-        index = (await client.get("")).text
+        index = (await client.get(base)).text
         assert 'href="./ops/mine">Mine &lt;b&gt;<' in index
         failed = await client.get("/fails")
         assert (failed.status_code, "secret" in failed.text) == (500, False)
