@@ -91,7 +91,7 @@ class Job(ABC):
     def found(self, target: Target) -> Counter[Any]:
         """The rows that are there."""
 
-    def look(self) -> None:
+    def look(self) -> None:  # noqa: B027 - most targets are looked at by `check` only
         """Look at the target as a reader would, who does it all the time."""
 
     def check(self, target: Target) -> None:

@@ -18,11 +18,7 @@ from typing import Any
 import pytest
 
 SOURCES = Path(__file__).parent.parent.parent / "src"
-STUBS = [
-    path
-    for path in sorted(SOURCES.rglob("*.pyi"))
-    if path.with_suffix(".pyx").exists() and path.parent.name != "spark"
-]
+STUBS = [path for path in sorted(SOURCES.rglob("*.pyi")) if path.with_suffix(".pyx").exists()]
 # Described as a part of their only subclass, `MessageStore`.
 BASES = {"MessageCore"}
 # What Cython and classes have by themselves.

@@ -5,16 +5,14 @@ Owns what `tradewind pipeline batches` shows; `tradewind.spark.batch_log` reads 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tradewind.pipelines.places import RemoteFolder, names_in, replace_file
-from tradewind.spark.batch_log import COMMITS_FOLDER, OFFSETS_FOLDER, State, read_batches
+from tradewind.spark.batch_log import COMMITS_FOLDER, OFFSETS_FOLDER, BatchRange, read_batches
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,21 +20,8 @@ if TYPE_CHECKING:
     from tradewind.pipelines.model import Pipeline
 
 
-class QueryBatch(msgspec.Struct, frozen=True):
-    """What one query has taken of one stream in one batch; `source` counts from 0."""
-
-    query: str
-    batch: int
-    source: int
-    stream: str
-    first_seq: int
-    last_seq: int
-    planned_at: datetime
-    state: State
-
-
-def batches_of(pipeline: Pipeline) -> list[QueryBatch]:
-    """All that is known of a pipeline's batches, by query; empty if it never ran."""
+def batches_of(pipeline: Pipeline) -> dict[str, list[BatchRange]]:
+    """All that is known of a pipeline's batches, by query; empty if none has read from a stream."""
     folder = pipeline.query_checkpoint("")
     if not isinstance(folder, Path):
         with TemporaryDirectory(prefix="tradewind-batches-") as scratch:
@@ -59,12 +44,18 @@ def copy_logs(folder: RemoteFolder, target: Path) -> None:
                         replace_file(target / query / log / name, data)
 
 
-def _batches_in(folder: Path) -> list[QueryBatch]:
+def _batches_in(folder: Path) -> dict[str, list[BatchRange]]:
     queries = sorted(path for path in folder.glob("*") if (path / OFFSETS_FOLDER).is_dir())
-    return [QueryBatch(path.name, *batch) for path in queries for batch in read_batches(path)]
+    found = {path.name: read_batches(path) for path in queries}
+    return {query: batches for query, batches in found.items() if batches}
 
 
-def batches_table(batches: list[QueryBatch]) -> Table:
+def batch_documents(batches: Mapping[str, Sequence[BatchRange]]) -> list[dict[str, Any]]:
+    """One document for each batch, for JSON."""
+    return [{"query": query, **one._asdict()} for query, ours in batches.items() for one in ours]
+
+
+def batches_table(batches: Mapping[str, Sequence[BatchRange]]) -> Table:
     """The same for a terminal."""
     from rich.table import Table
 
@@ -72,8 +63,9 @@ def batches_table(batches: list[QueryBatch]) -> Table:
     for name in ("query", "batch", "stream", "first", "last", "planned", "state"):
         is_number = name in ("batch", "first", "last")
         table.add_column(name, justify="right" if is_number else "left")
-    for one in batches:
-        cells: list[Any] = [one.query, one.batch, one.stream, one.first_seq, one.last_seq]
-        cells += [one.planned_at.strftime("%Y-%m-%d %H:%M:%S"), one.state]
-        table.add_row(*map(str, cells))
+    for query, ours in batches.items():
+        for one in ours:
+            cells: list[Any] = [query, one.batch, one.stream, one.first_seq, one.last_seq]
+            cells += [one.planned_at.strftime("%Y-%m-%d %H:%M:%S"), one.state]
+            table.add_row(*map(str, cells))
     return table

@@ -1,28 +1,45 @@
-from typing import final
+from typing import Final, final
 
 from tradewind.store.format.hash import Key
 from tradewind.store.format.sequence_set import SequenceSet
 
+REPLAYED_MAX: Final[int]
+
 @final
 class BlockSurvey:
-    first_seq: int
-    last_seq: int
-    first_time_ns: int
-    last_time_ns: int
-    messages: int
-    bytes: int
-    spoken_seq: int
-    floor: int
-    is_ours: bool
-    good_bytes: int
-    tombstones: SequenceSet
+    @property
+    def first_seq(self) -> int: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def first_time_ns(self) -> int: ...
+    @property
+    def last_time_ns(self) -> int: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def spoken_seq(self) -> int: ...
+    @property
+    def floor(self) -> int: ...
+    @property
+    def is_ours(self) -> bool: ...
+    @property
+    def good_bytes(self) -> int: ...
+    @property
+    def tombstones(self) -> SequenceSet: ...
 
 @final
 class LimitReplay:
-    floor: int
-    removed: SequenceSet
-    live: int
-    live_bytes: int
+    @property
+    def floor(self) -> int: ...
+    @property
+    def removed(self) -> SequenceSet: ...
+    @property
+    def live(self) -> int: ...
+    @property
+    def live_bytes(self) -> int: ...
     def __init__(
         self,
         msgs_max: int,

@@ -132,14 +132,15 @@ def test_what_is_beside_a_checkpoint_is_read_from_there(store: MemoryFiles) -> N
 def test_the_batches_of_a_checkpoint_elsewhere_are_known(store: MemoryFiles) -> None:
     text = f"pipeline: p\ncheckpoint: {STATE}\n{TABLES}"
     pipeline = pipeline_of(parse_document(Path("p.yaml"), text))
-    assert batches_of(pipeline) == []
+    assert batches_of(pipeline) == {}
     query = STATE / "queries" / "show"
     for number, seq in ((0, 4), (1, 9)):
         point = {"O": {"created_ns": 1, "seq": seq, "after": 4 * number}}
         log = f"v1\n{{}}\n{msgspec.json.encode(point).decode()}"
         replace_file(query / "offsets" / str(number), log.encode())
     replace_file(query / "commits" / "0", b"v1\n{}")
-    found = [(one.batch, one.first_seq, one.last_seq, one.state) for one in batches_of(pipeline)]
+    (batches,) = batches_of(pipeline).values()
+    found = [(one.batch, one.first_seq, one.last_seq, one.state) for one in batches]
     assert found == [(0, 1, 4, "committed"), (1, 5, 9, "planned")]
 
 

@@ -133,13 +133,13 @@ def show_status(
 def show_batches(file: PipelineFile, json: JsonFlag = False) -> None:
     """Show the sequence ranges that recent batches have read from each stream."""
     from tradewind.cli.frame.failures import CommandError
-    from tradewind.pipelines.batches import batches_of, batches_table
+    from tradewind.pipelines.batches import batch_documents, batches_of, batches_table
     from tradewind.pipelines.loading import load_pipeline
 
     pipeline = load_pipeline(file)
     found = batches_of(pipeline)
     if json:
-        print_json(found)
+        print_json(batch_documents(found))
     elif found:
         _console().print(batches_table(found))
     else:
