@@ -114,13 +114,6 @@ REFUSED: list[tuple[str, dict[str, object]]] = [
     ("allow_msg_schedules", {"allow_msg_schedules": True}),
     ("allow_batched", {"allow_batched": True}),
 ]
-FLOW_CONTROLLED = {
-    "ack_policy": "flow_control",
-    "deliver_subject": "deliver",
-    "flow_control": True,
-    "idle_heartbeat": 1_000_000_000,
-    "max_ack_pending": 10,
-}
 
 
 def test_what_is_refused_is_named_and_granted_by_nats_server(server: ServerProcess) -> None:
@@ -132,9 +125,6 @@ def test_what_is_refused_is_named_and_granted_by_nats_server(server: ServerProce
             error = js.error(f"STREAM.CREATE.{name}", {"name": name, **fields})
             assert bool(error) == is_ours, (name, error)
             assert error is None or error[2].startswith(f"{name}: this server does not support")
-        consumer = {"stream_name": "OTHER", "config": FLOW_CONTROLLED}
-        error = js.error("CONSUMER.CREATE.OTHER", consumer)
-        assert bool(error) == is_ours
 
 
 def test_pages_that_are_named_are_there(server: ServerProcess) -> None:

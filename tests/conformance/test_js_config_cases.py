@@ -11,8 +11,7 @@ import pytest
 from helpers_js import ApiClient
 
 from js_cases import BodyCase, ConfigCase, body_cases, config_cases
-from tradewind.api.configs import consumer_config_from_dict, stream_config_from_dict
-from tradewind.api.consumer_rules import check_supported as check_consumer_supported
+from tradewind.api.configs import stream_config_from_dict
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_rules import check_supported as check_stream_supported
 
@@ -22,8 +21,6 @@ def missing_feature(subject: str, config: dict[str, Any]) -> list[Any] | None:
     try:
         if subject.startswith("STREAM"):
             check_stream_supported(stream_config_from_dict(config))
-        else:
-            check_consumer_supported(consumer_config_from_dict(config))
     except ApiError as error:
         return list(error.as_dict().values())
     return None

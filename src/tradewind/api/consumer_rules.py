@@ -8,7 +8,7 @@ arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -60,10 +60,6 @@ _NEVER_NEGATIVE: Final = (
 _GROUP: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _EXPLICIT: Final = (AckPolicy.EXPLICIT, AckPolicy.FLOW_CONTROL)
-# Valid settings that this version cannot carry out yet, with when they are meant.
-UNSUPPORTED_FIELDS: Final[Mapping[str, Callable[[ConsumerConfig], bool]]] = {
-    "ack_policy flow_control": lambda config: config.ack_policy is AckPolicy.FLOW_CONTROL,
-}
 
 
 def check_consumer_request(call: Call, request: ConsumerCreateRequest) -> ConsumerConfig:
@@ -127,9 +123,7 @@ def check_consumer_create(
         if action is ConsumerAction.UPDATE:
             raise errors.CONSUMER_DOES_NOT_EXIST()
         _check_new(config, stream, consumers, server, account)
-    config = _with_inactive_threshold(config, old)
-    check_supported(config)
-    return config
+    return _with_inactive_threshold(config, old)
 
 
 def is_same_config(one: ConsumerConfig, other: ConsumerConfig) -> bool:
@@ -139,13 +133,6 @@ def is_same_config(one: ConsumerConfig, other: ConsumerConfig) -> bool:
         for config in (one, other)
     ]
     return bare[0] == bare[1]
-
-
-def check_supported(config: ConsumerConfig) -> None:
-    """ApiError if it asks for what this version cannot do."""
-    for name, is_meant in UNSUPPORTED_FIELDS.items():
-        if is_meant(config):
-            raise _invalid(f"{name}: this server does not support it yet")
 
 
 def check_consumer_config(

@@ -141,7 +141,7 @@ class Consumer(Delivery):
         self.heartbeat_ns = config.idle_heartbeat
         self.heartbeat_due_ns = later(self.turn.monotonic_ns, config.idle_heartbeat)
         if config.flow_control:
-            self.set_flow_control()
+            self.set_flow_control(config.ack_policy == AckPolicy.FLOW_CONTROL)
         if config.replay_policy == ReplayPolicy.ORIGINAL:
             self.set_replay(store.last_seq)
         self._attach()

@@ -76,6 +76,7 @@ cdef class Delivery(Participant):
     cdef bint sending_again
     # Flow control, in bytes.
     cdef bint flow_control
+    cdef bint flow_acknowledges             # answers to flow control are the acknowledgements
     cdef int64_t window                     # 0: none
     cdef int64_t window_pending
     cdef int64_t window_asked               # what the answer to `flow_subject` takes off

@@ -132,9 +132,10 @@ cdef class Delivery(Participant):
             removals.followers.remove(self.follower)
         self.closed = True
 
-    def set_flow_control(self):
-        """Ask the receiver to keep up."""
+    def set_flow_control(self, bint acknowledges):
+        """Ask the receiver to keep up; whether its answers acknowledge, and nothing else does."""
         self.flow_control = True
+        self.flow_acknowledges = acknowledges
         self.window = WINDOW_BYTES_MAX // 16
 
     def set_rate(self, double bytes_per_second, double burst_bytes):
@@ -553,7 +554,7 @@ cdef class Delivery(Participant):
         cdef bint asks
         self.window_pending += size
         asks = self.window_pending > self.window // 2 or (
-            self.acks.rule == ACK_ALL and self.max_ack_pending
+            self.flow_acknowledges and self.max_ack_pending
             and self.acks.count >= self.max_ack_pending)
         if not self.flow_subject and asks:
             self.ask_flow()
