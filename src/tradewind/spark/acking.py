@@ -6,6 +6,10 @@ until somebody has acknowledged them let go of them. Nothing is read through the
 nothing depends on it: the checkpoint alone says where the query goes on. It may be behind the
 checkpoint, after a crash, and is never in front of it.
 
+Offsets that were planned with a consumer have its mark (`mark`). One without it is where the
+consumer comes to the query, be it that the query begins, or that the option is new to a checkpoint
+that has come far: what was read before nobody knows, so nothing in front of it is acknowledged.
+
 - In a stream with limits the floor is set, by one request (CONSUMER.RESET, from 2.14 on).
 - A work queue or an interest stream frees only messages that were delivered and acknowledged. They
   are pulled, without their payload, and acknowledged up to the committed sequence.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from tradewind.api.times import parse_time
 from tradewind.client.api_errors import (
@@ -66,8 +71,17 @@ class Acknowledger:
         self._kept = KeptConnection(Address(options))
         self._floors: dict[str, _Floor] = {}
 
+    @property
+    def mark(self) -> dict[str, int]:
+        """What is put into an offset; another consumer has another one."""
+        return {"acks": crc32(self._name.encode())}
+
+    def has_mark(self, point: Mapping[str, int]) -> bool:
+        """Whether this consumer was there when the offset was planned."""
+        return self.mark.items() <= point.items()
+
     def begin(self, stream: str, point: Mapping[str, int]) -> None:
-        """A query begins to read a stream behind this offset: make sure of its consumer.
+        """The consumer comes to a query that reads a stream behind this offset: make sure of it.
 
         Messages in front of it that the consumer has still to acknowledge are an error, because
         they would be acknowledged without having been read.
@@ -83,12 +97,12 @@ class Acknowledger:
     def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
         """Acknowledge what Spark has committed; what was acknowledged before costs nothing.
 
-        Of a stream that has no `after` nothing was read yet, see `streaming`.
+        Of an offset without the mark nothing is acknowledged: the consumer was not there.
         """
         for stream, point in offset.items():
             created_ns, seq = point["created_ns"], point["seq"]
             is_done = self._is_known(stream, created_ns) and self._floors[stream].seq >= seq
-            if "after" in point and not is_done:
+            if self.has_mark(point) and not is_done:
                 self._move(stream, created_ns, seq)
 
     def _is_known(self, stream: str, created_ns: int) -> bool:
@@ -203,8 +217,9 @@ class Acknowledger:
             raise OptionError(
                 OPTION,
                 f"{self._name!r} of stream {place.config.name} has not acknowledged the sequences"
-                f" from {first} on, but the query begins behind {after_seq}: they would be"
-                " acknowledged unread; begin in front of them, or name another consumer",
+                f" from {first} on, but comes to a query that reads on behind {after_seq}: they"
+                " would be acknowledged, read or not; begin in front of them, name another"
+                f" consumer, or remove what is done with (purge up to sequence {after_seq})",
             )
 
     def close(self) -> None:

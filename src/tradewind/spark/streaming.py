@@ -10,8 +10,9 @@ nobody removes them. `parts` is how many partitions it has: a batch that comes a
 ones, whatever the machine, so that a sink knows the rows of a partition again. Nothing is kept on
 the server. Sequences that are missing inside are ordinary; data is lost if the stream begins behind
 the point where the query wants to go on, if it ends in front of it, or if it is another stream of
-the same name. What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets
-do not depend on it. A bucket keeps the last changes only, so it begins wherever it likes.
+the same name. What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only
+say (`acks`) that there was such a consumer when they were planned. A bucket keeps the last changes
+only, so it begins wherever it likes.
 
 `after` is where the batch begins that has moved the offset last; a stream that has none was never
 read. A stream that appears while the query runs is read from its begin, as all that is in it came
@@ -92,6 +93,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         )
         self._has_lost = False  # in this look at the streams
         self._acks = Acknowledger(self._options) if options.ack_consumer else None
+        self._mark = self._acks.mark if self._acks is not None else {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_columns": self._columns}
@@ -158,7 +160,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         """
         if self._acks is not None:
             for name, point in start.items():
-                if "after" not in point:
+                if not self._acks.has_mark(point):
                     self._acks.begin(name, point)
         self.commit(start)
         self._has_lost = False
@@ -174,7 +176,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
                 end = min(end, self._until.get(name, {}).get("seq", begin["seq"]))
             result[name] = {"created_ns": state.created_ns, "seq": max(begin["seq"], 0)}
             if name not in start:
-                result[name]["after"] = result[name]["seq"]
+                result[name] |= {"after": result[name]["seq"], **self._mark}
             if end > begin["seq"]:
                 behind.append((name, begin["seq"], end))
             elif begin is start.get(name):
@@ -188,7 +190,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
-            result[name] |= {"parts": max(len(parts), 1), "after": seq}
+            result[name] |= {"parts": max(len(parts), 1), "after": seq, **self._mark}
         self._reached = result
         return result
 
