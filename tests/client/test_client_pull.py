@@ -198,3 +198,77 @@ def test_a_batch_is_served_when_everything_has_come() -> None:
     probe._feed(delivery(sid, 2))
     assert queue.served == 1
     assert not queue.requests
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("message"), st.integers(1, 3)),
+            st.sampled_from([("lost", 1), ("beat", 0), ("expired", 2), ("foreign", 0)]),
+            st.tuples(st.just("take"), st.just(0)),
+        ),
+        max_size=40,
+    )
+)
+def test_a_queue_that_packs_has_and_asks_for_the_same_as_one_that_does_not(
+    steps: list[tuple[str, int]],
+) -> None:
+    probe = Probe()
+    plain, packing = Queue(9, 4), Queue(9, 4)
+    packing_sid, plain_sid = probe._register(packing), probe._register(plain)
+    for queue in (plain, packing):
+        queue._expect_from_start()
+        queue._refill()
+    packing._start_packing()
+    sequence = consumer_sequence = 0
+    for what, number in steps:
+        if what in ("message", "lost"):
+            sequence += number
+            consumer_sequence += 2 if what == "lost" else 1
+        for sid in (plain_sid, packing_sid):
+            if what in ("message", "lost"):
+                probe._feed(delivery(sid, sequence, consumer_sequence))
+            elif what == "beat":
+                probe._feed(status(sid, "100 Idle Heartbeat"))
+            elif what == "expired":
+                probe._feed(status(sid, "408 Request Timeout", Messages=number, Bytes=0))
+            elif what == "foreign":
+                probe._feed(b"MSG s %d 0\r\n\r\nHMSG s %d x 0 0\r\n\r\n" % (sid, sid))
+        assert packing.pending_messages == plain.pending_messages
+        assert packing.pending_bytes == plain.pending_bytes
+        if what == "take":
+            taken = []
+            while (message := plain.take()) is not None:
+                taken.append(message)
+            packed = packing.take_packed()
+            assert (packed is None) == (not taken)
+            if packed is not None:
+                assert len(packed) == len(taken)
+                first, last = taken[0].metadata, taken[-1].metadata
+                assert (packed.first_seq, packed.last_seq) == (
+                    first.stream_sequence,
+                    last.stream_sequence,
+                )
+                assert packed.pending_count == last.pending_count
+                assert packed.size == sum(len(message.data) for message in taken)
+    for name in ("gaps", "statuses", "last_sequence", "received_messages", "arrivals"):
+        assert getattr(packing, name) == getattr(plain, name), name
+    assert packing.take() is None
+    assert not probe.errors
+
+
+def test_a_queue_that_packs_asks_for_more_when_it_is_taken_from() -> None:
+    probe = Probe()
+    queue = Queue(8, 4)
+    sid = probe._register(queue)
+    queue._expect_from_start()
+    queue._start_packing()
+    queue._refill()
+    for sequence in range(1, 7):
+        probe._feed(delivery(sid, sequence))
+    assert list(queue.requests) == [8]
+    packed = queue.take_packed()
+    assert packed is not None
+    assert len(packed) == 6
+    assert list(queue.requests) == [8, 6]
+    assert queue.take_packed() is None

@@ -37,6 +37,7 @@ from tradewind.client.errors import (
     OperationTimeoutError,
 )
 from tradewind.client.streams.ordered import OrderedMessages
+from tradewind.client.streams.packed import Packed
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
@@ -141,19 +142,22 @@ class RangeTask:
             finally:
                 lent.run(_finish(chunks))
 
-    async def _collect(self, chunks: AsyncIterator[list[Msg]], decoder: RowDecoder) -> bool:
+    async def _collect(
+        self, chunks: AsyncIterator[Packed | list[Msg]], decoder: RowDecoder
+    ) -> bool:
         """Messages for one batch; whether there may be more."""
         size = 0
         while decoder.row_count < ROWS_PER_BATCH and size < BYTES_PER_BATCH:
-            messages = await anext(chunks, None)
-            if messages is None:
+            chunk = await anext(chunks, None)
+            if chunk is None:
                 return False
-            if self.by_direct:
-                for message in messages:
+            if isinstance(chunk, Packed):
+                size += chunk.size
+                decoder.take_packed(chunk)
+            else:
+                for message in chunk:
                     size += len(message.data)
                     decoder.take_row(*_direct_row(message))
-            else:
-                size += decoder.take_messages(messages)
         return True
 
     # ---------------------------------------------------------------- ordered consumer
@@ -163,9 +167,7 @@ class RangeTask:
             return None
         return RangeProof(self.stream, self.rows.first_seq, self.rows.last_seq, self.planned)
 
-    async def _ordered(
-        self, connection: Connection, decoder: RowDecoder
-    ) -> AsyncIterator[list[Msg]]:
+    async def _ordered(self, connection: Connection, decoder: RowDecoder) -> AsyncIterator[Packed]:
         seconds = self.address.options.timeout_seconds
         proof = self._proof()
         patience = Patience(seconds)
@@ -178,7 +180,7 @@ class RangeTask:
                         proof.saw(*decoder.gaps_in(chunk, proof.after_seq), len(chunk))
                         if proof.is_due:
                             await proof.check(connection)
-                    position = chunk[-1].metadata.stream_sequence
+                    position = chunk.last_seq
                     patience.renew()
                     yield chunk
                 break
@@ -189,26 +191,27 @@ class RangeTask:
 
     async def _delivered(
         self, connection: Connection, messages: OrderedMessages
-    ) -> AsyncIterator[list[Msg]]:
+    ) -> AsyncIterator[Packed]:
         """What an ordered consumer brings, up to the last sequence or until nothing is left."""
         try:
             left = messages.info.num_pending
             silences = 0
             while left:
-                chunk = await _some(messages)
-                silences = silences + 1 if not chunk else 0
-                if not chunk:
+                try:
+                    chunk = await messages.next_packed(SILENCE_SECONDS)
+                except OperationTimeoutError:
+                    silences += 1
                     left = await self._left(connection, messages)
                     if silences == SILENCES_MAX:
                         raise DataLossError(
                             f"stream {self.stream}: the server sent nothing for"
                             f" {SILENCE_SECONDS * SILENCES_MAX:g} s, though {left} messages"
                             f" follow sequence {messages.last_sequence}"
-                        )
+                        ) from None
                     continue
+                silences = 0
                 yield chunk
-                last = chunk[-1].metadata
-                left = 0 if last.stream_sequence >= self.rows.last_seq else last.pending_count
+                left = 0 if chunk.last_seq >= self.rows.last_seq else chunk.pending_count
         finally:
             await messages.stop()
 
@@ -230,6 +233,7 @@ class RangeTask:
                 if not filters or passes(error):
                     raise
             else:
+                messages.pack()
                 if proof is not None and filters:
                     proof.is_filtered = True
                 return messages

@@ -8,12 +8,11 @@ pieces of memory, which `arrow.py` wraps without copying them, and which are use
 has let them go.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
-from tradewind.client.message cimport Msg
+from tradewind.client.streams.packed cimport Packed, PackedHead
 from tradewind.route.sublist cimport subject_matches
 from tradewind.spark.memory cimport Memory, Piece
 from tradewind.store.format.hash cimport Key
@@ -22,17 +21,11 @@ from tradewind.store.format.records cimport (
 from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.store.format.sequence_tree cimport sequences_contains, sequences_count
 
-from tradewind.errors import CorruptRecord, ProtocolError
+from tradewind.errors import CorruptRecord
 from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
 
 cdef enum:
-    DOT = 46
-    DIGIT_0 = 48
-    DIGIT_9 = 57
-    TOKENS_MAX = 16
     NS_PER_US = 1000
-    SHORT_TOKENS = 9
-    LONG_TOKENS = 11
     # Sizes in a backup; the states of consumers may be large.
     ENTRY_NAME_MAX = 1048576
     ENTRY_PAYLOAD_MAX = 268435456
@@ -176,60 +169,50 @@ cdef class RowDecoder:
             if row.seq and self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
                 self._push(&row)
 
-    def take_messages(self, list messages not None):
-        """Collect what an ordered consumer has delivered; gives the bytes of all payloads."""
-        cdef Msg message
+    def take_packed(self, Packed packed not None):
+        """Collect what an ordered consumer has delivered."""
+        cdef const char* at = packed._bytes.data
+        cdef const char* end = at + packed._bytes.end
+        cdef const PackedHead* head
         cdef Row row
-        cdef Py_ssize_t size
-        cdef uint64_t total = 0
-        cdef bytes subject
-        self._held.append(messages)
-        for message in messages:
-            if message._reply is None or not parse_position(
-                    PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &row):
-                raise ProtocolError(f"a message on {message.subject!r} is of no stream")
-            if message.subject.isascii():
-                row.subject = PyUnicode_AsUTF8AndSize(message.subject, &size)
-            else:
-                # What was no UTF-8 is in it as half characters, which have none either.
-                subject = message.subject.encode("utf-8", "surrogateescape")
-                self._held.append(subject)
-                row.subject = PyBytes_AS_STRING(subject)
-                size = PyBytes_GET_SIZE(subject)
-            row.subject_size = <uint32_t>size
-            row.header = NULL
-            row.header_size = 0
-            if message._header is not None:
-                row.header = PyBytes_AS_STRING(message._header)
-                row.header_size = <uint32_t>PyBytes_GET_SIZE(message._header)
-            row.payload = PyBytes_AS_STRING(message.data)
-            row.payload_size = <uint32_t>PyBytes_GET_SIZE(message.data)
-            total += row.payload_size
+        self._held.append(packed)
+        while at < end:
+            head = <const PackedHead*>at
+            row.seq = head.seq
+            row.timestamp = head.timestamp
+            row.subject = at + sizeof(PackedHead)
+            row.subject_size = head.subject_size
+            row.header = row.subject + head.subject_size
+            row.header_size = head.header_size
+            row.payload = row.header + head.header_size
+            row.payload_size = head.payload_size
             if self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
                 self._push(&row)
-        return total
+            at += head.stride
 
-    def gaps_in(self, list messages not None, uint64_t after_seq):
+    def gaps_in(self, Packed packed not None, uint64_t after_seq):
         """The sequences that are missing between `after_seq` and messages of an ordered consumer.
 
         Gives pairs of the first and the last one, up to the last sequence that is wanted, and up to
         which sequence that is known.
         """
-        cdef Msg message
-        cdef Row row
-        cdef uint64_t end
+        cdef const char* at = packed._bytes.data
+        cdef const char* stop = at + packed._bytes.end
+        cdef uint64_t seq, end
         gaps = []
-        for message in messages:
-            if message._reply is None or not parse_position(
-                    PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &row):
-                raise ProtocolError(f"a message on {message.subject!r} is of no stream")
-            if row.seq <= after_seq:
+        if packed.first_seq == after_seq + 1 and packed.last_seq <= self.last_seq \
+                and packed.last_seq - after_seq == packed.count:
+            return gaps, packed.last_seq
+        while at < stop:
+            seq = (<const PackedHead*>at).seq
+            at += (<const PackedHead*>at).stride
+            if seq <= after_seq:
                 continue
-            end = min(row.seq - 1, self.last_seq)
+            end = min(seq - 1, self.last_seq)
             if end > after_seq:
                 gaps.append((after_seq + 1, end))
-            after_seq = min(row.seq, self.last_seq)
-            if row.seq >= self.last_seq:
+            after_seq = min(seq, self.last_seq)
+            if seq >= self.last_seq:
                 break
         return gaps, after_seq
 
@@ -568,43 +551,6 @@ cdef int read_entry(const char** at, const char* end, uint64_t* parts, Row* row)
     row.payload_size = <uint32_t>parts[4]
     at[0] = row.payload + parts[4]
     return ENTRY_WHOLE
-
-
-cdef bint parse_number(const char* text, const char* end, uint64_t* value) noexcept nogil:
-    value[0] = 0
-    if text >= end:
-        return False
-    while text < end:
-        if text[0] < DIGIT_0 or text[0] > DIGIT_9:
-            return False
-        value[0] = value[0] * 10 + <uint64_t>(text[0] - DIGIT_0)
-        text += 1
-    return True
-
-
-cdef bint parse_position(const char* text, Py_ssize_t size, Row* row) noexcept nogil:
-    """Sequence and time of a delivered message, from its reply subject.
-
-    $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<of the consumer>.<time>.<pending>, or with
-    domain and account behind ACK, and perhaps more at the end.
-    """
-    cdef const char* starts[TOKENS_MAX]
-    cdef Py_ssize_t index
-    cdef int count = 1, first
-    cdef uint64_t time_ns = 0
-    starts[0] = text
-    for index in range(size):
-        if text[index] == DOT and count < TOKENS_MAX:
-            starts[count] = text + index + 1
-            count += 1
-    if count < SHORT_TOKENS:
-        return False
-    first = 2 if count >= LONG_TOKENS else 0
-    if not parse_number(starts[first + 5], starts[first + 6] - 1, &row.seq) \
-            or not parse_number(starts[first + 7], starts[first + 8] - 1, &time_ns):
-        return False
-    row.timestamp = <int64_t>time_ns
-    return True
 
 
 cdef uint64_t next_intact(const char* data, uint64_t size, uint64_t position,

@@ -7,6 +7,12 @@ from tradewind.client.message cimport Msg
 from tradewind.client.core.publisher cimport Publisher
 from tradewind.containers.buffer cimport Buffer
 
+cdef struct Line:
+    const char* words[5]        # the words behind the verb, pointing into the input
+    Py_ssize_t sizes[5]
+    int count
+
+
 cdef class Ready:
     cdef object _value
 
@@ -31,21 +37,18 @@ cdef class SubscriptionCore:
     cdef object _emptied                        # future: done when the queue is empty
     cdef object _handler                        # called instead of queueing; must not raise
     cdef object _waiters                        # deque of futures of those who wait for a message
+    cdef bint _is_packing                       # messages go to `_pack` before objects are made
     # The last subject as received: most messages of a subscription have the same.
     cdef bytes _subject_bytes
     cdef str _subject_text
 
     cdef int _tell_emptied(self) except -1
     cdef int _push(self, Msg message, size_t size) except -1
+    cdef bint _pack(self, const Line* line, bint has_reply, const char* body, size_t header_size,
+                    size_t payload_size) except -1
     cdef int _grow(self) except -1
     cdef Msg _pop(self)
     cdef str _decode_subject(self, const char* text, Py_ssize_t size)
-
-
-cdef struct Line:
-    const char* words[5]        # the words behind the verb, pointing into the input
-    Py_ssize_t sizes[5]
-    int count
 
 
 cdef class ClientCore(Publisher):

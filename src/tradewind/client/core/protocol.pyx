@@ -172,6 +172,11 @@ cdef class SubscriptionCore:
             self._wake_one()
         return 0
 
+    cdef bint _pack(self, const Line* line, bint has_reply, const char* body, size_t header_size,
+                    size_t payload_size) except -1:
+        """Keep a message without making an object of it; False if it is to take the usual way."""
+        return False
+
     cdef int _grow(self) except -1:
         cdef size_t capacity = self._capacity * 2 if self._capacity else RING_START
         cdef size_t first = self._capacity - self._head
@@ -363,6 +368,10 @@ cdef class ClientCore(Publisher):
             self._last_sid = sid
         subscription = self._last
         if subscription is None:        # unsubscribed while the message was on its way
+            return end + 2
+        if subscription._is_packing and subscription._handler is None and subscription._pack(
+                &line, line.count > fixed, data + line_size, header, total - header):
+            subscription.delivered_count += 1
             return end + 2
         if line.count > fixed:
             reply = PyBytes_FromStringAndSize(line.words[2], line.sizes[2])

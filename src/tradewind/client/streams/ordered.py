@@ -22,11 +22,13 @@ from tradewind.client.errors import (
     JetStreamUnavailableError,
     OperationTimeoutError,
     OptionsError,
+    SubscriptionClosedError,
 )
 from tradewind.client.message import Msg
 from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests
 from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
+from tradewind.client.streams.packed import Packed
 from tradewind.client.streams.pulled import (
     EXPIRES,
     MESSAGES_MAX,
@@ -75,6 +77,25 @@ class OrderedMessages(ConsumerMessages):
             return (await self._source.info()).num_pending
         except (JetStreamApiError, JetStreamUnavailableError, OperationTimeoutError):
             return None
+
+    def pack(self) -> None:
+        """Have messages packed as they arrive; to be called before anything is awaited.
+
+        They are read by `next_packed` then, and by nothing else.
+        """
+        self._start_packing()
+
+    async def next_packed(self, timeout: float) -> Packed:
+        """All that have arrived, or the first that comes; OperationTimeoutError if none does."""
+        deadline = self._loop.time() + timeout
+        while (packed := self.take_packed()) is None:
+            if self.is_ended:
+                raise self._error or SubscriptionClosedError(
+                    f"{self!r} has ended and all its messages are read"
+                )
+            if not await self._wait(deadline):
+                raise OperationTimeoutError(f"{self!r}: no message within {timeout:g} s")
+        return packed
 
     def _begin(self) -> None:
         self._expect_from_start()

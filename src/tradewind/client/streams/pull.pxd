@@ -2,8 +2,9 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from tradewind.client.core.protocol cimport Line, SubscriptionCore
 from tradewind.client.message cimport Msg
-from tradewind.client.core.protocol cimport SubscriptionCore
+from tradewind.client.streams.packed cimport Delivery, Packed
 
 cdef class PullCore(SubscriptionCore):
     # Requested from the server and not arrived yet; never below 0.
@@ -20,7 +21,9 @@ cdef class PullCore(SubscriptionCore):
     cdef uint64_t _expected
     cdef bint _is_broken                # a message was missing: what comes is dropped
     cdef readonly uint64_t last_sequence    # stream sequence of the last message in order
+    cdef Packed _packed                 # what has arrived and was not taken; None: nothing
 
     cdef bint _is_low(self) noexcept
-    cdef bint _is_in_order(self, Msg message) except -1
-    cdef int _count_down(self, Msg message, size_t size) except -1
+    cdef bint _is_in_order(self, const char* reply, Py_ssize_t size,
+                           Delivery* delivery) except -1
+    cdef int _count_down(self, size_t size) except -1

@@ -1,68 +1,31 @@
 """Messages of pull requests -> a queue that asks for more by itself.
 
 Owns the count of what was requested and has not come, the moment to ask again, and the check that
-an ordered consumer leaves no gap. Statuses of the server are handed to the owner (`_on_status`),
+an ordered consumer leaves no gap. An ordered consumer may pack what arrives, in place of queueing
+objects (`packed.pyx`). Statuses of the server are handed to the owner (`_on_status`),
 and so is the wish for more (`_refill`), a gap (`_on_gap`) and the end of a batch (`_on_served`).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t
 
 from tradewind.client.core.protocol cimport Ready
+from tradewind.client.streams.packed cimport parse_delivery
 
 cdef enum:
-    DOT = 46
     DIGIT_0 = 48
     DIGIT_9 = 57
-    TOKENS_MAX = 16
-    # See message.pyx: the reply subject of version 1 has 9 tokens, that of version 2 at least 11.
-    SHORT_TOKENS = 9
-    LONG_TOKENS = 11
-    STREAM_SEQUENCE_TOKEN = 5
-    CONSUMER_SEQUENCE_TOKEN = 6
     STATUS_BYTES_MIN = 12
 
 
-cdef inline bint parse_number(const char* text, const char* end, uint64_t* value) noexcept nogil:
-    value[0] = 0
-    if text == end:
-        return False
-    while text < end:
-        if text[0] < DIGIT_0 or text[0] > DIGIT_9:
-            return False
-        value[0] = value[0] * 10 + <uint64_t>(text[0] - DIGIT_0)
-        text += 1
-    return True
-
-
-cdef bint parse_sequences(const char* text, Py_ssize_t size, uint64_t* stream_sequence,
-                          uint64_t* consumer_sequence) noexcept nogil:
-    """The sequences in the reply subject of a delivered message; False if it is none."""
-    cdef const char* starts[TOKENS_MAX]
-    cdef Py_ssize_t index
-    cdef int count = 1, first
-    starts[0] = text
-    for index in range(size):
-        if text[index] == DOT:
-            if count == TOKENS_MAX:
-                break
-            starts[count] = text + index + 1
-            count += 1
-    if count < SHORT_TOKENS:
-        return False
-    first = 2 if count >= LONG_TOKENS else 0
-    return (parse_number(starts[first + STREAM_SEQUENCE_TOKEN],
-                         starts[first + STREAM_SEQUENCE_TOKEN + 1] - 1, stream_sequence)
-            and parse_number(starts[first + CONSUMER_SEQUENCE_TOKEN],
-                             starts[first + CONSUMER_SEQUENCE_TOKEN + 1] - 1, consumer_sequence))
+cdef inline bint is_status_block(const char* text, Py_ssize_t size) noexcept nogil:
+    """Whether the server made the message: NATS/1.0 <digit>."""
+    return size >= STATUS_BYTES_MIN and text[8] == 32 and DIGIT_0 <= text[9] <= DIGIT_9
 
 
 cdef inline bint is_status(Msg message) noexcept:
-    """Whether the server made it: NATS/1.0 <digit>."""
-    cdef const char* text
-    if message._header is None or PyBytes_GET_SIZE(message._header) < STATUS_BYTES_MIN:
-        return False
-    text = PyBytes_AS_STRING(message._header)
-    return text[8] == 32 and DIGIT_0 <= text[9] <= DIGIT_9
+    return message._header is not None and is_status_block(
+        PyBytes_AS_STRING(message._header), PyBytes_GET_SIZE(message._header))
 
 
 cdef class PullCore(SubscriptionCore):
@@ -111,6 +74,30 @@ cdef class PullCore(SubscriptionCore):
         """Whether it is time to ask for more."""
         return not self._ended and self._is_low()
 
+    @property
+    def pending_messages(self):
+        """How many messages wait to be read."""
+        return self._count + (0 if self._packed is None else self._packed.count)
+
+    def _start_packing(self):
+        """Keep the messages of an ordered consumer in one piece from now on; see `take_packed`."""
+        if self._count or not self._expected:
+            raise AssertionError("only an ordered consumer that has delivered nothing can pack")
+        self._is_packing = True
+
+    def take_packed(self):
+        """All messages that have arrived, None if there are none; then more are asked for."""
+        packed, self._packed = self._packed, None
+        if packed is not None:
+            self.pending_bytes = 0
+        if not self._ended and self._is_low():
+            self._refill()
+        return packed
+
+    def _discard(self):
+        SubscriptionCore._discard(self)
+        self._packed = None
+
     def take(self):
         """The next message of the queue, or None if it is empty.
 
@@ -130,49 +117,70 @@ cdef class PullCore(SubscriptionCore):
     cdef inline bint _is_low(self) noexcept:
         if self._refill_messages < 0:
             return False
-        return (self.wanted_messages + <int64_t>self._count <= self._refill_messages
+        cdef int64_t here = <int64_t>self._count
+        if self._packed is not None:
+            here += <int64_t>self._packed.count
+        return (self.wanted_messages + here <= self._refill_messages
                 or (self._refill_bytes
                     and self.wanted_bytes + <int64_t>self.pending_bytes <= self._refill_bytes))
 
+    cdef bint _pack(self, const Line* line, bint has_reply, const char* body, size_t header_size,
+                    size_t payload_size) except -1:
+        """See `SubscriptionCore`. Statuses and what has no reply subject take the usual way."""
+        cdef Delivery delivery
+        if not has_reply or is_status_block(body, header_size):
+            return False
+        self.arrivals += 1
+        if not self._is_in_order(line.words[2], line.sizes[2], &delivery):
+            return True
+        self.received_messages += 1
+        if self._packed is None:
+            self._packed = Packed()
+        self._packed.add(&delivery, line.words[0], <uint32_t>line.sizes[0], body,
+                         <uint32_t>header_size, <uint32_t>payload_size)
+        self.pending_bytes += header_size + payload_size
+        if self._waiters:
+            self._wake_one()
+        self._count_down(header_size + payload_size + line.sizes[0] + line.sizes[2])
+        return True
+
     cdef int _push(self, Msg message, size_t size) except -1:
         cdef int is_slow
+        cdef Delivery delivery
         self.arrivals += 1
         if is_status(message):
             self._on_status(message)
             return 0
-        if self._expected and not self._is_in_order(message):
+        if self._expected and (message._reply is None or not self._is_in_order(
+                PyBytes_AS_STRING(message._reply), PyBytes_GET_SIZE(message._reply), &delivery)):
             return 0
         self.received_messages += 1
         if self._is_observed:
             self._on_message(message)
         is_slow = SubscriptionCore._push(self, message, size)
-        self._count_down(message, size)
+        # As the server counts: subject, reply subject, headers and payload.
+        size += PyBytes_GET_SIZE(self._subject_bytes)
+        if message._reply is not None:
+            size += PyBytes_GET_SIZE(message._reply)
+        self._count_down(size)
         return is_slow
 
-    cdef bint _is_in_order(self, Msg message) except -1:
-        cdef uint64_t stream_sequence, consumer_sequence
-        if self._is_broken or message._reply is None:
+    cdef bint _is_in_order(self, const char* reply, Py_ssize_t size,
+                           Delivery* delivery) except -1:
+        if self._is_broken or not parse_delivery(reply, size, delivery):
             return False
-        if not parse_sequences(PyBytes_AS_STRING(message._reply),
-                               PyBytes_GET_SIZE(message._reply), &stream_sequence,
-                               &consumer_sequence):
-            return False
-        if consumer_sequence != self._expected:
+        if delivery.consumer_sequence != self._expected:
             self._is_broken = True
             self._on_gap()
             return False
         self._expected += 1
-        self.last_sequence = stream_sequence
+        self.last_sequence = delivery.stream_sequence
         return True
 
-    cdef int _count_down(self, Msg message, size_t size) except -1:
+    cdef int _count_down(self, size_t size) except -1:
         if self.wanted_messages > 0:
             self.wanted_messages -= 1
         if self._refill_bytes:
-            # As the server counts: subject, reply subject, headers and payload.
-            size += PyBytes_GET_SIZE(self._subject_bytes)
-            if message._reply is not None:
-                size += PyBytes_GET_SIZE(message._reply)
             self.wanted_bytes = max(self.wanted_bytes - <int64_t>size, 0)
         if self._is_batch and self.wanted_messages == 0:
             self._on_served()

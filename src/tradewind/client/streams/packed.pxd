@@ -1,0 +1,36 @@
+"""Delivered messages that lie behind one another; the explanation is in packed.pyx."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from tradewind.containers.buffer cimport Buffer
+
+# What the reply subject of a delivered message says of it.
+ctypedef struct Delivery:
+    uint64_t stream_sequence
+    uint64_t consumer_sequence
+    uint64_t timestamp_ns
+    uint64_t pending_count
+
+# In front of each message; its subject, header block and payload follow, filled up to 8 bytes.
+ctypedef struct PackedHead:
+    uint64_t seq
+    int64_t timestamp
+    uint32_t subject_size
+    uint32_t header_size
+    uint32_t payload_size
+    uint32_t stride                     # from here to the next head
+
+
+cdef class Packed:
+    cdef Buffer _bytes                  # owned
+    cdef readonly uint64_t count        # messages
+    cdef readonly uint64_t first_seq
+    cdef readonly uint64_t last_seq
+    cdef readonly uint64_t pending_count    # how many the consumer had left behind the last one
+    cdef readonly uint64_t size         # bytes of headers and payloads
+
+    cdef int add(self, const Delivery* delivery, const char* subject, uint32_t subject_size,
+                 const char* body, uint32_t header_size, uint32_t payload_size) except -1
+
+
+cdef bint parse_delivery(const char* text, Py_ssize_t size, Delivery* delivery) noexcept nogil
