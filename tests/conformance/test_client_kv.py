@@ -424,7 +424,6 @@ async def test_keys_expire_after_their_own_time(js: JetStream) -> None:
         await plain.create("a", b"1", ttl=5)
 
 
-@pytest.mark.parametrize("js_server", ["official"], indirect=True)
 async def test_expired_keys_leave_markers(js: JetStream) -> None:
     bucket = await js.kv.create("ttl", marker_ttl=60)
     assert (await bucket.status()).marker_ttl == 60

@@ -110,7 +110,6 @@ def test_requests_of_the_page_are_granted(server: ServerProcess) -> None:
 REFUSED: list[tuple[str, dict[str, object]]] = [
     ("mirror", {"mirror": {"name": "OTHER"}}),
     ("sources", {"sources": [{"name": "OTHER"}]}),
-    ("subject_delete_marker_ttl", {"subject_delete_marker_ttl": 1_000_000_000}),
     ("allow_msg_schedules", {"allow_msg_schedules": True}),
     ("allow_batched", {"allow_batched": True}),
 ]

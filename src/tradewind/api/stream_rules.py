@@ -48,7 +48,6 @@ MARKER_TTL_NS_MIN: Final = 1_000_000_000
 UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
     "mirror": "mirrors",
     "sources": "sources",
-    "subject_delete_marker_ttl": "delete markers",
     "allow_msg_schedules": "scheduled messages",
     "allow_batched": "fast batches",
 }

@@ -40,6 +40,9 @@ class StoreLimits(msgspec.Struct, frozen=True):
     discard_new: bool = False
     # Whether messages may have a time to live of their own (`allow_msg_ttl`).
     message_ttl: bool = False
+    # The last message of a subject does not just expire: the owner of the store puts a marker in
+    # its place, see `MessageStore.next_to_mark`.
+    marks_expired: bool = False
 
     @property
     def removes_for_others(self) -> bool:

@@ -16,6 +16,7 @@ from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
 from tradewind.store.contract import NotFoundError, StoredMessage
 from tradewind.stream import headers, reading
 from tradewind.stream.counters import Count, check_increment, count
+from tradewind.stream.markers import with_longer_ttl
 from tradewind.stream.publish import (
     HEADER_BYTES_MAX,
     ROLLUP_ALL,
@@ -78,7 +79,8 @@ class BatchJudge:
         skip = config.retention is RetentionPolicy.INTEREST and not self._judge.wanted(
             message.subject
         )
-        return Accept(message_id, rollup, ttl_ns, skip=skip, count=counted)
+        header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
+        return Accept(message_id, rollup, ttl_ns, skip=skip, count=counted, header=header)
 
     def _time_to_live(self, message: Publish) -> int:
         text = message.fields.get(headers.TTL, b"")

@@ -19,6 +19,7 @@ EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: Final = b"Nats-Expected-Last-Subject-Seq
 EXPECTED_LAST_MESSAGE_ID: Final = b"Nats-Expected-Last-Msg-Id"
 ROLLUP: Final = b"Nats-Rollup"
 TTL: Final = b"Nats-TTL"
+MARKER_REASON: Final = b"Nats-Marker-Reason"
 INCREMENT: Final = b"Nats-Incr"
 COUNTER_SOURCES: Final = b"Nats-Counter-Sources"
 BATCH_ID: Final = b"Nats-Batch-Id"

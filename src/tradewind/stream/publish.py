@@ -26,6 +26,7 @@ from tradewind.store.contract import (
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
 from tradewind.stream.counters import Count, check_increment, count
+from tradewind.stream.markers import with_longer_ttl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +60,16 @@ class Accept(msgspec.Struct, frozen=True):
     skip: bool = False
     # Of a counter: what is stored instead, and the sum.
     count: Count | None = None
+    # What is stored instead of its own header; None: that.
+    header: bytes | None = None
+
+    def stored_form(self, message: Publish) -> Publish:
+        """What is stored of a message."""
+        if (counted := self.count) is not None:
+            return Publish(message.subject, counted.header, counted.payload, message.fields)
+        if self.header is not None:
+            return Publish(message.subject, self.header, message.payload, message.fields)
+        return message
 
 
 class Duplicate(msgspec.Struct, frozen=True):
@@ -110,7 +121,10 @@ class Judge(msgspec.Struct):
         rollup = self.rollup(message)
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             return Busy()
-        return self._admit(message, Accept(message_id, rollup, ttl_ns, count=self._count(message)))
+        header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
+        return self._admit(
+            message, Accept(message_id, rollup, ttl_ns, count=self._count(message), header=header)
+        )
 
     def _count(self, message: Publish) -> Count | None:
         """The sum, if this is a counter; its size is that of the message from now on."""

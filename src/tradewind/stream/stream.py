@@ -46,6 +46,7 @@ from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct import DirectGet
 from tradewind.stream.half_batch import remove_half_batch
 from tradewind.stream.ingest import Ingest
+from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
 from tradewind.stream.staging import BatchLimits, Staging
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.contracts import BrokerLog
     from tradewind.broker.router import Router
+    from tradewind.store.contract import StoredMessage as StoredInStore
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
 
@@ -103,8 +105,8 @@ class StreamContext(msgspec.Struct):
 
 def _stored_bytes(message: Publish, verdict: Accept) -> int:
     """What a message takes in its block, if it is stored."""
-    sizes = message if verdict.count is None else verdict.count
-    return record_bytes(len(message.subject), len(sizes.header), len(sizes.payload))
+    stored = verdict.stored_form(message)
+    return record_bytes(len(stored.subject), len(stored.header), len(stored.payload))
 
 
 class Stored(NamedTuple):
@@ -151,7 +153,7 @@ class Stream:
         )
         self.ingest.stream = self
         self.commits = CommitPath(self, self.ingest)
-        self.upkeep = Upkeep(store, self.commits, self.turn)
+        self.upkeep = Upkeep(store, self.commits, self.turn, self._mark_expired)
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
@@ -420,8 +422,7 @@ class Stream:
         """Store a message, or use up a sequence."""
         if verdict.skip:
             return Stored(message, self.ingest.skip(verdict.message_id), 0)
-        if (counted := verdict.count) is not None:
-            message = replace(message, header=counted.header, payload=counted.payload)
+        message = verdict.stored_form(message)
         previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
             message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
@@ -437,6 +438,22 @@ class Stream:
             self.upkeep.roll_up(subject, stored.seq)
         if self._republish is not None:
             self._publish_again(stored.message, stored.seq, stored.previous_seq)
+
+    def _mark_expired(self, expired: StoredInStore) -> bool:
+        """Have a marker in the place of the last message of a subject; false: not now.
+
+        It is stored whatever the limits say: it makes room. First the marker, then the removal, so
+        that whatever a crash leaves tells watchers of the subject what became of it.
+        """
+        config = self.config
+        if config.sealed:
+            return False
+        if config.retention is not RetentionPolicy.INTEREST or self.is_wanted(expired.subject):
+            marker = Publish(expired.subject, marker_header(config), b"", {})
+            verdict = Accept(b"", ttl_ns=marker_ttl_ns(config))
+            self._follow(self._append(marker, verdict), verdict)
+        self.store.remove(expired.seq)
+        return True
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
         """A copy for whoever listens to the stream without a consumer."""
@@ -590,7 +607,7 @@ class Stream:
             return max(self.turn.monotonic_ns, 1)
         times = (self.direct.next_deadline_ns, self._staging.next_deadline_ns)
         soonest_ns = min(filter(None, times), default=0)
-        age_ns = self.store.next_expiry_ns()
+        age_ns = self.upkeep.next_expiry_ns
         if self.ids.count:
             # Late is soon enough for ids: their time is looked at whenever one is found.
             id_ns = self.ids.next_expiry_ns + IDS_LATE_NS

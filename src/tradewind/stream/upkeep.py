@@ -13,7 +13,7 @@ removed at once, and nobody notices; many wait here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,6 +22,7 @@ from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
+    from tradewind.store.contract import StoredMessage
     from tradewind.store.table.messages import MessageStore
     from tradewind.stream.commit_path import CommitPath
 
@@ -29,6 +30,9 @@ REMOVED_PER_STEP: Final = 10_000
 # A removal that so many consumers are told of costs twice as much as one that nobody is.
 CONSUMERS_PER_COST: Final = 8
 REMOVED_PER_STEP_MIN: Final = 100
+# A marker costs as much as so many removals. One that is not stored is tried again later.
+MARK_COST: Final = 10
+MARK_AGAIN_NS: Final = 2_000_000_000
 
 
 class Interest(Protocol):
@@ -60,7 +64,13 @@ class RollUp:
 class Upkeep:
     """The removals of one stream that take more than a moment."""
 
-    def __init__(self, store: MessageStore, commits: CommitPath, turn: Turn) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        commits: CommitPath,
+        turn: Turn,
+        mark_expired: Callable[[StoredMessage], bool],
+    ) -> None:
         self._store = store
         self._commits = commits
         self._ingest = commits.ingest
@@ -71,6 +81,8 @@ class Upkeep:
         self._hidden: deque[int] = deque()
         # First and last sequences of messages that must not be seen, nor stay.
         self._discarded: deque[tuple[int, int]] = deque()
+        self._mark_expired = mark_expired
+        self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
         self._spare = REMOVED_PER_STEP  # so much may be rolled up before others have their turn
 
     @property
@@ -99,11 +111,34 @@ class Upkeep:
             elif self._store.is_overdue:
                 self._store.limit_step(size)
             else:
-                return self._store.expire(now_ns, limit=size) >= size
+                return self._expire(now_ns, size)
         finally:
             if self._store.msgs != before:
                 self._turn.add_dirty(self._ingest)
         return True
+
+    # ---------------------------------------------------------------- age
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When a message is too old; None: never."""
+        expiry_ns = self._store.next_expiry_ns()
+        return None if expiry_ns is None else max(expiry_ns, self._held_until_ns)
+
+    def _expire(self, now_ns: int, size: int) -> bool:
+        """Remove what is too old; the last message of a subject may have to leave a marker."""
+        left = size
+        while left > 0:
+            left -= self._store.expire(now_ns, limit=left)
+            if left <= 0 or (expired := self._store.next_to_mark(now_ns)) is None:
+                break
+            if not self._mark_expired(expired):
+                self._held_until_ns = now_ns + MARK_AGAIN_NS
+                break
+            left -= MARK_COST
+        return left <= 0
+
+    # ---------------------------------------------------------------- the end
 
     def finish(self) -> None:
         """Remove all that messages roll up: the stream ends, and then everything is durable."""

@@ -124,6 +124,7 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
         subject_msgs_max=limit("max_msgs_per_subject"),
         discard_new=config.get("discard") == "new",
         message_ttl=bool(config.get("allow_msg_ttl")),
+        marks_expired=limit("subject_delete_marker_ttl") > 0,
     )
 
 

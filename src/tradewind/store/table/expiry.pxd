@@ -7,6 +7,8 @@ from tradewind.store.format.timing_wheel cimport TimingWheel
 cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1
 # The next message that has expired, 0 if there is none.
 cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0
+# Whether a message that has expired has to be replaced instead of being removed.
+cdef bint leaves_marker(MessageCore store, uint64_t seq) except -1
 # A time, or None.
 cdef object next_expiry(MessageCore store)
 cdef int adopt_timers(MessageCore store, TimingWheel found) except -1

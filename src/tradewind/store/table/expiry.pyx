@@ -10,10 +10,11 @@ A time to live is in the header of its message, and that alone counts: a timer o
 look. So a damaged or outdated thw.db never removes a message too early.
 """
 
+from libc.string cimport memcmp
 from tradewind.saturated cimport later
 from tradewind.store.table.block cimport Block
 from tradewind.store.format.records cimport Record, header_value
-from tradewind.store.table.subject_index cimport SubjectFilter
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.store.format.timing_wheel cimport (
     Timer, timers_add, timers_forget, timers_peek)
 
@@ -85,6 +86,27 @@ cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0:
                 &store.timers.table, timer.seq, later(record.timestamp, ttl_ns)) != 0:
             raise MemoryError
     return 0
+
+
+cdef bint leaves_marker(MessageCore store, uint64_t seq) except -1:
+    """Whether a message that has expired is to be replaced by a marker instead of being removed: it
+    is the only one of its subject, and does not itself say that something is gone.
+    """
+    cdef Record record
+    cdef SubjectEntry* entry
+    cdef const char* value
+    cdef size_t size = 0
+    if not store.marks_expired or store.read(seq, &record) != 0:
+        return False
+    entry = store.index.find(record.subject, record.subject_size)
+    if entry == NULL or entry.total != 1:
+        return False
+    if record.header_size == 0:
+        return True
+    if header_value(&record, b"Nats-Marker-Reason:", 19, &size) != NULL and size:
+        return False
+    value = header_value(&record, b"KV-Operation:", 13, &size)
+    return value == NULL or size != 5 or memcmp(value, b"PURGE", 5) != 0
 
 
 cdef object next_expiry(MessageCore store):

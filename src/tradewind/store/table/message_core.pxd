@@ -37,6 +37,7 @@ cdef class MessageCore:
     cdef int64_t subject_msgs_max
     cdef bint discard_new                   # msgs_max and bytes_max refuse, they never remove
     cdef bint message_ttl                   # messages with a time to live have a timer
+    cdef bint marks_expired                 # the last message of a subject leaves a marker
     cdef readonly TimingWheel timers        # of live messages only
     cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max

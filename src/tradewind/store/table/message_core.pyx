@@ -117,6 +117,7 @@ cdef class MessageCore:
         self.subject_msgs_max = limits.subject_msgs_max
         self.discard_new = limits.discard_new
         self.message_ttl = limits.message_ttl
+        self.marks_expired = limits.marks_expired
 
     # -------------------------------------------------------------- for subclasses
 

@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memset
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.expiry cimport (
-    adopt_timers, is_too_old, next_expiry, next_to_expire, start_timers)
+    adopt_timers, is_too_old, leaves_marker, next_expiry, next_to_expire, start_timers)
 from tradewind.store.table.message_core cimport MARK_FLOOR, MessageCore
 from tradewind.store.table.overdue cimport begin_limits, begin_trimming, go_on, is_overdue
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
@@ -528,7 +528,7 @@ cdef class MessageStore(MessageCore):
         """Delete what is older than the age limit or its own time to live; gives how many.
 
         At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
-        change the store.
+        change the store. Ends in front of one that needs a marker (`next_to_mark`).
         """
         cdef uint64_t count = 0
         cdef uint64_t seq
@@ -536,7 +536,7 @@ cdef class MessageStore(MessageCore):
             return 0
         while (limit == 0 or count < limit) and self.msgs:
             seq = next_to_expire(self, now_ns)
-            if seq == 0:
+            if seq == 0 or leaves_marker(self, seq):
                 break
             message = None if expired is None else self.get(seq)
             # What a time to live removes does not follow from the limits, nor does a gap.
@@ -545,6 +545,14 @@ cdef class MessageStore(MessageCore):
             if expired is not None:
                 expired(message)
         return count
+
+    def next_to_mark(self, int64_t now_ns):
+        """The message that has expired and waits for a marker to take its place; None if `expire`
+        can go on without one.
+        """
+        cdef uint64_t seq = 0 if self.read_only or not self.marks_expired \
+            else next_to_expire(self, now_ns)
+        return self.get(seq) if seq and leaves_marker(self, seq) else None
 
     def next_expiry_ns(self):
         """When `expire` will have something to do, or earlier; None if never."""
