@@ -7,6 +7,8 @@ bytes. Passwords and tokens are `Secret`, which prints as asterisks wherever it 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from tradewind.route.remapping import MappingRule
@@ -160,6 +162,11 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     legacy_preview: bool = True
 
 
+# What can be switched on before it becomes the default; nats-server knows more of them, which
+# concern clusters.
+FEATURE_FLAGS: Final = ("js_ack_fc_v2",)
+
+
 class ServerOptions(msgspec.Struct, frozen=True):
     """All of it. Immutable: a reload builds a new one and compares."""
 
@@ -216,6 +223,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     allow_non_tls: bool = False
     websocket: WebsocketOptions | None = None
     jetstream: JetStreamOptions = JetStreamOptions()
+    feature_flags: dict[str, bool] = msgspec.field(default_factory=dict)
     # Where it came from
     config_file: str = ""
     config_digest: str = ""

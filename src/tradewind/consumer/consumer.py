@@ -76,6 +76,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
     `settled` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
     `answer_acks` called when all that is acknowledged is kept; without it nobody waits for that.
+    `long_subjects`: subjects of acknowledgements and flow control name domain and account, too.
     """
 
     router: Router
@@ -90,6 +91,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     settled: Settled | None = None
     account_hash: str = ""
     domain: str = ""
+    long_subjects: bool = False
     message_bytes_max: int = BURST_BYTES_DEFAULT
     keep_acks: Callable[[Consumer], None] | None = None
 
@@ -123,7 +125,7 @@ class Consumer(Delivery):
             cursor,
             acks,
             None if config.deliver_subject else _new_pulls(config),
-            f"$JS.{word}.{context.stream_name}.{name}.".encode(),
+            f"$JS.{word}.{self._names()}.".encode(),
             config.deliver_subject.encode(),
             config.deliver_group.encode(),
         )
@@ -156,19 +158,27 @@ class Consumer(Delivery):
             if seq < store.first_seq:
                 self.acks.forget(seq)
 
+    def _place(self) -> str:
+        return f"{self.context.domain or '_'}.{self.context.account_hash or '*'}"
+
+    def _names(self) -> str:
+        """What the subjects that are handed out have between their first words and their last."""
+        names = f"{self.context.stream_name}.{self.name}"
+        is_long = self.context.long_subjects and not preview_of(self.config.metadata)
+        return f"{self._place()}.{names}" if is_long else names
+
     def _attach(self) -> None:
         names = f"{self.context.stream_name}.{self.name}"
         acks = []
         if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
-            place = f"{self.context.domain or '_'}.{self.context.account_hash or '*'}"
-            acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{place}.{names}.>"]
+            acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{self._place()}.{names}.>"]
             if preview_of(self.config.metadata) == PREVIEW_SETS:
                 acks.append(f"$JS.A.{names}.>")
         self.attach(
             self.context.removals,
             [subject.encode() for subject in acks],
             f"$JS.API.CONSUMER.MSG.NEXT.{names}".encode(),
-            f"$JS.FC.{names}.*".encode() if self.config.flow_control else b"",
+            f"$JS.FC.{self._names()}.*".encode() if self.config.flow_control else b"",
         )
 
     def _apply(self, config: ConsumerConfig) -> None:

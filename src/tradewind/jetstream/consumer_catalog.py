@@ -71,6 +71,7 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
         settled=hosted.retention,
         account_hash=account_hash(home.name),
         domain=engine.domain,
+        long_subjects=engine.broker.options.feature_flags.get("js_ack_fc_v2", False),
         message_bytes_max=engine.broker.options.max_payload_bytes,
         keep_acks=hosted.promises.keep_acks,
     )

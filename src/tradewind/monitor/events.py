@@ -200,7 +200,7 @@ class SystemEvents:
             ver=NATS_VERSION,
             tags=present(list(options.server_tags)),
             metadata=present(dict(options.server_metadata)),
-            feature_flags=FEATURE_FLAGS,
+            feature_flags={**FEATURE_FLAGS, **options.feature_flags},
             jetstream=self._view.jetstream is not None,
             flags=JETSTREAM_FLAGS if self._view.jetstream is not None else 0,
             seq=self._sequence,

@@ -26,7 +26,7 @@ from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 if TYPE_CHECKING:
     from tradewind.monitor.views import BrokerView, TotalsView, TurnWatchView
 
-# What nats-server 2.15 can be asked to do in another way, by its names; this server does not.
+# What nats-server 2.15 can be asked to do in another way, unless the configuration switches it.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,
@@ -193,7 +193,7 @@ def build_varz(
         http_req_stats=dict(sorted(request_counts.items())),
         config_load_time=timestamp(broker.config_load_ns),
         config_digest=options.config_digest,
-        feature_flags=FEATURE_FLAGS,
+        feature_flags={**FEATURE_FLAGS, **options.feature_flags},
         tags=present(list(options.server_tags)),
         metadata=present(dict(options.server_metadata)),
         system_account=present(system.name if system is not None else ""),

@@ -344,6 +344,25 @@ def test_jetstream(options: Any, text: str, expected: JetStreamOptions) -> None:
     assert options(f"jetstream: {text}").jetstream == expected
 
 
+def test_feature_flags(options: Any) -> None:
+    loaded = options("feature_flags { js_ack_fc_v2: true, js_raft_delete_range: true }")
+    assert loaded.feature_flags == {"js_ack_fc_v2": True}
+    (notice,) = loaded.notices
+    assert notice.startswith("feature_flags: js_raft_delete_range switches a part of nats-server")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("feature_flags: true", "feature_flags must be a block of flags, not true or false"),
+        ("feature_flags { js_ack_fc_v2: 1 }", "js_ack_fc_v2 must be true or false, not an integer"),
+    ],
+)
+def test_feature_flags_that_are_no_flags(options: Any, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        options(text)
+
+
 # -- what this server does not have
 
 
@@ -357,7 +376,6 @@ def test_jetstream(options: Any, text: str, expected: JetStreamOptions) -> None:
         "gateway { name: x, port: -1, gateways: [] }",
         "mqtt { port: -1 }",
         "default_js_domain { A: b }",
-        "feature_flags { x: true }",
         "prof_port: 6060",
     ],
 )

@@ -72,6 +72,7 @@ _ALONE = (
     "point your clients at a nats-server cluster"
 )
 ALONE_CLUSTER = _ALONE.format("cluster block")
+FEATURE_FLAGS_NOTICE = "{} switches a part of nats-server that does not exist here: ignored"
 ALONE_CLUSTER_FLAGS = _ALONE.format("cluster part of the command line")
 NOTICES = {
     "cluster": ALONE_CLUSTER,
@@ -80,7 +81,6 @@ NOTICES = {
     "leafnodes": _ALONE.format("leafnodes block"),
     "mqtt": "this server does not speak MQTT, the mqtt block is ignored",
     "default_js_domain": "it only matters between servers, and this one runs alone: ignored",
-    "feature_flags": "they switch parts of nats-server that do not exist here: ignored",
 }
 PROFILING_NOTICE = "this server has no Go profiling endpoint: ignored"
 CURVES_NOTICE = "the preferences of OpenSSL are used instead: ignored"

@@ -8,11 +8,13 @@ is absent here but known to nats-server is in `absent`; checks that concern seve
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tradewind.errors import ConfigError
 from tradewind.options import (
     DEFAULT_PORT,
+    FEATURE_FLAGS,
     SECOND_NS,
     JetStreamOptions,
     ServerOptions,
@@ -20,6 +22,7 @@ from tradewind.options import (
     WebsocketOptions,
 )
 from tradewind.server.config.absent import (
+    FEATURE_FLAGS_NOTICE,
     NOTICES,
     PROFILING_NOTICE,
     REFUSED_TOP,
@@ -137,6 +140,7 @@ def _table(reader: Reader) -> Table:
         **_ACCESS,
         **blocks,
         **_storage(reader),
+        "feature_flags": ("feature_flags", partial(_feature_flags, reader)),
         **_timing(reader),
         **_elsewhere(reader),
         **refused(REFUSED_TOP),
@@ -186,6 +190,16 @@ def _elsewhere(reader: Reader) -> Table:
         **{name: ("", ignored_block(reader, name)) for name in blocks},
         **{name: ("", noticed(reader, line)) for name, line in others.items()},
     }
+
+
+def _feature_flags(reader: Reader, node: Node, key: str) -> dict[str, bool]:
+    """Those that are known here; each of the others gets a line in the log."""
+    flags = expect(node, key, dict, "a block of flags")
+    found = {name: truth(value, name) for name, value in flags.items()}
+    reader.notices += [
+        f"{key}: {FEATURE_FLAGS_NOTICE.format(name)}" for name in found if name not in FEATURE_FLAGS
+    ]
+    return {name: value for name, value in found.items() if name in FEATURE_FLAGS}
 
 
 def _server_name(node: Node, key: str) -> str:
