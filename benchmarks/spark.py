@@ -37,8 +37,9 @@ from benchmarks.spark_idle import measure_idle
 from benchmarks.spark_writes import measure_tail, write_stream
 from tradewind.spark.arrow import arrow_schema
 from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.options import COLUMNS, SourceOptions
+from tradewind.spark.options import SourceOptions
 from tradewind.spark.session import get_session
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
@@ -220,8 +221,8 @@ def write_parquet(root: Path, path: Path) -> None:
     """The same rows as a folder of Parquet files, one for each part that we would read."""
     path.mkdir()
     for number, task in enumerate(provider(root).tasks("ORDERS", RowFilter(), os.cpu_count() or 1)):
-        with pq.ParquetWriter(path / f"{number}.parquet", arrow_schema(COLUMNS)) as writer:
-            for batch in task.batches(COLUMNS):
+        with pq.ParquetWriter(path / f"{number}.parquet", arrow_schema(MESSAGES)) as writer:
+            for batch in task.batches(tuple(MESSAGES)):
                 writer.write_batch(batch)
 
 
@@ -231,7 +232,7 @@ def decode(root: Path, rows: int) -> float:
     found = sum(
         batch.num_rows
         for task in provider(root).tasks("ORDERS", RowFilter(), 0)
-        for batch in task.batches(COLUMNS)
+        for batch in task.batches(tuple(MESSAGES))
     )
     assert found == rows
     return time.process_time() - start

@@ -21,10 +21,11 @@ from tradewind.client.core.headers import decode_headers
 from tradewind.errors import CorruptRecord
 from tradewind.spark.archive import ArchiveProvider
 from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.columns import MESSAGES
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import NetworkProvider
-from tradewind.spark.options import COLUMNS, SourceOptions, parse_options
+from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.provider import Provider
 from tradewind.store.format.s2 import compress
 
@@ -51,7 +52,7 @@ def rows_in(provider: Provider, name: str) -> Rows:
     found: Rows = {}
     assert [state.name for state in provider.states()] == [name]
     for task in provider.tasks(name, RowFilter(), 3):
-        for batch in task.batches(COLUMNS):
+        for batch in task.batches(tuple(MESSAGES)):
             batch.validate(full=True)
             for row in batch.to_pylist():
                 assert row["stream"] == name

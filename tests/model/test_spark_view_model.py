@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.options import COLUMNS, SourceOptions
+from tradewind.spark.options import SourceOptions
 from tradewind.spark.provider import StreamState
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
@@ -99,7 +100,7 @@ def read(
 ) -> dict[int, tuple[int, bytes, bool, bytes]]:
     found = {}
     for task in provider.tasks("S", rows, parts):
-        for batch in task.batches(COLUMNS):
+        for batch in task.batches(tuple(MESSAGES)):
             batch.validate(full=True)
             for row in batch.to_pylist():
                 assert row["seq"] not in found

@@ -1,40 +1,40 @@
 """Arrow around the buffers of the row decoder.
 
-Owns the schema of the rows, as Arrow and as Spark's DDL, and the order of columns. Nothing is
+Owns what the columns of `columns` are in Arrow, and how those of messages are made. Nothing is
 copied here, and nothing is chosen: that is the decoder's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+
+from tradewind.spark.columns import MESSAGES
 
 if TYPE_CHECKING:
     from tradewind.spark.memory import Piece
     from tradewind.spark.rows import RowDecoder
 
-STREAM, SEQ, SUBJECT = "stream", "seq", "subject"
-TIME, HEADERS, DATA = "time", "headers", "data"
 # A task costs Spark about 0.1 s, a batch about 1 ms; below 10,000 rows the latter shows.
 BATCH_ROWS_MAX: Final = 65_536
 BATCH_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _HEADERS_TYPE: Final = pa.map_(pa.string(), pa.list_(pa.string()))
+# By what Spark's DDL calls them.
 _TYPES: Final = {
-    STREAM: pa.string(),
-    SEQ: pa.int64(),
-    SUBJECT: pa.string(),
-    TIME: pa.timestamp("us", tz="UTC"),
-    HEADERS: _HEADERS_TYPE,
-    DATA: pa.binary(),
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map<string,array<string>>": _HEADERS_TYPE,
+    "binary": pa.binary(),
 }
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+def arrow_schema(columns: Iterable[str], kinds: Mapping[str, str] = MESSAGES) -> pa.Schema:
     """The schema of batches with these columns."""
-    return pa.schema([(name, _TYPES[name]) for name in columns])
+    return pa.schema([(name, _TYPES[kinds[name]]) for name in columns])
 
 
 def batches(decoder: RowDecoder, stream: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -43,24 +43,28 @@ def batches(decoder: RowDecoder, stream: str, columns: Sequence[str]) -> Iterato
     start = 0
     while start < decoder.row_count:
         end = decoder.batch_end(start, BATCH_ROWS_MAX, BATCH_BYTES_MAX)
-        arrays = [_array(decoder, name, stream, start, end) for name in columns]
+        arrays = [_array(decoder, field, stream, start, end) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
         start = end
 
 
-def _array(decoder: RowDecoder, name: str, stream: str, start: int, end: int) -> pa.Array:
+def _array(decoder: RowDecoder, field: pa.Field, stream: str, start: int, end: int) -> pa.Array:
+    """One column of these rows."""
     count = end - start
-    if name == STREAM:
-        return pa.repeat(pa.scalar(stream, pa.string()), count)
-    if name == SEQ:
-        return _fixed(_TYPES[SEQ], count, decoder.seqs(start, end))
-    if name == TIME:
-        return _fixed(_TYPES[TIME], count, decoder.times(start, end))
-    if name == SUBJECT:
-        return _variable(_TYPES[SUBJECT], count, *decoder.subjects(start, end))
-    if name == DATA:
-        return _variable(_TYPES[DATA], count, *decoder.payloads(start, end))
-    return _headers(count, decoder.headers(start, end))
+    match field.name:
+        case "stream":
+            return pa.repeat(pa.scalar(stream, field.type), count)
+        case "seq":
+            return _fixed(field.type, count, decoder.seqs(start, end))
+        case "time":
+            return _fixed(field.type, count, decoder.times(start, end))
+        case "subject":
+            return _variable(field.type, count, *decoder.subjects(start, end))
+        case "data":
+            return _variable(field.type, count, *decoder.payloads(start, end))
+        case "headers":
+            return _headers(count, decoder.headers(start, end))
+    raise AssertionError(f"{field.name} is no column of messages")
 
 
 def _fixed(kind: pa.DataType, count: int, values: Piece) -> pa.Array:

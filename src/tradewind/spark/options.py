@@ -15,6 +15,7 @@ from typing import Final
 from tradewind.api.names import is_valid_name
 from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
+from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import LOGIN_FIELDS, Login, spark_name, split_login
 from tradewind.spark.positions import (
@@ -26,9 +27,6 @@ from tradewind.spark.positions import (
 )
 from tradewind.subjects import is_valid_subject
 
-COLUMNS: Final = ("stream", "seq", "subject", "time", "headers", "data")
-KV_COLUMNS: Final = ("bucket", "key", "value", "revision", "time", "operation")
-OBJECT_COLUMNS: Final = ("bucket", "name", "modified", "size", "digest", "content")
 READ_MODES: Final = ("auto", "blocks", "network")
 PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
@@ -158,11 +156,11 @@ class SourceOptions:
         return bool(self.bucket or self.object_store)
 
     @property
-    def table_columns(self) -> tuple[str, ...]:
-        """All columns of what is read: messages, a bucket or an object store."""
+    def table_columns(self) -> Mapping[str, str]:
+        """All columns of what is read with their types: messages, a bucket or an object store."""
         if self.bucket:
-            return KV_COLUMNS
-        return OBJECT_COLUMNS if self.object_store else COLUMNS
+            return BUCKET
+        return OBJECTS if self.object_store else MESSAGES
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -182,6 +180,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         if column not in options.table_columns:
             known = ", ".join(options.table_columns)
             raise OptionError("columns", f"no column {column!r}; there are {known}")
+        if options.columns.count(column) > 1:
+            raise OptionError("columns", f"{column!r} is named twice")
     _check_together(options)
     return options
 

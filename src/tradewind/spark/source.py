@@ -5,7 +5,7 @@ Owns its name, its schema and which reader or writer serves a query.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -30,27 +30,6 @@ if TYPE_CHECKING:
 
     from tradewind.spark.options import SourceOptions
 
-_TYPES: Final = {
-    "stream": "string",
-    "seq": "bigint",
-    "subject": "string",
-    "time": "timestamp",
-    "headers": "map<string,array<string>>",
-    "data": "binary",
-    # of a bucket
-    "bucket": "string",
-    "key": "string",
-    "value": "binary",
-    "revision": "bigint",
-    "operation": "string",
-    # of an object store
-    "name": "string",
-    "modified": "timestamp",
-    "size": "bigint",
-    "digest": "string",
-    "content": "binary",
-}
-
 
 class JetStreamSource(DataSource):
     """Streams of a NATS server, or of its files, as rows."""
@@ -65,7 +44,7 @@ class JetStreamSource(DataSource):
         spare_modules()
         options = parse_options(self.options)
         columns = options.columns or options.table_columns
-        return ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+        return ", ".join(f"{name} {options.table_columns[name]}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -102,7 +81,7 @@ def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     for field in schema.fields:
         if field.name not in known:
             raise OptionError("schema", f"no column {field.name!r}; there are {', '.join(known)}")
-        given, kind = field.dataType.simpleString(), _TYPES[field.name]
+        given, kind = field.dataType.simpleString(), known[field.name]
         if given != kind:
             raise OptionError("schema", f"column {field.name} is {kind}, not {given}")
     return tuple(field.name for field in schema.fields)

@@ -20,6 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.spark.arrow import arrow_schema
+from tradewind.spark.columns import OBJECTS
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import part_count
@@ -35,17 +37,7 @@ PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"
 CONTENT_BYTES_MAX: Final = (1 << 31) - 1
 _INPUT: Final = ("seq", "subject", "time", "headers", "data")
 _META_INPUT: Final = ("seq", "subject", "time", "data")
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_OBJECT_SCHEMA: Final = pa.schema(
-    [
-        ("bucket", pa.string()),
-        ("name", pa.string()),
-        ("modified", _TIME),
-        ("size", pa.int64()),
-        ("digest", pa.string()),
-        ("content", pa.binary()),
-    ]
-)
+_OBJECT_SCHEMA: Final = arrow_schema(OBJECTS, OBJECTS)
 
 
 def table_tasks(

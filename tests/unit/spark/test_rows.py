@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tradewind.errors import CorruptRecord
-from tradewind.spark.arrow import batches
+from tradewind.spark.arrow import arrow_schema, batches
+from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
-from tradewind.spark.options import COLUMNS, SourceOptions, parse_options
+from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.survey import LimitReplay, survey_block
 from tradewind.store.contract import StoreLimits
@@ -87,7 +89,7 @@ def test_headers_become_a_map_of_lists(names: list[bytes], values: list[bytes]) 
     decoder = RowDecoder()
     decoder.take_row(1, 1, b"s", b"NATS/1.0\r\n" + lines + b"\r\n", b"")
     decoder.take_row(2, -1, b"s", None, b"data")
-    (batch,) = batches(decoder, "S", COLUMNS)
+    (batch,) = batches(decoder, "S", tuple(MESSAGES))
     batch.validate(full=True)
     expected: dict[str, list[str]] = {}
     for name, value in zip(names, values, strict=False):
@@ -147,7 +149,11 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S,,T"}, "option stream: 'S,,T' has an empty part"),
         ({"stream": "S", "startingSeq": "0"}, "option startingSeq: '0' is no whole number from 1"),
         ({"stream": "S", "startingTime": "soon"}, "option startingTime: 'soon' is no time"),
-        ({"stream": "S", "columns": "seq,body"}, "option columns: no column 'body'"),
+        (
+            {"stream": "S", "columns": "seq,body"},
+            "option columns: no column 'body'; there are stream, seq, subject, time, headers, data",
+        ),
+        ({"stream": "S", "columns": "seq,data,seq"}, "option columns: 'seq' is named twice"),
         ({"stream": "S", "bucket": "B"}, "option bucket: give stream or this, not both"),
         ({"stream": "S", "history": "true"}, "option history: only a bucket has one"),
         ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; there are bucket,"),
@@ -162,6 +168,12 @@ def test_a_wrong_option_is_named_with_what_would_be_right(
     with pytest.raises(OptionError) as error:
         parse_options(options)
     assert str(error.value).startswith(text)
+
+
+@pytest.mark.parametrize("kinds", [MESSAGES, BUCKET, OBJECTS])
+def test_every_column_is_the_same_in_spark_and_in_arrow(kinds: dict[str, str]) -> None:
+    schema = from_arrow_schema(arrow_schema(kinds, kinds))
+    assert {field.name: field.dataType.simpleString() for field in schema.fields} == kinds
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

@@ -20,7 +20,7 @@ from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in
 from tradewind.pipelines.queries import Catalog, local_catalog, read_catalog
 from tradewind.pipelines.schemas import sample_payloads
-from tradewind.spark.options import COLUMNS, KV_COLUMNS
+from tradewind.spark.columns import BUCKET, MESSAGES
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document
@@ -127,7 +127,7 @@ class Known:
         if table not in catalog.names:
             return []
         is_bucket = table not in catalog.streams
-        own = list(KV_COLUMNS if is_bucket else COLUMNS)
+        own = list(BUCKET if is_bucket else MESSAGES)
         options = {"storeDir": self.store} if self.store else self.address.spark_options()
         options["bucket" if is_bucket else "stream"] = table
         try:
