@@ -96,7 +96,9 @@ class Target:
         count = self._streams.info(stream).state.messages
         found: Counter[bytes] = Counter()
         while found.total() < count:
-            found.update(message.data for message in consumer.fetch(1000))
+            # No more than there are, because it would be waited for them.
+            left = min(count - found.total(), 1000)
+            found.update(message.data for message in consumer.fetch(left))
         return found
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
-from pipeline_kit import Place, orders_place
+from pipeline_kit import REGIONS, Place, orders_place
+from pyarrow import parquet
 from test_pipelines import HEAD, ORDERS
 
+from tradewind.cli.main import run
 from tradewind.pipelines.connections import Address
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.verdicts import Difference, Verdict
@@ -82,3 +86,68 @@ sinks:
     shutil.copytree(queries / "delta", queries / "sums")
     reason = check(place, "sums").reason
     assert "step sums cannot be made again: it makes rows from several others (Aggregate" in reason
+
+
+def test_the_command_compares_folders_of_parquet_files(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(*words: str) -> tuple[int, str, str]:
+        code = run(["-s", place.url, "pipeline", "verify", str(place.folder / "p.yaml"), *words])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    text = f"""{HEAD}{ORDERS}      bad: skip
+steps:
+  kept: {{sql: "select seq, subject, id, region, amount from orders"}}
+sinks:
+  files: {{from: kept, parquet: lake, partition_by: region}}
+  shown: {{from: kept, console: {{rows: 1}}}}
+"""
+    place.publish_orders(0, 12)
+    place.run(text)
+    code, out, _ = command("--sink", "files")
+    assert code == 0
+    assert out == (
+        "files: the lake is the stream: 12 rows of the stream, 12 of the lake\n"
+        "  ORDERS: sequences 1 to 12 were compared\n"
+    )
+    # One file is gone, another one is there a second time, and one has another amount.
+    lake = place.folder / "lake"
+    north, east, south = (next((lake / f"region={name}").iterdir()) for name in REGIONS)
+    lost = parquet.read_table(north, partitioning=None)["seq"].to_pylist()
+    twice = parquet.read_table(east, partitioning=None)["seq"].to_pylist()
+    north.unlink()
+    shutil.copy(east, east.with_name("part-copy.parquet"))
+    table = parquet.read_table(south, partitioning=None)
+    amounts = pa.array([0, *table["amount"].to_pylist()[1:]], table.schema.field("amount").type)
+    changed = table["seq"][0].as_py()
+    column = table.column_names.index("amount")
+    parquet.write_table(table.set_column(column, "amount", amounts), south)
+    code, out, _ = command("--json")
+    assert code == 1
+    (verdict,) = json.loads(out)
+    assert verdict["outcome"] == "different"
+    assert (verdict["rows_stream"], verdict["rows_lake"]) == (12, 12 - len(lost) + len(twice))
+    assert verdict["counts"] == {"missing": len(lost), "twice": len(twice), "changed": 1}
+    found = {
+        (seq, one["kind"])
+        for one in verdict["differences"]
+        for seq in range(one["first_seq"], one["last_seq"] + 1)
+    }
+    assert found == {
+        *((seq, "missing") for seq in lost),
+        *((seq, "twice") for seq in twice),
+        (changed, "changed"),
+    }
+    # Without the column that was changed there is nothing wrong with that row.
+    code, out, _ = command("--columns", "id,region", "--json")
+    assert "changed" not in json.loads(out)[0]["counts"]
+    for words, problem in (
+        (("--sink", "shown"), "shown is a console sink: there is no lake to compare"),
+        (("--sink", "filse"), "there is no sink 'filse'; did you mean 'files'?"),
+        (("--columns", "amuont"), "amuont"),
+    ):
+        code, out, err = command(*words)
+        assert (code, out) == (1, "")
+        assert problem in err
+        assert "Traceback" not in err

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark_kit import open_store
+from spark_kit import open_store, run_query
 
 import tradewind
 import tradewind.sync
@@ -40,6 +40,33 @@ def test_reads_and_writes_need_no_pandas(spark: SparkSession, store: Path, tmp_p
         copies = orders.select("subject", "data").write.format("jetstream").options(**target)
         copies.mode("append").save()
         assert streams.info("COPIES").state.messages == 100
+
+
+@pytest.mark.skipif(not HAS_STREAM_WRITES, reason="this Spark lets no source of Python write them")
+def test_a_streaming_query_of_another_source_writes_each_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """So that writing is tested where streams cannot be read by streaming queries."""
+    texts = tmp_path / "texts"
+    with (
+        tradewind.serve(port=0, jetstream=str(tmp_path / "target")) as server,
+        tradewind.sync.connect(server.url) as connection,
+    ):
+        streams = connection.jetstream_manager().streams
+        streams.add(name="COPIES", subjects=["copies.>"])
+        for number in range(2):
+            texts.mkdir(exist_ok=True)
+            (texts / f"{number}.txt").write_text(f"a{number}\nb{number}\n")
+            rows = spark.readStream.schema("value string").text(str(texts))
+            run_query(
+                rows.selectExpr("concat('copies.', value) as subject", "value as data")
+                .writeStream.format("jetstream")
+                .options(servers=server.url, stream="COPIES")
+                .option("checkpointLocation", str(tmp_path / "state"))
+                .trigger(availableNow=True)
+            )
+        found = streams.info("COPIES", subjects_filter=">").state.subjects
+        assert found == {f"copies.{letter}{number}": 1 for letter in "ab" for number in range(2)}
 
 
 @pytest.mark.parametrize(
