@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from spark_kit import open_store
 
 import tradewind.sync
 from harness import ServerProcess
-from tradewind.spark.lag import query_lag
+from tradewind.pipelines.lag import StoreLag
+from tradewind.spark.blocks import BlocksProvider
+from tradewind.spark.lag import Reporter, query_lag
+from tradewind.spark.options import SourceOptions
 from tradewind.spark.progress import ProgressMetrics
 
 if TYPE_CHECKING:
@@ -101,3 +105,38 @@ def test_a_stream_that_appears_is_read_and_the_progress_tells_how_far_behind_the
 
 def _rows(progress: Any) -> int:
     return int(progress["numInputRows"])
+
+
+def test_blocks_tell_the_size_of_what_was_not_read_and_the_gaps(tmp_path: Path) -> None:
+    """The size is that of files; how many messages there are is known when the server has stopped.
+
+    No Spark is needed for this.
+    """
+    provider = BlocksProvider(SourceOptions(store_dir=str(tmp_path), stream=("ORDERS",)))
+    with open_store(tmp_path, {"name": "ORDERS"}, block_bytes_max=4000) as (stream,):
+        stream.add(300)
+        for seq in (50, 60, 299):
+            stream.store.remove(seq)
+        stream.store.commit()
+        files = sorted(Path(stream.folder.path).rglob("*.blk"))
+        assert len(files) > 3
+        whole = sum(file.stat().st_size for file in files)
+        (state,) = provider.states()
+        assert (state.last_seq, state.messages, state.bytes) == (300, None, None)
+        sizes = [provider.bytes_behind("ORDERS", seq) for seq in range(301)]
+        assert (sizes[0], sizes[300]) == (whole, 0)
+        assert sizes == sorted(sizes, reverse=True)
+        assert abs(sizes[150] - whole / 2) < whole / 10
+    (state,) = provider.states()
+    latest = Reporter().report(
+        [state], {"ORDERS": {"seq": 100}}, lambda *_: None, provider.bytes_behind
+    )
+    end = {"ORDERS": {"created_ns": state.created_ns, "seq": 100}}
+    (lag,) = query_lag({"sources": [{"endOffset": end, "latestOffset": latest}]}).lags
+    assert (lag.messages, lag.gaps) == (200, 3)
+    assert lag.bytes == provider.bytes_behind("ORDERS", 100)
+    assert lag.bytes > whole / 2
+    # The status of a pipeline says the same.
+    meter = StoreLag({"storeDir": str(tmp_path), "stream": "ORDERS"})
+    (seen,) = meter.measure({"ORDERS": 100})
+    assert (seen.messages, seen.gaps, seen.bytes) == (lag.messages, lag.gaps, lag.bytes)

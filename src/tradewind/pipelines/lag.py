@@ -92,9 +92,13 @@ class StoreLag:
             for lag in found:
                 if lag.stream not in states:
                     continue
-                lag.last_seq = states[lag.stream].last_seq
-                lag.messages, lag.seconds = max(lag.last_seq - lag.seq, 0), 0.0
+                state = states[lag.stream]
+                lag.last_seq = state.last_seq
+                lag.messages, lag.seconds, lag.bytes = max(state.last_seq - lag.seq, 0), 0.0, 0
+                if state.messages is not None:
+                    lag.gaps = max(state.last_seq - state.first_seq + 1 - state.messages, 0)
                 if lag.messages:
+                    lag.bytes = provider.bytes_behind(lag.stream, lag.seq)
                     waiting_ns = provider.time_behind(lag.stream, lag.seq)
                     lag.seconds = 0.0 if waiting_ns is None else _age(waiting_ns)
             provider.close()

@@ -131,9 +131,18 @@ class BlocksProvider:
             limits = limits_of(viewer.files.config)
             if limits.age_max_ns and not limits.message_ttl and first_seq <= view.last_seq:
                 first_seq = max(first_seq, viewer.seq_at_time(time.time_ns() - limits.age_max_ns))
-            created_ns = viewer.files.created_ns
+            # What age removes next is still in the files and their summary.
+            is_exact = not limits.age_max_ns and not limits.message_ttl
             result.append(
-                StreamState(name, created_ns, first_seq, view.last_seq, limits.subject_msgs_max)
+                StreamState(
+                    name,
+                    viewer.files.created_ns,
+                    first_seq,
+                    view.last_seq,
+                    limits.subject_msgs_max,
+                    messages=view.messages if is_exact else None,
+                    bytes=view.bytes if is_exact else None,
+                )
             )
         return result
 
@@ -201,6 +210,10 @@ class BlocksProvider:
             for batch in task.batches(("time",)):
                 return int(batch.column(0).cast("int64")[0].as_py()) * 1000
         return None
+
+    def bytes_behind(self, name: str, after_seq: int) -> int | None:
+        """See `GrowingProvider`. It is the size of files: no block is read for it."""
+        return self._viewer(name).bytes_behind(after_seq)
 
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int

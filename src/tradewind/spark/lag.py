@@ -29,8 +29,8 @@ class StreamLag(msgspec.Struct):
     """How far behind a query is in one stream; None where that is not known.
 
     `seconds` is the age of the first message that was not read yet. `messages` counts sequences,
-    `bytes` takes the average size of the stream, and `gaps` are sequences between the first and the
-    last message of the stream that have no message any more.
+    `bytes` takes the average size of the stream, or that of files, and `gaps` are sequences between
+    the first and the last message of the stream that have no message any more.
     """
 
     stream: str
@@ -64,10 +64,11 @@ class Reporter:
         states: Iterable[StreamState],
         reached: Mapping[str, Mapping[str, int]],
         time_behind: Callable[[str, int], int | None],
+        bytes_behind: Callable[[str, int], int | None],
     ) -> dict[str, dict[str, int]]:
         """The ends of streams; `reached` is where the batch ends that is planned."""
         before, self._waiting = self._waiting, {}
-        asked = 0
+        asked = sized = 0
         found: dict[str, dict[str, int]] = {}
         for state in states:
             known = {
@@ -87,6 +88,10 @@ class Reporter:
                         # A query is not to fail because of its metrics.
                         with suppress(TradewindError, OSError):
                             waiting = (seq, time_behind(state.name, seq))
+                if sized < ASKED_MAX:
+                    sized += 1
+                    with suppress(TradewindError, OSError):
+                        known["waiting_bytes"] = bytes_behind(state.name, seq)
                 if waiting is not None:
                     self._waiting[state.name] = waiting
                     known["waiting_ns"] = waiting[1]
@@ -123,13 +128,15 @@ def _fill(lag: StreamLag, last: Mapping[str, int], now_ns: int) -> None:
     read_seq = max(lag.seq, last.get("first_seq", 1) - 1)
     lag.messages = max(last["seq"] - read_seq, 0)
     if not lag.messages:
-        lag.seconds = 0.0
+        lag.seconds, lag.bytes = 0.0, 0
     elif "waiting_ns" in last:
         lag.seconds = max((now_ns - last["waiting_ns"]) / 1e9, 0.0)
     if "messages" in last and "first_seq" in last:
         lag.gaps = max(last["seq"] - last["first_seq"] + 1 - last["messages"], 0)
         if "bytes" in last:
             lag.bytes = last["bytes"] * lag.messages // max(last["messages"], 1)
+    if "waiting_bytes" in last and lag.messages:
+        lag.bytes = last["waiting_bytes"]
 
 
 def offset_of(value: Any) -> dict[str, dict[str, int]]:
@@ -151,7 +158,7 @@ def offset_of(value: Any) -> dict[str, dict[str, int]]:
 _GAUGES: Final = (
     ("lag_messages", "messages", "Sequences that the query has not read yet"),
     ("lag_seconds", "seconds", "Age of the first message that the query has not read yet"),
-    ("lag_bytes", "bytes", "Size of what the query has not read yet, by the average of the stream"),
+    ("lag_bytes", "bytes", "Size of what the query has not read yet, about"),
     ("gaps", "gaps", "Sequences of the stream that have no message any more"),
     ("read_seq", "seq", "Last sequence that the query has read"),
     ("last_seq", "last_seq", "Last sequence of the stream"),

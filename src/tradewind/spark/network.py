@@ -467,6 +467,10 @@ class NetworkProvider:
 
         return self._kept.run(ask)
 
+    def bytes_behind(self, name: str, after_seq: int) -> int | None:  # noqa: ARG002
+        """See `GrowingProvider`. The server only tells the size of the whole stream."""
+        return None
+
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
     ) -> tuple[int, int, int]:

@@ -66,6 +66,9 @@ class GrowingProvider(Provider, Protocol):
     def time_behind(self, name: str, after_seq: int) -> int | None:
         """When the first message behind a sequence was stored, in nanoseconds; None if none is."""
 
+    def bytes_behind(self, name: str, after_seq: int) -> int | None:
+        """The size of what is behind a sequence, if that is known better than by the average."""
+
     def advance(
         self, name: str, after_seq: int, last_seq: int, msgs_max: int, bytes_max: int
     ) -> tuple[int, int, int]:

@@ -146,7 +146,10 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of the streams, with what tells how far behind the query is, see `lag`."""
         states = self._open().states() if self._seen is None else self._seen
-        return self._reporter.report(states, self._reached, self._open().time_behind)
+        provider = self._open()
+        return self._reporter.report(
+            states, self._reached, provider.time_behind, provider.bytes_behind
+        )
 
     def _ends(self, states: Sequence[StreamState]) -> Offset:
         return {

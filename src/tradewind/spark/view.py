@@ -75,6 +75,7 @@ class StreamView:
     last_number: int = 0
     is_whole: bool = True  # no block was left out
     messages: int | None = None  # how many there are, if that is known without counting
+    bytes: int | None = None  # and their size
 
 
 class StreamViewer:
@@ -274,6 +275,31 @@ class StreamViewer:
                 return min(max(seq, view.first_seq), view.last_seq + 1)
         return view.last_seq + 1
 
+    def bytes_behind(self, after_seq: int) -> int:
+        """The size of the files behind a sequence; of the block that it is in, its share by count.
+
+        Blocks that are compressed count as they are, and removed messages until they are erased.
+        """
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                return self._bytes_behind(after_seq)
+            except Vanished:
+                if attempt == ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("the last attempt ends otherwise")
+
+    def _bytes_behind(self, after_seq: int) -> int:
+        blocks = self._blocks()
+        if not blocks:
+            return 0
+        place = self._block_of(blocks, after_seq + 1)
+        later = blocks[place + 1 :]
+        first = self._head(blocks[place])[0]
+        end = self._first_of_all(later) or self.view(TAIL).last_seq + 1
+        share = max(end - max(after_seq + 1, first), 0)
+        whole = max(end - first, 1)
+        return sum(block.size for block in later) + blocks[place].size * share // whole
+
     def advance(
         self, view: StreamView, after_seq: int, msgs_max: int, bytes_max: int
     ) -> tuple[int, int, int]:
@@ -341,6 +367,7 @@ def _from_index(index: StreamIndex, blocks: list[BlockFile]) -> StreamView:
     view = StreamView(max(index.first_seq, 1), index.last_seq, last_number=blocks[-1].number)
     view.floor = index.first_seq
     view.messages = index.messages
+    view.bytes = index.live_bytes
     for block in index.blocks:
         if block.messages and block.number in sizes:
             view.blocks.append(

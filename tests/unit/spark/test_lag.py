@@ -77,6 +77,9 @@ class Streams:
         self.states = [StreamState(f"S{n:02}", 5, 1, 10, 0, 9, 90) for n in range(count)]
         self.asked: list[tuple[str, int]] = []
 
+    def bytes_behind(self, name: str, after_seq: int) -> int | None:
+        return None
+
     def time_behind(self, name: str, after_seq: int) -> int | None:
         self.asked.append((name, after_seq))
         return 1000 + after_seq
@@ -85,13 +88,15 @@ class Streams:
 def test_each_unread_message_is_asked_for_once() -> None:
     streams, reporter = Streams(2), Reporter()
     reached = {"S00": {"seq": 4}, "S01": {"seq": 10}}
-    first = reporter.report(streams.states, reached, streams.time_behind)
+    first = reporter.report(streams.states, reached, streams.time_behind, streams.bytes_behind)
     base = {"created_ns": 5, "seq": 10, "first_seq": 1, "messages": 9, "bytes": 90}
     assert first == {"S00": {**base, "waiting_ns": 1004}, "S01": base}
-    assert reporter.report(streams.states, reached, streams.time_behind) == first
+    assert (
+        reporter.report(streams.states, reached, streams.time_behind, streams.bytes_behind) == first
+    )
     assert streams.asked == [("S00", 4)]
     reached["S00"]["seq"] = 6
-    again = reporter.report(streams.states, reached, streams.time_behind)
+    again = reporter.report(streams.states, reached, streams.time_behind, streams.bytes_behind)
     assert again["S00"]["waiting_ns"] == 1006
 
 
@@ -99,7 +104,7 @@ def test_a_report_asks_for_few_streams_at_a_time() -> None:
     streams, reporter = Streams(40), Reporter()
     reached = {state.name: {"seq": 1} for state in streams.states}
     for _ in range(3):
-        found = reporter.report(streams.states, reached, streams.time_behind)
+        found = reporter.report(streams.states, reached, streams.time_behind, streams.bytes_behind)
     assert len(streams.asked) == len(set(streams.asked)) == 40
     assert all("waiting_ns" in one for one in found.values())
     assert lag_module.ASKED_MAX * 2 < 40 < lag_module.ASKED_MAX * 3
@@ -110,7 +115,7 @@ def test_a_report_does_not_fail() -> None:
         raise TradewindError("no answer")
 
     states = [StreamState("A", 5, 1, 10)]
-    found = Reporter().report(states, {"A": {"seq": 1}}, fail)
+    found = Reporter().report(states, {"A": {"seq": 1}}, fail, fail)
     assert found == {"A": {"created_ns": 5, "seq": 10, "first_seq": 1}}
 
 
