@@ -177,7 +177,7 @@ class ParquetJob(LakeJob):
     def writing_signs(self, target: Target) -> dict[str, Sign]:
         staging = self.folder / ".lake.staging"
         return {
-            "some files written": names(staging, "*/files/**/*.parquet"),
+            "some files written": names(staging, "*/files-*/**/*.parquet"),
             "all files listed": names(staging, "*/list.json"),
             "some files in the lake": names(self.lake, "**/*.parquet"),
             "noted as done": names(self.checkpoint, "published.json"),

@@ -5,6 +5,9 @@ then moved to names that follow from the batch. A batch that comes again after a
 list and moves what is left, or finds that it is done. So a file in the folder is whole, and no row
 is in two of them; a list of valid files, which only Spark would look at, is not needed.
 
+Each attempt writes into a folder of its own: the Java of a driver that was killed may go on for a
+while.
+
 Files of one batch appear one after the other. The folder, and the one beside it, are on one file
 system that the executors see too.
 """
@@ -15,6 +18,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
 DONE_FILE: Final = "published.json"
 LIST_FILE: Final = "list.json"
-FILES_FOLDER: Final = "files"
+FILES_PREFIX: Final = "files-"
 SPARK_LIST: Final = "_spark_metadata"
 
 
@@ -68,8 +72,9 @@ def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> 
         if staged is None:
             shutil.rmtree(folder, ignore_errors=True)
             writer = batch.write.partitionBy(*partition_by) if partition_by else batch.write
-            writer.parquet(str(folder / FILES_FOLDER))
-            staged = _list(folder, marks)
+            files = folder / f"{FILES_PREFIX}{token_hex(8)}"
+            writer.parquet(str(files))
+            staged = _list(folder, files, marks)
         elif staged.marks[MARK_OFFSETS] != marks[MARK_OFFSETS]:
             raise PipelineError(
                 f"{folder} has another batch {number}: the checkpoint is older than the lake; begin"
@@ -90,19 +95,18 @@ def _listed(folder: Path) -> Staged | None:
         return None
 
 
-def _list(folder: Path, marks: dict[str, str]) -> Staged:
+def _list(folder: Path, base: Path, marks: dict[str, str]) -> Staged:
     """Sync the files of a batch and list them; those without rows are left where they are."""
     from pyarrow import parquet
 
     moves = []
-    base = folder / FILES_FOLDER
     for index, file in enumerate(sorted(base.rglob("part-*.parquet"))):
         if parquet.read_metadata(file).num_rows == 0:
             continue
         _sync(file)
         name = f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}-{index:05}.parquet"
-        within = file.relative_to(base)
-        moves.append((str(within), str(within.with_name(name))))
+        target = file.relative_to(base).with_name(name)
+        moves.append((str(file.relative_to(folder)), str(target)))
     staged = Staged(marks, moves)
     _replace(folder / LIST_FILE, msgspec.json.encode(staged))
     return staged
@@ -116,7 +120,7 @@ def _publish(folder: Path, staged: Staged, lake: Path) -> None:
         final.parent.mkdir(parents=True, exist_ok=True)
         folders.add(final.parent)
         try:
-            (folder / FILES_FOLDER / source).rename(final)
+            (folder / source).rename(final)
         except FileNotFoundError:
             if not final.exists():
                 raise PipelineError(f"{folder}: {source} of an unfinished batch is gone") from None

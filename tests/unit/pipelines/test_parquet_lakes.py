@@ -109,3 +109,31 @@ def test_a_folder_of_sparks_own_sink_is_refused(tmp_path: Path, query: SinkQuery
     (tmp_path / "lake" / parquet_lakes.SPARK_LIST).mkdir(parents=True)
     with pytest.raises(PipelineError, match="choose another folder"):
         parquet_writer(str(tmp_path / "lake"), query, [])
+
+
+def test_files_of_an_attempt_whose_java_lives_on_are_not_in_the_lake(
+    tmp_path: Path, query: SinkQuery
+) -> None:
+    """The Python of a driver is killed; its Java goes on writing while the next driver begins."""
+    lake = tmp_path / "lake"
+    write: Any = parquet_writer(str(lake), query, [])
+    paths: list[str] = []
+
+    class Dying(Frame):
+        def parquet(self, path: str) -> None:
+            paths.append(path)
+            raise KilledError
+
+    class Next(Frame):
+        def parquet(self, path: str) -> None:
+            super().parquet(path)
+            folder = Path(paths[0])
+            folder.mkdir(parents=True, exist_ok=True)
+            table = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+            pq.write_table(table, folder / "part-0-of-the-other.snappy.parquet")
+
+    with pytest.raises(KilledError):
+        write(Dying([1, 2, 3]), 0)
+    write(Next([1, 2, 3]), 0)
+    assert ids(lake) == [1, 2, 3]
+    assert list((tmp_path / ".lake.staging").iterdir()) == []
