@@ -1,4 +1,5 @@
-"""Lists the compiled modules: every .pyx under src. All other metadata is in pyproject.toml.
+"""Lists the compiled modules: every .pyx under src, and every .py with a .pxd that types it. All
+other metadata is in pyproject.toml.
 
 TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for
 coverage. The modules are made side by side, one per processor.
@@ -28,32 +29,42 @@ link_args = ["-fsanitize=address,undefined"] if sanitize else []
 processors = os.cpu_count() or 1
 macros = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else []
 
-extensions = [
-    Extension(
-        str(path.relative_to("src").with_suffix("")).replace(os.sep, "."),
-        [str(path)],
-        extra_compile_args=compile_args,
-        extra_link_args=link_args,
-        define_macros=macros,
-    )
-    for path in sorted(Path("src").rglob("*.pyx"))
-]
+directives = {
+    "language_level": 3,
+    "cdivision": True,
+    "initializedcheck": False,
+    "linetrace": trace,
+    "embedsignature": True,
+}
+quick = {"boundscheck": False, "wraparound": False}
+# These are Python, and what they say of types is for mypy.
+plain = {"annotation_typing": False}
 
-setup(
-    ext_modules=cythonize(
+
+def compiled(sources: list[Path], own_directives: dict[str, bool]) -> list[Extension]:
+    """What Cython makes of these, with directives of their own."""
+    extensions = [
+        Extension(
+            str(path.relative_to("src").with_suffix("")).replace(os.sep, "."),
+            [str(path)],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            define_macros=macros,
+        )
+        for path in sorted(sources)
+    ]
+    return cythonize(
         extensions,
         build_dir="build/cython-sanitize" if sanitize else "build/cython",
         include_path=["src"],
         nthreads=processors,
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "cdivision": True,
-            "initializedcheck": False,
-            "linetrace": trace,
-            "embedsignature": True,
-        },
-    ),
+        compiler_directives={**directives, **own_directives},
+    )
+
+
+typed = [path for path in Path("src").rglob("*.py") if path.with_suffix(".pxd").exists()]
+
+setup(
+    ext_modules=[*compiled(list(Path("src").rglob("*.pyx")), quick), *compiled(typed, plain)],
     options={"build_ext": {"parallel": processors}},
 )

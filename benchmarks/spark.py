@@ -205,7 +205,7 @@ def make_store(root: Path, rows: int) -> None:
     for index in range(rows):
         place_in_noise = index * 131 % (len(noise) - PAYLOAD_BYTES)
         payload = noise[place_in_noise : place_in_noise + PAYLOAD_BYTES]
-        store.store(b"orders.%d" % (index % SUBJECTS), b"", payload, now_ns + index * 1000)
+        store.table.store(b"orders.%d" % (index % SUBJECTS), b"", payload, now_ns + index * 1000)
         if index % FLUSH_MESSAGES == 0:
             store.flush()
     store.commit()

@@ -37,15 +37,17 @@ def compress(task: Task) -> Figures:
     count = task.count(2_000_000)
     with Watch() as watch:
         for _ in range(0, count, 10_000):
-            message_probes.append(store, subject_names(100), TEXT, 10_000, FLUSH_EVERY, NOW_NS)
+            message_probes.append(
+                store.table, subject_names(100), TEXT, 10_000, FLUSH_EVERY, NOW_NS, store
+            )
             store.commit()
-    size = store.bytes
+    size = store.table.bytes
     packed = _disk_bytes(store)
     store.close()
     store = task.open(compresses=True)
     with Watch() as reading:
-        total = sum(len(message.payload) for message in store.messages())
-    assert total == store.msgs * len(TEXT)
+        total = sum(len(message.payload) for message in store.table.messages())
+    assert total == store.table.msgs * len(TEXT)
     return {
         "append and compress, MB/CPU s": size / watch.cpu_s / 1e6,
         "append and compress, MB/s": size / watch.wall_s / 1e6,
@@ -58,13 +60,19 @@ def erase(task: Task) -> Figures:
     """Erase single messages of full blocks, a commit for each."""
     store = task.open()
     message_probes.append(
-        store, subject_names(100), b"x" * 1024, task.count(100_000), FLUSH_EVERY, NOW_NS
+        store.table,
+        subject_names(100),
+        b"x" * 1024,
+        task.count(100_000),
+        FLUSH_EVERY,
+        NOW_NS,
+        store,
     )
     store.commit()
-    victims = list(range(1, store.last_seq, store.last_seq // 50))
+    victims = list(range(1, store.table.last_seq, store.table.last_seq // 50))
     with Watch() as watch:
         for seq in victims:
-            store.remove(seq, erase=True)
+            store.table.remove(seq, erase=True)
             store.commit()
     return {
         "one erased, ms": watch.wall_s / len(victims) * 1e3,
@@ -81,18 +89,18 @@ def work_queue(task: Task) -> Figures:
     with Watch() as watch:
         for start in range(1, count + 1, window):
             message_probes.append(
-                store, subject_names(100), b"x" * 128, window, FLUSH_EVERY, NOW_NS
+                store.table, subject_names(100), b"x" * 128, window, FLUSH_EVERY, NOW_NS, store
             )
             store.commit()
             order = message_probes.shuffled(start, window - STRAGGLERS, start)
-            message_probes.remove(store, memoryview(order), FLUSH_EVERY)
+            message_probes.remove(store.table, memoryview(order), FLUSH_EVERY, store)
             store.commit()
     return {
         "stored and acknowledged, us each": watch.cpu_s / count * 1e6,
         "written, bytes each": (written_bytes() - before) / count,
-        "messages left": store.msgs,
+        "messages left": store.table.msgs,
         "on disk at the end, MiB": _disk_bytes(store) / 2**20,
-        "blocks at the end": len(store.blocks),
+        "blocks at the end": len(store.table.blocks),
     }
 
 

@@ -104,18 +104,20 @@ def _append(task: Task, payload_bytes: int, full: int) -> Figures:
     count = task.count(full)
     subjects, payload = subject_names(16), b"x" * payload_bytes
     warm = task.open("WARM")
-    message_probes.append(warm, subjects, payload, count // WARM_UP_SHARE, FLUSH_EVERY, NOW_NS)
+    message_probes.append(
+        warm.table, subjects, payload, count // WARM_UP_SHARE, FLUSH_EVERY, NOW_NS, warm
+    )
     store = task.open()
     with Watch() as watch:
-        message_probes.append(store, subjects, payload, count, FLUSH_EVERY, NOW_NS)
+        message_probes.append(store.table, subjects, payload, count, FLUSH_EVERY, NOW_NS, store)
         store.flush()
     with Watch() as plain:
-        _write_plainly(task, store.bytes, FLUSH_EVERY * store.bytes // count)
+        _write_plainly(task, store.table.bytes, FLUSH_EVERY * store.table.bytes // count)
     return {
         "million messages/s": count / watch.wall_s / 1e6,
         "million messages/CPU s": count / watch.cpu_s / 1e6,
-        "GB/CPU s": store.bytes / watch.cpu_s / 1e9,
-        "plain pwrite of the same bytes, GB/CPU s": store.bytes / plain.cpu_s / 1e9,
+        "GB/CPU s": store.table.bytes / watch.cpu_s / 1e9,
+        "plain pwrite of the same bytes, GB/CPU s": store.table.bytes / plain.cpu_s / 1e9,
     }
 
 
@@ -144,7 +146,13 @@ def build_scan(task: Task) -> None:
     """Blocks without an index.db, in the page cache."""
     store = task.open()
     message_probes.append(
-        store, subject_names(16), b"x" * 1024, task.count(1_000_000), FLUSH_EVERY, NOW_NS
+        store.table,
+        subject_names(16),
+        b"x" * 1024,
+        task.count(1_000_000),
+        FLUSH_EVERY,
+        NOW_NS,
+        store,
     )
     store.commit()
 
@@ -164,7 +172,7 @@ def scan(task: Task) -> Figures:
             block.close()
     with Watch() as rebuild:
         store = task.open()
-    assert store.last_seq == last_seq
+    assert store.table.last_seq == last_seq
     return {
         "scan, GB/s": size / watch.wall_s / 1e9,
         "scan, GB/CPU s": size / watch.cpu_s / 1e9,
@@ -176,7 +184,13 @@ def scan(task: Task) -> Figures:
 def _build_large(task: Task, subjects: int, full: int) -> None:
     store = task.open()
     message_probes.append(
-        store, subject_names(subjects), b"x" * 128, task.count(full), FLUSH_EVERY, NOW_NS
+        store.table,
+        subject_names(subjects),
+        b"x" * 128,
+        task.count(full),
+        FLUSH_EVERY,
+        NOW_NS,
+        store,
     )
     store.close()
 
@@ -196,14 +210,14 @@ def open_with_index(task: Task) -> Figures:
     before = anonymous_mib()
     with Watch() as watch:
         store = task.open()
-        store.next_message((), 0)
+        store.table.next_message((), 0)
     opened = anonymous_mib() - before
     with Watch() as read:
-        assert message_probes.read_all(store, store.filter()) == store.msgs
+        assert message_probes.read_all(store.table, store.table.filter()) == store.table.msgs
     return {
         "open, s": watch.wall_s,
         "open, CPU s": watch.cpu_s,
-        "read all once, ns/message": read.cpu_s / store.msgs * 1e9,
+        "read all once, ns/message": read.cpu_s / store.table.msgs * 1e9,
         "memory after open, MiB": opened,
         "memory after reading all, MiB": anonymous_mib() - before,
     }
@@ -213,7 +227,9 @@ def _memory(task: Task, subject_count: int) -> Figures:
     subjects = subject_names(subject_count)
     before = anonymous_mib()
     store = task.open()
-    message_probes.append(store, subjects, b"x" * 128, task.count(10_000_000), FLUSH_EVERY, NOW_NS)
+    message_probes.append(
+        store.table, subjects, b"x" * 128, task.count(10_000_000), FLUSH_EVERY, NOW_NS, store
+    )
     store.flush()
     return {"memory after appending all, MiB": anonymous_mib() - before}
 
@@ -235,11 +251,11 @@ def read_random(task: Task) -> Figures:
     """Load messages by random sequences, after and before the blocks' indexes are in memory."""
     store = task.open()
     with Watch() as first:
-        message_probes.read_random(store, 1000, 1)
-    message_probes.read_all(store, store.filter())
+        message_probes.read_random(store.table, 1000, 1)
+    message_probes.read_all(store.table, store.table.filter())
     count = task.count(2_000_000)
     with Watch() as later:
-        message_probes.read_random(store, count, 2)
+        message_probes.read_random(store.table, count, 2)
     return {
         "the first 1,000 loads, us each": first.cpu_s * 1e3,
         "later loads, ns each": later.cpu_s / count * 1e9,
@@ -254,21 +270,24 @@ def build_filter(task: Task) -> None:
 def read_filtered(task: Task) -> Figures:
     """Read what one of 1,000 subjects has, by its name and by a pattern; count what all have."""
     store = task.open()
-    count = store.msgs // 1000
+    count = store.table.msgs // 1000
     figures: Figures = {}
-    message_probes.read_all(store, store.filter())
+    message_probes.read_all(store.table, store.table.filter())
     for name, pattern in (("literal", b"orders.500"), ("pattern", b"*.500")):
         with Watch() as watch:
-            assert message_probes.read_all(store, store.filter((pattern,))) == count
+            assert message_probes.read_all(store.table, store.table.filter((pattern,))) == count
         figures[f"{name}: a match, us"] = watch.cpu_s / count * 1e6
-        figures[f"{name}: a passed message, ns"] = watch.cpu_s / store.msgs * 1e9
+        figures[f"{name}: a passed message, ns"] = watch.cpu_s / store.table.msgs * 1e9
     with Watch() as everything:
-        assert message_probes.read_all(store, store.filter()) == store.msgs
+        assert message_probes.read_all(store.table, store.table.filter()) == store.table.msgs
     with Watch() as wide:
-        assert message_probes.read_all(store, store.filter((b"orders.*",))) == store.msgs
+        assert (
+            message_probes.read_all(store.table, store.table.filter((b"orders.*",)))
+            == store.table.msgs
+        )
     figures["filter that passes all, cost over no filter"] = wide.cpu_s / everything.cpu_s - 1
     with Watch() as counting:
-        store.count_matching((b"orders.*",), store.msgs // 2)
+        store.table.count_matching((b"orders.*",), store.table.msgs // 2)
     figures["count half of it, ms"] = counting.cpu_s * 1e3
     return figures
 
@@ -276,15 +295,15 @@ def read_filtered(task: Task) -> Figures:
 def last_of_subjects(task: Task) -> Figures:
     """The newest message of each of 1 M subjects."""
     store = task.open()
-    subjects = store.state.subjects
+    subjects = store.table.state.subjects
     with Watch() as first:
-        assert len(store.last_sequences((b">",))) == subjects
+        assert len(store.table.last_sequences((b">",))) == subjects
     with Watch() as again:
-        store.last_sequences((b">",))
+        store.table.last_sequences((b">",))
     names = subject_names(subjects)[:: max(1, subjects // 10_000)]
     with Watch() as single:
         for name in names:
-            store.last_message(name)
+            store.table.last_message(name)
     return {
         "all, just opened, s": first.cpu_s,
         "all, again, s": again.cpu_s,
@@ -299,18 +318,20 @@ def remove_random(task: Task) -> Figures:
     """10 M messages acknowledged in random order; then nothing happens, and nothing is written."""
     store = task.open()
     count = task.count(10_000_000)
-    message_probes.append(store, subject_names(100), b"x" * 128, count, FLUSH_EVERY, NOW_NS)
+    message_probes.append(
+        store.table, subject_names(100), b"x" * 128, count, FLUSH_EVERY, NOW_NS, store
+    )
     store.commit()
     order = message_probes.shuffled(1, count, 7)
     before, written = anonymous_mib(), written_bytes()
     half = count // 2
     with Watch() as watch:
-        message_probes.remove(store, memoryview(order)[:half], FLUSH_EVERY)
+        message_probes.remove(store.table, memoryview(order)[:half], FLUSH_EVERY, store)
     memory = anonymous_mib() - before
     with Watch() as rest:
-        message_probes.remove(store, memoryview(order)[half:], FLUSH_EVERY)
+        message_probes.remove(store.table, memoryview(order)[half:], FLUSH_EVERY, store)
     written = written_bytes() - written
-    assert store.msgs == 0
+    assert store.table.msgs == 0
     store.commit()
     idle, calls = written_bytes(), 0
     for _ in range(1000):
@@ -320,7 +341,7 @@ def remove_random(task: Task) -> Figures:
         "second half, us each": rest.cpu_s / (count - half) * 1e6,
         "memory for 5 M gaps, MiB": memory,
         "written, bytes each": written / count,
-        "blocks left": len(store.blocks),
+        "blocks left": len(store.table.blocks),
         "commits while idle": calls,
         "written while idle, bytes": written_bytes() - idle,
     }
@@ -395,18 +416,18 @@ async def _durable_rate(
     stores = [task.open(f"RATE-{streams}-{threads}-{number}") for number in range(streams)]
     durable, subjects = _Durable(stores, threads), subject_names(16)
     started_s = time.perf_counter()
-    while sum(store.synced_seq for store in stores) < total:
+    while sum(store.table.synced_seq for store in stores) < total:
         for store in stores:
-            if streams > 1 and store.last_seq > store.synced_seq:
+            if streams > 1 and store.table.last_seq > store.table.synced_seq:
                 continue
-            if store.last_seq < total // streams + 1:
+            if store.table.last_seq < total // streams + 1:
                 count = 1024 if streams == 1 else 64
-                message_probes.append(store, subjects, b"x" * 128, count, 0, NOW_NS)
-        unsynced = sum(store.last_seq - store.synced_seq for store in stores)
+                message_probes.append(store.table, subjects, b"x" * 128, count, 0, NOW_NS)
+        unsynced = sum(store.table.last_seq - store.table.synced_seq for store in stores)
         await durable.turn(waits=streams > 1 or unsynced > UNSYNCED_MAX)
     elapsed_s = time.perf_counter() - started_s
     durable.stop()
-    synced = sum(store.synced_seq for store in stores)
+    synced = sum(store.table.synced_seq for store in stores)
     return synced / elapsed_s, synced / durable.syncer.statistics.commits
 
 
@@ -416,8 +437,8 @@ async def _durable_latencies(task: Task, count: int) -> tuple[list[float], list[
     descriptor = os.open(f"{task.folder}/bare", os.O_WRONLY | os.O_CREAT, 0o600)
     for number in range(count):
         with Watch() as watch:
-            store.store(b"orders.1", b"", b"x" * 128, NOW_NS)
-            while store.synced_seq < store.last_seq:
+            store.table.store(b"orders.1", b"", b"x" * 128, NOW_NS)
+            while store.table.synced_seq < store.table.last_seq:
                 await durable.turn()
         grouped.append(watch.wall_s)
         with Watch() as watch:

@@ -1,6 +1,7 @@
 from array import array
 from collections.abc import Sequence
 
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.table.messages import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter
 
@@ -11,10 +12,14 @@ def append(
     count: int,
     flush_every: int,
     timestamp: int,
+    files: FileStore | None = None,
 ) -> None: ...
 def read_random(store: MessageStore, count: int, seed: int) -> int: ...
 def read_all(store: MessageStore, chosen: SubjectFilter) -> int: ...
 def shuffled(first: int, count: int, seed: int) -> array[int]: ...
 def remove(
-    store: MessageStore, sequences: Sequence[int] | memoryview, flush_every: int
+    store: MessageStore,
+    sequences: Sequence[int] | memoryview,
+    flush_every: int,
+    files: FileStore,
 ) -> None: ...

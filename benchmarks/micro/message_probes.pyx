@@ -19,8 +19,10 @@ cdef inline uint64_t next_random(uint64_t* state) noexcept nogil:
 
 
 def append(MessageStore store, list subjects, bytes payload, uint64_t count, uint64_t flush_every,
-           int64_t timestamp):
-    """Stores `count` messages, the subjects in turn, with a flush after each `flush_every`."""
+           int64_t timestamp, files=None):
+    """Stores `count` messages, the subjects in turn, with a flush of `files` after each
+    `flush_every`.
+    """
     cdef size_t subject_count = len(subjects), position = 0
     cdef const char** names = <const char**>malloc(subject_count * sizeof(char*))
     cdef uint32_t* sizes = <uint32_t*>malloc(subject_count * sizeof(uint32_t))
@@ -43,7 +45,7 @@ def append(MessageStore store, list subjects, bytes payload, uint64_t count, uin
             if position == subject_count:
                 position = 0
             if flush_every and number % flush_every == 0:
-                store.flush()
+                files.flush()
     finally:
         free(names)
         free(sizes)
@@ -87,7 +89,7 @@ def shuffled(uint64_t first, uint64_t count, uint64_t seed):
     return result
 
 
-def remove(MessageStore store, uint64_t[::1] sequences, uint64_t flush_every):
+def remove(MessageStore store, uint64_t[::1] sequences, uint64_t flush_every, files):
     """Deletes these messages as an acknowledgement on a work queue does."""
     cdef uint64_t number = 0
     cdef Py_ssize_t index
@@ -96,4 +98,4 @@ def remove(MessageStore store, uint64_t[::1] sequences, uint64_t flush_every):
             raise ValueError(f"{sequences[index]} is not there")
         number += 1
         if flush_every and number % flush_every == 0:
-            store.flush()
+            files.flush()

@@ -280,9 +280,9 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
     ends = [entry for entry in report.damage if not entry.size + entry.missing]
     room += sum(entry.last_lost + 1 - entry.first_lost for entry in ends)
     assert len(lost) <= room
-    assert opened.last_seq >= max(lost | set(found), default=0)
+    assert opened.table.last_seq >= max(lost | set(found), default=0)
     told = set(opened.lost.sequences if opened.lost else ())
-    assert {seq for seq in lost if seq >= opened.first_seq} <= told <= lost
+    assert {seq for seq in lost if seq >= opened.table.first_seq} <= told <= lost
     check_evidence(disk, damaged, report)
     check_second_open(disk, store, found, opened)
     return report
@@ -318,7 +318,7 @@ def check_cut_recovery(store: Store, disk: SimulatedDisk) -> None:
             told = written_lost(after)
             again, report = open_workload(after, workload, now_ns)
             assert content_of(again) == content_of(opened)
-            assert again.last_seq == opened.last_seq
+            assert again.table.last_seq == opened.table.last_seq
             assert told | set(report.lost) == set(expected.lost)
 
 
@@ -358,7 +358,7 @@ def check_second_open(disk: SimulatedDisk, store: Store, found: Content, opened:
     again, report = open_workload(after, store.workload, store.run.ledger.now_ns)
     assert report.is_clean, report
     assert content_of(again) == found
-    assert again.last_seq == opened.last_seq
+    assert again.table.last_seq == opened.table.last_seq
     assert again.lost == opened.lost
     again.verify()
 

@@ -49,8 +49,8 @@ class Stream:
         self.store: FileStore = plan.open(folder)
         self.waiting: deque[tuple[int, int, int]] = deque()
         self.promises = Promises()
-        self.acked = self.store.last_seq
-        self.removed = self.store.last_seq
+        self.acked = self.store.table.last_seq
+        self.removed = self.store.table.last_seq
         self.has_failed = False
         self.messages_left = sys.maxsize
 
@@ -112,17 +112,17 @@ class Work:
         store, name = stream.store, stream.plan.name
         for _ in range(min(self.random.randint(1, 12), stream.messages_left)):
             stream.messages_left -= 1
-            seq = store.last_seq + 1
+            seq = store.table.last_seq + 1
             with suppress(StoreError):  # the syncer tells what happened
-                store.store(*message_of(name, seq, self.generation))
+                store.table.store(*message_of(name, seq, self.generation))
             number = self.syncer.mark_dirty(store, CLOCK.monotonic_ns())
-            if store.last_seq < seq:
+            if store.table.last_seq < seq:
                 return
             stream.waiting.append((number, seq, 0))
         seq = (stream.removed // REMOVED_EVERY + 1) * REMOVED_EVERY
         if seq <= stream.acked and self.random.random() < 0.5:
             stream.removed = seq
-            if store.remove(seq):
+            if store.table.remove(seq):
                 number = self.syncer.mark_dirty(store, CLOCK.monotonic_ns())
                 stream.waiting.append((number, 0, seq))
 
@@ -156,7 +156,7 @@ class Work:
             store = stream.plan.open(self.folder)
             problems = problems_of(store, stream.plan, stream.promises)
             assert not problems, problems
-            say("verified", stream.plan.name, store.last_seq)
+            say("verified", stream.plan.name, store.table.last_seq)
             store.close()
 
 

@@ -159,7 +159,7 @@ def problems_of(store: FileStore, plan: Plan, promises: Promises) -> list[str]:
     """All that is wrong with a store after its process was killed."""
     store.verify()
     problems = []
-    state = store.state
+    state = store.table.state
     if plan.mode is not SyncMode.ASYNC and state.last_seq < promises.last_acked:
         problems.append(f"{plan.name}: ends at {state.last_seq}, promised {promises.last_acked}")
     floor = state.last_seq - plan.msgs_max if plan.msgs_max else 0
@@ -167,7 +167,7 @@ def problems_of(store: FileStore, plan: Plan, promises: Promises) -> list[str]:
         if plan.mode is SyncMode.ASYNC and seq > state.last_seq:
             break
         try:
-            found = generation_of(store.get(seq))
+            found = generation_of(store.table.get(seq))
         except NotFoundError:
             if seq > floor and seq % REMOVED_EVERY:
                 problems.append(f"{plan.name}: promised message {seq} is missing")
@@ -176,7 +176,7 @@ def problems_of(store: FileStore, plan: Plan, promises: Promises) -> list[str]:
             problems.append(f"{plan.name}: removed message {seq} is back")
         if found != generation:
             problems.append(f"{plan.name}: message {seq} is of generation {found}")
-    for message in store.messages():
+    for message in store.table.messages():
         expected = message_of(plan.name, message.seq, generation_of(message))
         if (message.subject, message.header, message.payload, message.timestamp_ns) != expected:
             problems.append(f"{plan.name}: message {message.seq} is not what was stored")
@@ -237,9 +237,9 @@ class Cycles:
 
     def settle(self, store: FileStore, promises: Promises) -> None:
         """What an opened store has is there to stay, promised or not; the next child goes on."""
-        for seq in [seq for seq in promises.acked if seq > store.last_seq]:
+        for seq in [seq for seq in promises.acked if seq > store.table.last_seq]:
             del promises.acked[seq]
-        for message in store.messages():
+        for message in store.table.messages():
             promises.acked[message.seq] = generation_of(message)
-        promises.gone = {seq for seq in promises.gone if seq <= store.last_seq}
-        promises.last_acked = store.last_seq
+        promises.gone = {seq for seq in promises.gone if seq <= store.table.last_seq}
+        promises.last_acked = store.table.last_seq

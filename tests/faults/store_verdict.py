@@ -66,7 +66,7 @@ def bytes_on(disk: SimulatedDisk) -> bytes:
 
 def content_of(store: FileStore) -> Content:
     """All live messages by sequence."""
-    return {message.seq: message for message in store.messages()}
+    return {message.seq: message for message in store.table.messages()}
 
 
 def consistency_problems(store: FileStore, messages: Content) -> list[str]:
@@ -76,7 +76,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
         store.verify()
     except AssertionError as error:
         problems.append(f"verify: {error}")
-    state = store.state
+    state = store.table.state
     first_seq = min(messages, default=state.last_seq + 1 if state.last_seq else 0)
     facts = {
         "msgs": (state.msgs, len(messages)),
@@ -92,7 +92,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
         facts["deleted"] = (state.deleted, state.last_seq + 1 - first_seq - len(messages))
         missing = (s for s in range(first_seq, state.last_seq + 1) if s not in messages)
         listed = list(islice(missing, DELETED_LISTED_MAX))
-        facts["deleted sequences"] = (store.deleted_sequences(DELETED_LISTED_MAX), listed)
+        facts["deleted sequences"] = (store.table.deleted_sequences(DELETED_LISTED_MAX), listed)
     problems += [f"{k}: says {said}, is {is_}" for k, (said, is_) in facts.items() if said != is_]
     if max(messages, default=0) > state.last_seq:
         problems.append(f"last_seq {state.last_seq} is below message {max(messages)}")
@@ -114,17 +114,17 @@ def examine(disk: SimulatedDisk, workload: Workload, now_ns: int, *, deep: bool)
 
 def _examine(disk: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outcome) -> None:
     store, report = open_workload(disk, workload, now_ns)
-    outcome.messages, outcome.last_seq = content_of(store), store.last_seq
+    outcome.messages, outcome.last_seq = content_of(store), store.table.last_seq
     outcome.problems += consistency_problems(store, outcome.messages)
-    if report.lost or store.state.lost is not None:
-        outcome.problems.append(f"false alarm: lost {report.lost}, {store.state.lost}")
-    if store.synced_seq != store.last_seq:
-        outcome.problems.append(f"synced_seq {store.synced_seq} of {store.last_seq}")
+    if report.lost or store.table.state.lost is not None:
+        outcome.problems.append(f"false alarm: lost {report.lost}, {store.table.state.lost}")
+    if store.table.synced_seq != store.table.last_seq:
+        outcome.problems.append(f"synced_seq {store.table.synced_seq} of {store.table.last_seq}")
     # The recovery itself has to be durable, for it has told the world what there is.
     again, report = open_workload(disk.crash_losing_unsynced(), workload, now_ns)
     _expect_same("second power failure", again, outcome, outcome.problems)
     # Life goes on, and the next start sees it.
-    seq = store.store(PROBE, b"", b"probe", now_ns)
+    seq = store.table.store(PROBE, b"", b"probe", now_ns)
     if seq <= outcome.last_seq:
         outcome.problems.append(f"sequence {seq} was given out again")
     expected = content_of(store)
@@ -168,8 +168,8 @@ def _cut_recovery(before: SimulatedDisk, workload: Workload, now_ns: int, outcom
 
 def _expect_same(where: str, store: FileStore, outcome: Outcome, problems: list[str]) -> None:
     _compare(where, content_of(store), outcome.messages, problems)
-    if store.last_seq != outcome.last_seq:
-        problems.append(f"{where}: last_seq {store.last_seq} instead of {outcome.last_seq}")
+    if store.table.last_seq != outcome.last_seq:
+        problems.append(f"{where}: last_seq {store.table.last_seq} instead of {outcome.last_seq}")
 
 
 def _compare(where: str, found: Content, expected: Content, problems: list[str]) -> None:

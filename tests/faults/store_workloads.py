@@ -215,8 +215,8 @@ class Run:
         """Open a store that has lost power while `before` was kept."""
         self.store, report = open_workload(self.disk, self.workload, before.now_ns)
         assert not report.lost, report
-        found = {message.seq: message for message in self.store.messages()}
-        self.ledger = before.after_crash(found, self.store.last_seq)
+        found = {message.seq: message for message in self.store.table.messages()}
+        self.ledger = before.after_crash(found, self.store.table.last_seq)
 
     def run(self) -> None:
         """All of it, to the end."""
@@ -236,7 +236,7 @@ class Run:
     def do_store(self, subject: bytes, header: bytes, payload: bytes, later_ns: int = 1000) -> None:
         self.ledger.now_ns += later_ns
         seq = self.ledger.store(subject, header, payload)
-        assert self.store.store(subject, header, payload, self.ledger.now_ns) == seq
+        assert self.store.table.store(subject, header, payload, self.ledger.now_ns) == seq
 
     def do_remove(self, place: float, erase: bool) -> None:
         """`place` is between 0 (the oldest) and 1 (the newest)."""
@@ -245,35 +245,35 @@ class Run:
         live = list(self.ledger.live)
         seq = live[min(len(live) - 1, int(place * len(live)))]
         self.ledger.remove(seq, erase=erase)
-        assert self.store.remove(seq, erase=erase)
+        assert self.store.table.remove(seq, erase=erase)
 
     def do_purge(self, pattern: bytes, below: float, keep: int) -> None:
         """`below` is a part of all sequences; 0 is none."""
         seq = int(below * (self.ledger.last_seq + 1))
         count = self.ledger.purge(pattern, seq, keep)
-        assert self.store.purge(pattern, below=seq, keep=keep) == count
+        assert self.store.table.purge(pattern, below=seq, keep=keep) == count
 
     def do_compact(self, place: float) -> None:
         seq = int(place * (self.ledger.last_seq + 1)) + 1
         count = self.ledger.compact(seq)
-        assert self.store.compact(seq) == count
+        assert self.store.table.compact(seq) == count
 
     def do_skip(self, count: int) -> None:
         self.ledger.last_seq += count
-        self.store.skip(self.ledger.last_seq, self.ledger.now_ns)
+        self.store.table.skip(self.ledger.last_seq, self.ledger.now_ns)
 
     def do_expire(self, later_ns: int) -> None:
         self.ledger.now_ns += later_ns
         self.ledger.expire()
-        self.store.expire(self.ledger.now_ns)
+        self.store.table.expire(self.ledger.now_ns)
 
     def do_limits(self, limits: StoreLimits) -> None:
         """In the order that a change needs: the store, the configuration, the messages."""
-        self.store.set_limits(limits)
+        self.store.table.set_limits(limits)
         self.do_commit()
         self.ledger.limits = limits
         self.ledger.apply_limits()
-        self.store.apply_limits(self.ledger.now_ns)
+        self.store.table.apply_limits(self.ledger.now_ns)
         self.compare()
 
     def do_limits_in_steps(self, limits: StoreLimits, step: int) -> None:
@@ -281,18 +281,18 @@ class Run:
 
         All that is to go may be gone at any time; it is promised when all of it is.
         """
-        self.store.set_limits(limits)
+        self.store.table.set_limits(limits)
         self.do_commit()
         self.ledger.limits = limits
         gone = len(self.ledger.gone)
         self.ledger.apply_limits()
-        self.store.begin_limits()
-        while self.store.limit_step(step):
+        self.store.table.begin_limits()
+        while self.store.table.limit_step(step):
             if (commit := self.store.begin_commit()) is not None:
                 commit.run()
                 self.ledger.promise(self.ledger.last_seq, gone)
                 self.store.finish_commit(commit)
-        self.store.expire(self.ledger.now_ns)
+        self.store.table.expire(self.ledger.now_ns)
         self.compare()
 
     def do_begin(self) -> None:
@@ -331,7 +331,10 @@ class Run:
         while self._commit is not None:
             self.do_finish()
             self.do_begin()
-        assert self.store.synced_seq == self.store.last_seq or not self.store.last_seq
+        assert (
+            self.store.table.synced_seq == self.store.table.last_seq
+            or not self.store.table.last_seq
+        )
 
     def do_reopen(self) -> None:
         """Close, which leaves an index.db, and open again."""
@@ -343,8 +346,8 @@ class Run:
 
     def compare(self) -> None:
         """The store shows what the model says."""
-        assert {m.seq: m for m in self.store.messages()} == self.ledger.live
-        assert self.store.last_seq == self.ledger.last_seq
+        assert {m.seq: m for m in self.store.table.messages()} == self.ledger.live
+        assert self.store.table.last_seq == self.ledger.last_seq
         self.store.verify()
 
 

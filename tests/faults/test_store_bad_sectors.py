@@ -39,7 +39,7 @@ def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
 def filled(disk: Any, **settings: Any) -> FileStore:
     store, _ = opened(disk, **settings)
     for seq in range(1, COUNT + 1):
-        assert store.store(b"a.%d" % (seq % 7), b"", payload(seq), seq) == seq
+        assert store.table.store(b"a.%d" % (seq % 7), b"", payload(seq), seq) == seq
     store.commit()
     return store
 
@@ -53,7 +53,7 @@ def found(store: FileStore) -> set[int]:
     result = set()
     for seq in range(1, COUNT + 1):
         with suppress(NotFoundError):
-            assert store.get(seq).payload == payload(seq)
+            assert store.table.get(seq).payload == payload(seq)
             result.add(seq)
     return result
 
@@ -96,7 +96,7 @@ def test_a_block_that_is_cut_while_it_is_in_use_costs_what_was_cut(
     assert store.lost is not None
     assert set(store.lost.sequences) == lost
     assert {seq for report in told for seq in report.lost} == lost
-    assert store.store(b"a.1", b"", b"new", 1) == COUNT + 1
+    assert store.table.store(b"a.1", b"", b"new", 1) == COUNT + 1
     store.verify()
     store.close()
     again, report = opened(disk)
@@ -108,13 +108,13 @@ def test_the_block_that_is_written_may_be_cut_too(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
     store = filled(disk)
     assert found(store) == everything()
-    number = store.last.number
+    number = store.table.last.number
     content = Path(path_of(disk, number)).read_bytes()
     os.truncate(path_of(disk, number), PAGE)
     lost = touching(content, PAGE, len(content))
     assert lost
     assert found(store) == everything() - lost
-    assert store.store(b"a.1", b"", b"new", 1) == COUNT + 1
+    assert store.table.store(b"a.1", b"", b"new", 1) == COUNT + 1
     store.commit()
     assert found(store) == everything() - lost
     assert store.lost is not None
@@ -122,7 +122,7 @@ def test_the_block_that_is_written_may_be_cut_too(tmp_path: Path) -> None:
     store.close()
     again, _ = opened(disk)
     assert found(again) == everything() - lost
-    assert again.last_seq == COUNT + 1
+    assert again.table.last_seq == COUNT + 1
 
 
 def test_a_block_file_that_is_gone_costs_its_messages_and_no_others(tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_a_block_file_that_is_gone_costs_its_messages_and_no_others(tmp_path: Pa
 def test_nothing_is_promised_that_lies_in_a_file_which_somebody_has_removed(tmp_path: Path) -> None:
     disk = OsDisk(str(tmp_path))
     store = filled(disk)
-    Path(path_of(disk, store.last.number)).unlink()
-    store.store(b"a.1", b"", b"into the void", 1)
+    Path(path_of(disk, store.table.last.number)).unlink()
+    store.table.store(b"a.1", b"", b"into the void", 1)
     with pytest.raises(StoreError, match=r"sync failed: No such file"):
         store.commit()
-    assert store.synced_seq == COUNT
+    assert store.table.synced_seq == COUNT
     with pytest.raises(ReadOnlyError):
-        store.store(b"a.1", b"", b"more", 1)
+        store.table.store(b"a.1", b"", b"more", 1)
 
 
 def test_a_copy_of_a_block_that_could_not_be_read_takes_the_place_of_nothing(
@@ -163,10 +163,10 @@ def test_a_copy_of_a_block_that_could_not_be_read_takes_the_place_of_nothing(
     content = Path(path_of(disk, 2)).read_bytes()
     store.close()
     store, _ = opened(disk, compresses=True, compact_bytes_min=60)
-    store.load(store.blocks[1])
+    store.table.load_index(store.table.blocks[1])
     lost = touching(content, 0, len(content))
     for seq in sorted(lost)[:-5]:
-        store.remove(seq)
+        store.table.remove(seq)
     store.commit()
     store.close()
     again, report = opened(disk, compresses=True)
@@ -200,7 +200,7 @@ def test_bad_sectors_cost_the_messages_in_them(
     assert store.lost is not None
     assert set(store.lost.sequences) == lost
     assert {seq for each in (report, *told) for seq in each.lost} == lost
-    assert store.store(b"a.1", b"", b"new", 1) == COUNT + 1
+    assert store.table.store(b"a.1", b"", b"new", 1) == COUNT + 1
     store.close()
     # The file with the bad sectors is kept as it is, whatever comes.
     kept = [name for name in disk.list_directory(f"{disk.root}/S/damage") if name.endswith(".blk")]
@@ -239,7 +239,7 @@ def test_bad_sectors_behind_the_last_mark_are_no_write_that_was_cut_off() -> Non
     """Zeros there would be; but what cannot be read may well have been promised."""
     disk = SimulatedDisk()
     store = filled(disk)
-    path = path_of(disk, store.last.number)
+    path = path_of(disk, store.table.last.number)
     content = disk.content_of(path)
     start = len(content) // PAGE * PAGE
     disk.spoil(path, start, PAGE)
@@ -248,7 +248,7 @@ def test_bad_sectors_behind_the_last_mark_are_no_write_that_was_cut_off() -> Non
     # The first of them is cut in two; how many were behind it nobody can know.
     assert report.lost == [min(lost)]
     assert found(again) == everything() - lost
-    assert again.store(b"a.1", b"", b"new", 1) > COUNT
+    assert again.table.store(b"a.1", b"", b"new", 1) > COUNT
 
 
 def test_a_file_that_can_be_read_again_gives_its_messages_back() -> None:
@@ -277,15 +277,15 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path: Path) -> None:
     assert found(store) == everything()
     told: list[RecoveryReport] = []
     store.on_damage = told.append
-    for number in (1, 2, store.last.number):
+    for number in (1, 2, store.table.last.number):
         content = Path(path_of(disk, number)).read_bytes()
         os.truncate(path_of(disk, number), 0)
-        block = next(block for block in store.blocks if block.number == number)
+        block = next(block for block in store.table.blocks if block.number == number)
         assert block.plain_view(PAGE)[0] == 0
         Path(path_of(disk, number)).write_bytes(content)
         assert block.faulted
     assert found(store) == everything()
-    assert not store.unsettled
+    assert not store.table.unsettled
     store.commit()
     assert (told, store.lost) == ([], None)
     assert not Path(disk.root, "S/damage").exists()
@@ -354,7 +354,7 @@ def test_a_summary_that_cannot_be_read_is_made_from_the_blocks(name: str) -> Non
     store, report = opened(disk)
     assert report.is_clean
     assert found(store) == everything()
-    store.store(b"a.1", b"", b"new", 1)
+    store.table.store(b"a.1", b"", b"new", 1)
     store.commit()
     assert not disk.exists(f"{disk.root}/S/msgs/index.db")
 

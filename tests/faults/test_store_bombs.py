@@ -109,26 +109,26 @@ def test_gaps_between_messages_begin_new_blocks_before_they_take_memory(distance
     with little_memory():
         store, _ = opened(disk)
         for _ in range(500):
-            store.skip(store.last_seq + distance, 1)
-            store.store(b"a", b"", b"x", 1)
+            store.table.skip(store.table.last_seq + distance, 1)
+            store.table.store(b"a", b"", b"x", 1)
         store.commit()
-        expected = store.state
-        assert sum(block.deleted.memory_bytes for block in store.blocks) < MEMORY_MAX
+        expected = store.table.state
+        assert sum(block.deleted.memory_bytes for block in store.table.blocks) < MEMORY_MAX
         store.verify()
         again, report = opened(disk.crash_keeping_unsynced())
         assert report.is_clean
-        assert again.state == expected
+        assert again.table.state == expected
         store.close()
         again, _ = opened(disk)
-        assert again.state == expected
+        assert again.table.state == expected
         # Removing the first message passes a gap in one step.
-        while again.msgs:
-            again.remove(again.first_seq)
+        while again.table.msgs:
+            again.table.remove(again.table.first_seq)
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_gap_costs_nothing_wherever_messages_are_looked_at(kind: str) -> None:
-    store = MessageStore("S") if kind == "memory" else opened(SimulatedDisk())[0]
+    store = MessageStore("S") if kind == "memory" else opened(SimulatedDisk())[0].table
     with little_memory():
         store.store(b"a", b"", b"x", 1)
         store.skip(1 << 60, 1)
@@ -156,26 +156,26 @@ def test_high_sequences_come_back(first: int, ending: str, is_limited: bool) -> 
     disk = SimulatedDisk()
     limits = StoreLimits(msgs_max=2) if is_limited else StoreLimits()
     store, _ = opened(disk, limits=limits)
-    store.compact(first)
+    store.table.compact(first)
     for number in range(3):
-        assert store.store(b"a", b"", b"%d" % number, 1) == first + number
+        assert store.table.store(b"a", b"", b"%d" % number, 1) == first + number
     store.commit()
     if is_limited:
         # There is room again: only the floor says that the first one is gone.
-        store.remove(first + 2)
+        store.table.remove(first + 2)
         store.commit()
-    expected = store.state
+    expected = store.table.state
     if ending == "closed":
         store.close()
     again, report = opened(disk.crash_keeping_unsynced(), limits=limits)
     assert report.is_clean
-    assert again.state == expected
+    assert again.table.state == expected
     again.verify()
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_what_is_higher_is_refused_and_nothing_changes(kind: str) -> None:
-    store = MessageStore("S") if kind == "memory" else opened(SimulatedDisk())[0]
+    store = MessageStore("S") if kind == "memory" else opened(SimulatedDisk())[0].table
     store.store(b"a", b"", b"x", 1)
     for call in (
         lambda: store.skip(SEQUENCE_MAX + 1, 1),
@@ -198,7 +198,7 @@ def test_marks_are_right_in_blocks_with_high_numbers(number: int) -> None:
     disk = disk_with({number: first_mark(number)})
     store, _ = opened(disk, block_bytes_max=300)
     for _ in range(4):
-        store.store(b"a", b"", b"x" * 20, 1)
+        store.table.store(b"a", b"", b"x" * 20, 1)
         store.commit()
     content = disk.content_of(f"{disk.root}/S/msgs/{block_file_name(number)}")
     disk.settle_file(
@@ -206,17 +206,17 @@ def test_marks_are_right_in_blocks_with_high_numbers(number: int) -> None:
     )
     again, report = opened(disk.crash_keeping_unsynced(), block_bytes_max=300)
     assert report.lost == [1]
-    assert again.msgs == 3
+    assert again.table.msgs == 3
 
 
 def test_there_is_no_block_behind_the_last_number() -> None:
     disk = disk_with({BLOCK_NUMBER_MAX: first_mark(BLOCK_NUMBER_MAX)})
     store, _ = opened(disk, block_bytes_max=300)
     for _ in range(4):
-        store.store(b"a", b"", b"x" * 20, 1)
+        store.table.store(b"a", b"", b"x" * 20, 1)
     with pytest.raises(StoreError, match=rf"there is no block behind {BLOCK_NUMBER_MAX}"):
-        store.store(b"a", b"", b"x" * 200, 1)
-    assert store.msgs == 4
+        store.table.store(b"a", b"", b"x" * 200, 1)
+    assert store.table.msgs == 4
 
 
 # --- index.db ---
@@ -244,7 +244,7 @@ def test_a_summary_that_claims_more_messages_than_a_block_can_hold_is_not_follow
     index = summary([IndexBlock(1, 90, 1, 1, count, 1)], content[-8:])
     with little_memory():
         store, report = opened(disk_with({1: content}, index))
-        assert store.msgs == 3
+        assert store.table.msgs == 3
         assert report.lost_total <= 1000
         store.verify()
 
@@ -259,8 +259,8 @@ def test_a_summary_with_many_blocks_that_are_not_there_is_read_in_bounded_work()
     with little_memory():
         store, report = opened(disk_with({1: content}, index))
         assert len(report.lost) <= 100_000
-        assert store.msgs == 3
-        assert store.last_seq == index.last_seq
+        assert store.table.msgs == 3
+        assert store.table.last_seq == index.last_seq
 
 
 def test_a_summary_with_sequences_that_cannot_be_is_refused() -> None:
@@ -277,7 +277,7 @@ def test_a_report_of_damage_with_sequences_that_cannot_be_is_noted(text: bytes) 
     disk = disk_with({1: messages_at(1, 2)})
     disk.settle_file(f"{disk.root}/S/damage/1.json", b'{"stream":"S","lost":[' + text + b"]}")
     store, report = opened(disk)
-    assert store.msgs == 2
+    assert store.table.msgs == 2
     assert "what was lost earlier cannot be read" in report.notes[0]
 
 
@@ -289,7 +289,7 @@ def test_a_witness_that_claims_an_endless_reserve_takes_no_memory() -> None:
     )
     with little_memory():
         store, report = opened(disk)
-        assert store.last_seq == 1 << 61
+        assert store.table.last_seq == 1 << 61
         assert len(report.lost) <= 100_000
 
 
@@ -305,4 +305,4 @@ def test_a_payload_that_looks_like_many_records_does_not_cost_the_square_of_its_
     content = bomb + record(2, b"still there") + record(3)
     store, report = opened(disk_with({1: content}))
     assert report.lost == [1]
-    assert store.get(2).payload == b"still there"
+    assert store.table.get(2).payload == b"still there"

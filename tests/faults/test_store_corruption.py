@@ -115,12 +115,12 @@ def test_life_goes_on_after_a_loss(seed: int) -> None:
         disk, _ = harmed(store, harm, seed)
         now_ns = store.run.ledger.now_ns
         opened, report = open_workload(disk, store.workload, now_ns)
-        seq = opened.store(b"new", b"", b"message", now_ns)
+        seq = opened.table.store(b"new", b"", b"message", now_ns)
         assert seq > max([*report.lost, *store.live])
         opened.close()
         again, second = open_workload(disk, store.workload, now_ns)
         assert second.is_clean
-        assert again.get(seq).payload == b"message"
+        assert again.table.get(seq).payload == b"message"
 
 
 @every_store
@@ -173,7 +173,7 @@ def test_damaged_index_file_changes_nothing(seed: int) -> None:
         harm_index(store, disk, Random(case))
         opened, report = open_workload(disk, store.workload, store.run.ledger.now_ns)
         assert content_of(opened) == store.live
-        assert opened.last_seq == store.run.ledger.last_seq
+        assert opened.table.last_seq == store.run.ledger.last_seq
         assert report.is_clean
         opened.verify()
         opened.close()
@@ -204,7 +204,7 @@ def test_damage_behind_a_good_index_file_is_never_given_out(harm: Harm, seed: in
         opened, _ = open_workload(disk, store.workload, store.run.ledger.now_ns)
         for seq, message in store.live.items():
             try:
-                found = opened.get(seq)
+                found = opened.table.get(seq)
             except StoreError:
                 assert seq in hits.messages, f"case {case}: {what}: {seq} was not hit"
                 continue
@@ -223,10 +223,10 @@ def test_index_file_knows_what_a_missing_block_held(harm: Harm, seed: int) -> No
         disk, what = harmed(store, harm, case)
         hits = hits_of(store, disk)
         opened, _ = open_workload(disk, store.workload, store.run.ledger.now_ns)
-        assert opened.last_seq >= store.run.ledger.last_seq, f"case {case}: {what}"
+        assert opened.table.last_seq >= store.run.ledger.last_seq, f"case {case}: {what}"
         for seq, message in store.live.items():
             try:
-                assert opened.get(seq) == message
+                assert opened.table.get(seq) == message
             except NotFoundError:
                 assert seq in hits.messages, f"case {case}: {what}: {seq} was not hit"
                 lost = opened.lost
@@ -256,7 +256,7 @@ def two_streams() -> SimulatedDisk:
         folder.create(StreamMeta({**config, "storage": "file", "num_replicas": 1}, NOW_NS))
         _, store, _ = folder.open(NOW_NS)
         for number in range(10):
-            store.store(name.lower().encode(), b"", b"%d" % number, NOW_NS)
+            store.table.store(name.lower().encode(), b"", b"%d" % number, NOW_NS)
         store.close()
         folder.create_consumer(
             ConsumerMeta("C", {"durable_name": "C"}, NOW_NS), CONSUMER_STATE, NOW_NS
@@ -280,7 +280,7 @@ def check_listing(disk: SimulatedDisk, *, is_readable: bool) -> None:
     assert all(skipped.reason for skipped in listing.skipped)
     _, store, report = listing.streams[-1][0].open(NOW_NS)
     assert report.is_clean
-    assert [message.seq for message in store.messages()] == list(range(1, 11))
+    assert [message.seq for message in store.table.messages()] == list(range(1, 11))
     assert contents(disk, ONE) == before
     assert root.finish_deletions() == []
     assert contents(disk, ONE) == before

@@ -22,6 +22,7 @@ from store_workloads import (
     with_rewrites,
     with_short_commits,
 )
+from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
 
 SCRIPTED = list(scripted_workloads())
@@ -142,9 +143,9 @@ def test_killed_process_promises_nothing_that_a_power_failure_could_take(
         else:
             return
         store, report = open_workload(disk, workload, run.ledger.now_ns)
-        shown, last_seq = content_of(store), store.last_seq
+        shown, last_seq = content_of(store), store.table.last_seq
         assert report.is_clean
-        assert store.synced_seq == last_seq
+        assert store.table.synced_seq == last_seq
         outcome = examine(disk.crash_losing_unsynced(), workload, run.ledger.now_ns, deep=False)
         assert not judge(run.ledger, outcome)
         assert outcome.messages == shown
@@ -186,7 +187,7 @@ def test_store_whose_names_are_never_synced_is_caught(monkeypatch: pytest.Monkey
 
 def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "removals from every place")
-    monkeypatch.setattr("tradewind.store.folder.recover.FileStore.forget", lambda self, seq: False)
+    monkeypatch.setattr("tradewind.store.folder.recover._deletions", lambda found: SequenceSet())
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
 
@@ -196,7 +197,7 @@ def test_store_that_does_not_say_what_limits_removed_is_caught(
     monkeypatch: pytest.MonkeyPatch, story: str
 ) -> None:
     workload = next(w for w in SCRIPTED if w.name.endswith(story))
-    monkeypatch.setattr("tradewind.store.folder.recover.FileStore.say_floor", lambda self: None)
+    monkeypatch.setattr("tradewind.store.folder.recover.MARK_FLOOR_KIND", -1)
     failures = explored(workload, seeds=20, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
 
@@ -204,7 +205,7 @@ def test_store_that_does_not_say_what_limits_removed_is_caught(
 def test_store_that_does_not_erase_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "messages of plain blocks are erased")
     monkeypatch.setattr(
-        "tradewind.store.folder.rewrite.Rewriter.erase", lambda self, block, seq: None
+        "tradewind.store.folder.rewrite.erased_copy", lambda block, plain, erased: bytes(plain)
     )
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is not erased" in problem for failure in failures for problem in failure.problems)

@@ -37,9 +37,9 @@ def foreign(*, with_index: bool) -> SimulatedDisk:
     disk.make_directory(FOLDER, sync=True)
     store, _ = opened(disk, StoreLimits())
     for number in range(1, COUNT + 1):
-        store.store(b"s.%d" % (number % 4), b"", b"payload %03d" % number, number)
+        store.table.store(b"s.%d" % (number % 4), b"", b"payload %03d" % number, number)
         if number in (11, 31):
-            store.remove(number - 1)
+            store.table.remove(number - 1)
     store.close()
     for path, content in disk.checkpoint().items():
         if path.endswith(".blk"):
@@ -50,7 +50,7 @@ def foreign(*, with_index: bool) -> SimulatedDisk:
     index = f"{FOLDER}/msgs/index.db"
     if with_index:
         rebuilt, _ = opened(disk, StoreLimits())
-        assert rebuilt.last.last_checksum() != checksum  # our mark waits in memory
+        assert rebuilt.table.last.last_checksum() != checksum  # our mark waits in memory
         settle_index(disk, index, checksum)
     else:
         disk.remove(index)
@@ -69,14 +69,14 @@ def work(disk: SimulatedDisk, limits: StoreLimits, promise: Callable[[int], None
     store, report = opened(disk, limits)
     assert report.is_clean
     for number in range(NEW):
-        store.store(b"s.%d" % (number % 4), b"", b"n" * (10 + 97 * number % 300), number)
+        store.table.store(b"s.%d" % (number % 4), b"", b"n" * (10 + 97 * number % 300), number)
         if number % 3 == 0:
             store.flush()
         if number % 5 == 4:
             store.commit()
-            promise(store.synced_seq)
+            promise(store.table.synced_seq)
     store.commit()
-    promise(store.synced_seq)
+    promise(store.table.synced_seq)
 
 
 @pytest.mark.parametrize("with_index", [True, False])
@@ -84,7 +84,7 @@ def work(disk: SimulatedDisk, limits: StoreLimits, promise: Callable[[int], None
 def test_cut_off_write_is_never_taken_for_damage(limits: StoreLimits, with_index: bool) -> None:
     start = foreign(with_index=with_index)
     before, _ = opened(start.crash_keeping_unsynced(), StoreLimits())
-    theirs = {message.seq: message for message in before.messages()}
+    theirs = {message.seq: message for message in before.table.messages()}
     whole = start.crash_keeping_unsynced()
     work(whole, limits, lambda _: None)
     judged = 0
@@ -103,9 +103,9 @@ def test_cut_off_write_is_never_taken_for_damage(limits: StoreLimits, with_index
             rotten = [entry for entry in report.damage if not entry.torn]
             assert not rotten, f"step {stop_at}: {rotten}"
             assert not report.lost
-            assert store.last_seq >= max(promised)
-            found = {message.seq: message for message in store.messages()}
-            for seq in range(store.first_seq, max(promised) + 1):
+            assert store.table.last_seq >= max(promised)
+            found = {message.seq: message for message in store.table.messages()}
+            for seq in range(store.table.first_seq, max(promised) + 1):
                 assert seq in found or seq in (10, 30) or limits.subject_msgs_max
             if not limits.removes_for_others:
                 assert found.items() >= theirs.items()
@@ -120,7 +120,7 @@ def test_full_disk_at_the_first_mark_is_resumed_only_if_nothing_was_written(
     disk = foreign(with_index=False)
     store, _ = opened(disk, StoreLimits())
     disk.fail(operation, "*.blk", error=errno.ENOSPC)
-    seq = store.store(b"s.1", b"", b"new", 1)
+    seq = store.table.store(b"s.1", b"", b"new", 1)
     with pytest.raises(StoreError, match="ENOSPC"):
         store.flush()
     assert store.resume() == (operation == "write")
@@ -128,4 +128,4 @@ def test_full_disk_at_the_first_mark_is_resumed_only_if_nothing_was_written(
         store.commit()
     again, report = opened(disk.crash_losing_unsynced(), StoreLimits())
     assert report.is_clean
-    assert again.is_live(seq) == (operation == "write")
+    assert again.table.is_live(seq) == (operation == "write")

@@ -70,12 +70,12 @@ def first_error(run: Run) -> StoreError | None:
 
 
 def changes_of(store: FileStore) -> Iterator[Callable[[], object]]:
-    yield lambda: store.store(b"a", b"", b"refused", 1)
-    yield lambda: store.skip(store.last_seq + 5, 1)
-    yield lambda: store.purge()
-    yield lambda: store.purge(b"a", keep=1)
-    yield lambda: store.compact(store.last_seq + 1)
-    yield lambda: store.remove(max(1, store.first_seq))
+    yield lambda: store.table.store(b"a", b"", b"refused", 1)
+    yield lambda: store.table.skip(store.table.last_seq + 5, 1)
+    yield lambda: store.table.purge()
+    yield lambda: store.table.purge(b"a", keep=1)
+    yield lambda: store.table.compact(store.table.last_seq + 1)
+    yield lambda: store.table.remove(max(1, store.table.first_seq))
     yield lambda: store.flush()
 
 
@@ -86,17 +86,17 @@ def check_read_only(run: Run) -> None:
     with pytest.raises(ReadOnlyError) as refused:
         store.check_writable()
     assert str(store.failure) in str(refused.value)
-    before, last_seq = content_of(store), store.last_seq
+    before, last_seq = content_of(store), store.table.last_seq
     for change in changes_of(store):
         with pytest.raises(ReadOnlyError):
             change()
     assert content_of(store) == before
-    assert store.last_seq == last_seq
+    assert store.table.last_seq == last_seq
     for seq, message in run.ledger.messages.items():
         if seq <= run.ledger.promised_seq and seq not in run.ledger.gone:
-            assert store.get(seq) == message
-    if store._committing is not None:  # files are not closed before the worker is done with them
-        store.drop_commit(store._committing)
+            assert store.table.get(seq) == message
+    if store.committing is not None:  # files are not closed before the worker is done with them
+        store.drop_commit(store.committing)
     store.close()
 
 
@@ -158,12 +158,12 @@ def settle(run: Run, before: Ledger) -> None:
     assert set(found) <= set(before.live) | set(ledger.live)
     assert set(found) >= set(before.live) & set(ledger.live)
     assert all(message == ledger.messages[seq] for seq, message in found.items())
-    assert before.last_seq <= run.store.last_seq <= ledger.last_seq
+    assert before.last_seq <= run.store.table.last_seq <= ledger.last_seq
     run.store.verify()
-    for seq in [seq for seq in ledger.gone if seq in found or seq > run.store.last_seq]:
+    for seq in [seq for seq in ledger.gone if seq in found or seq > run.store.table.last_seq]:
         del ledger.gone[seq]
     ledger.live = found
-    ledger.last_seq = run.store.last_seq
+    ledger.last_seq = run.store.table.last_seq
     ledger.messages = {s: m for s, m in ledger.messages.items() if s <= ledger.last_seq}
 
 
@@ -200,7 +200,7 @@ def test_store_goes_on_when_a_full_disk_has_room_again(
         assert refused == fault.hits == 1
         run.do_commit()
         run.compare()
-        assert run.store.synced_seq == run.store.last_seq
+        assert run.store.table.synced_seq == run.store.table.last_seq
         crashed = run.disk.crash_losing_unsynced()
         assert not judge(run.ledger, examine(crashed, workload, run.ledger.now_ns, deep=False))
 
@@ -298,7 +298,7 @@ def test_failure_while_opening_is_an_error_and_harms_nothing(
         again, report = open_workload(run.disk, workload, run.ledger.now_ns)
         assert report.is_clean
         assert content_of(again) == run.ledger.live
-        assert again.last_seq == run.ledger.last_seq
+        assert again.table.last_seq == run.ledger.last_seq
         again.verify()
     if operation in ("open", "list_directory", "exists"):
         assert refused, "absence was guessed where it could not be known"
@@ -311,11 +311,11 @@ def test_failed_read_is_an_error_of_that_read_alone(operation: Operation) -> Non
         store, _ = open_workload(run.disk, workload, run.ledger.now_ns)
         fault = run.disk.fail(operation, "*.blk")
         try:
-            assert store.get(seq) == message
+            assert store.table.get(seq) == message
         except StoreError:
             assert fault.hits
         run.disk.clear_faults()
-        assert store.get(seq) == message
+        assert store.table.get(seq) == message
         assert store.failure is None
 
 

@@ -52,7 +52,7 @@ def opened(store: Store, disk: SimulatedDisk) -> FileStore:
 def read_all(store: FileStore, sequences: Content) -> None:
     for seq in sequences:
         with suppress(NotFoundError):
-            store.get(seq)
+            store.table.get(seq)
 
 
 def tombstones_in_sealed_blocks(store: Store) -> list[DiskRecord]:
@@ -80,11 +80,11 @@ def test_what_was_deleted_stays_deleted_after_a_repair(harm: Harm, seed: int) ->
         if not set(found) & set(store.live):
             continue  # nothing is left that shows that index.db is of these blocks
         assert set(found) <= set(store.live), f"case {case}: {what}"
-        first.store(b"new", b"", b"message", store.run.ledger.now_ns)
+        first.table.store(b"new", b"", b"message", store.run.ledger.now_ns)
         first.commit()
         assert not disk.exists(INDEX)
         again = opened(store, disk.crash_losing_unsynced())
-        back = set(content_of(again)) - {first.last_seq} - set(store.live)
+        back = set(content_of(again)) - {first.table.last_seq} - set(store.live)
         assert not back, f"case {case}: {what}: {back} are back"
 
 
@@ -137,11 +137,11 @@ def check_every_step(store: Store, record: DiskRecord) -> None:
 def settle_while_storing(store: Store, disk: SimulatedDisk) -> None:
     found = opened(store, disk)
     read_all(found, store.live)
-    found.store(b"new", b"", b"first", store.run.ledger.now_ns)
+    found.table.store(b"new", b"", b"first", store.run.ledger.now_ns)
     found.flush()
-    found.store(b"new", b"", b"second", store.run.ledger.now_ns)
+    found.table.store(b"new", b"", b"second", store.run.ledger.now_ns)
     found.commit()
-    assert not found.unsettled
+    assert not found.table.unsettled
 
 
 @every_store
@@ -173,7 +173,7 @@ def made(count: int = 60, limits: StoreLimits | None = None) -> SimulatedDisk:
     disk.make_directory(FOLDER, sync=True)
     store = small(disk, limits)
     for number in range(1, count + 1):
-        store.store(b"s.%d" % (number % 5), b"", b"payload %03d" % number, number)
+        store.table.store(b"s.%d" % (number % 5), b"", b"payload %03d" % number, number)
     store.close()
     return disk
 
@@ -197,17 +197,17 @@ def test_no_commit_reads_more_than_its_part(monkeypatch: pytest.MonkeyPatch) -> 
     hit(disk, 7)
     store = small(disk)
     with suppress(NotFoundError):
-        store.get(7)
-    counted = [store.counted_below]
+        store.table.get(7)
+    counted = [store.table.counted_below]
     while (commit := store.begin_commit()) is not None:
-        counted.append(store.counted_below)
+        counted.append(store.table.counted_below)
         commit.run()
         store.finish_commit(commit)
-    numbers = [block.number for block in store.blocks]
+    numbers = [block.number for block in store.table.blocks]
     steps = counted[1 : counted.index(0, 1)]
     assert steps == [number + 1 for number in numbers[: len(steps)]]
     assert len(steps) >= len(numbers) - 3
-    assert not store.unsettled
+    assert not store.table.unsettled
     store.verify()
 
 
@@ -225,8 +225,8 @@ def test_store_may_change_in_every_way_while_damage_is_settled(
     store = small(disk)
     live = {seq: b"s.%d" % (seq % 5) for seq in range(1, 121)}
     with suppress(NotFoundError):
-        store.get(min(lost))
-    assert store.unsettled
+        store.table.get(min(lost))
+    assert store.table.unsettled
     while (commit := store.begin_commit()) is not None:
         commit.run()
         if random.random() < 0.5:
@@ -236,9 +236,9 @@ def test_store_may_change_in_every_way_while_damage_is_settled(
             change(store, live, random)
     store.verify()
     wanted = {seq: subject for seq, subject in live.items() if seq not in lost}
-    assert {message.seq: message.subject for message in store.messages()} == wanted
+    assert {message.seq: message.subject for message in store.table.messages()} == wanted
     again = small(disk.crash_losing_unsynced())
-    assert {message.seq: message.subject for message in again.messages()} == wanted
+    assert {message.seq: message.subject for message in again.table.messages()} == wanted
     again.verify()
 
 
@@ -246,22 +246,22 @@ def change(store: FileStore, live: dict[int, bytes], random: Random) -> None:
     match random.randrange(8) if live else 0:
         case 0 | 1 | 2:
             subject = b"s.%d" % random.randrange(8)
-            live[store.store(subject, b"", b"new", store.last_seq)] = subject
+            live[store.table.store(subject, b"", b"new", store.table.last_seq)] = subject
         case 3 | 4 | 5:
             seq = random.choice(list(live))
-            store.remove(seq)
+            store.table.remove(seq)
             live.pop(seq)
         case 6:
             subject = b"s.%d" % random.randrange(8)
-            store.purge(subject)
+            store.table.purge(subject)
             for seq in [seq for seq, name in live.items() if name == subject]:
                 del live[seq]
         case _:
             if random.random() < 0.1:
-                store.purge()
+                store.table.purge()
                 live.clear()
             else:
-                store.expire(store.last_seq)
+                store.table.expire(store.table.last_seq)
 
 
 def test_limit_of_a_subject_is_applied_when_all_is_counted() -> None:
@@ -270,18 +270,18 @@ def test_limit_of_a_subject_is_applied_when_all_is_counted() -> None:
     hit(disk, 2)
     store = small(disk, limits)
     with suppress(NotFoundError):
-        store.get(2)
+        store.table.get(2)
     for _ in range(3):
-        store.store(b"s.2", b"", b"new", 99)
-    assert store.subjects()[b"s.2"] == 15
+        store.table.store(b"s.2", b"", b"new", 99)
+    assert store.table.subjects()[b"s.2"] == 15
     woken: list[int] = []
-    store.on_unsettled = lambda: woken.append(store.last_seq)
+    store.on_unsettled = lambda: woken.append(store.table.last_seq)
     store.commit()
-    assert (store.unsettled, store.is_overdue, bool(woken)) == (False, True, True)
-    while store.limit_step(1):
+    assert (store.table.unsettled, store.table.is_overdue, bool(woken)) == (False, True, True)
+    while store.table.limit_step(1):
         pass
-    assert store.subjects()[b"s.2"] == 12
-    assert store.subjects()[b"s.1"] == 12
+    assert store.table.subjects()[b"s.2"] == 12
+    assert store.table.subjects()[b"s.1"] == 12
     store.verify()
 
 
@@ -293,26 +293,26 @@ def test_damage_in_the_block_that_is_written_is_repaired_at_once(is_committing: 
     disk = made(0)
     store = small(disk)
     for number in range(1, 7):
-        store.store(b"s", b"", b"payload %03d" % number, number)
+        store.table.store(b"s", b"", b"payload %03d" % number, number)
     store.commit()
-    number = store.last.number
+    number = store.table.last.number
     told: list[RecoveryReport] = []
     store.on_damage = told.append
-    store.store(b"s", b"", b"under way", 7)
+    store.table.store(b"s", b"", b"under way", 7)
     commit = store.begin_commit() if is_committing else None
     path = hit(disk, 5)
     with pytest.raises(NotFoundError):
-        store.get(5)
-    assert store.get(4).seq == 4
+        store.table.get(5)
+    assert store.table.get(4).seq == 4
     if commit is not None:
         commit.run()
         store.finish_commit(commit)
     store.commit()
     assert [report.lost for report in told] == [[5]]
-    assert store.last.number > number
+    assert store.table.last.number > number
     with pytest.raises(NotFoundError, match="it was lost by damage"):
-        store.get(5)
-    store.store(b"s", b"", b"after", 8)
+        store.table.get(5)
+    store.table.store(b"s", b"", b"after", 8)
     store.commit()
     kinds = [record.kind for record in records_of(path, disk.content_of(path))]
     assert "skip" in kinds
@@ -320,7 +320,7 @@ def test_damage_in_the_block_that_is_written_is_repaired_at_once(is_committing: 
         disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1, block_bytes_max=400
     )
     assert report.is_clean
-    assert [message.seq for message in again.messages()] == [1, 2, 3, 4, 6, 7, 8]
+    assert [message.seq for message in again.table.messages()] == [1, 2, 3, 4, 6, 7, 8]
 
 
 def test_removing_a_message_whose_record_is_damaged_loses_nothing_else() -> None:
@@ -329,15 +329,15 @@ def test_removing_a_message_whose_record_is_damaged_loses_nothing_else() -> None
         disk = made(0)
         store = small(disk)
         for number in range(1, 61):
-            store.store(b"s.%d" % (number % 5), b"", b"payload %03d" % number, number)
+            store.table.store(b"s.%d" % (number % 5), b"", b"payload %03d" % number, number)
         store.commit()
         text = b"payload %03d" % seq
         for path, content in disk.checkpoint().items():
             if path.endswith(".blk") and text in content:
                 Damage(disk).flip_bits(path, [8 * (content.index(text) - 3 - 22) + 16])
-        store.remove(seq)
+        store.table.remove(seq)
         store.commit()
-        assert [message.seq for message in store.messages()] == [
+        assert [message.seq for message in store.table.messages()] == [
             number for number in range(1, 61) if number != seq
         ]
         store.verify()
@@ -349,8 +349,8 @@ def test_block_sealed_a_moment_ago_is_not_replaced_while_a_commit_syncs_it(stage
     disk = made(0)
     store = small(disk)
     for number in range(1, 12):
-        store.store(b"s", b"", b"payload %03d" % number, number)
-    sealed = store.blocks[0]
+        store.table.store(b"s", b"", b"payload %03d" % number, number)
+    sealed = store.table.blocks[0]
     commit = store.begin_commit()
     assert commit is not None
     assert any(file.path == sealed.path for file in commit.files)
@@ -359,7 +359,7 @@ def test_block_sealed_a_moment_ago_is_not_replaced_while_a_commit_syncs_it(stage
     path = hit(disk, 2)
     before = disk.content_of(path)
     with pytest.raises(NotFoundError):
-        store.get(2)
+        store.table.get(2)
     assert sealed.patched
     assert disk.content_of(path) == before
     if stage == "syncing":
@@ -371,7 +371,7 @@ def test_block_sealed_a_moment_ago_is_not_replaced_while_a_commit_syncs_it(stage
     assert disk.content_of(path) != before
     again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1)
     assert report.is_clean
-    assert [message.seq for message in again.messages()] == [1, *range(3, 12)]
+    assert [message.seq for message in again.table.messages()] == [1, *range(3, 12)]
 
 
 def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
@@ -380,10 +380,10 @@ def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
     disk.make_directory(FOLDER, sync=True)
     store, _ = open_store(disk, FOLDER, "S", now_ns=1, block_bytes_max=1200, compact_bytes_min=100)
     for number in range(1, 41):
-        store.store(b"s", b"", b"payload %03d" % number, number)
+        store.table.store(b"s", b"", b"payload %03d" % number, number)
     store.commit()
     for seq in range(2, 19):
-        store.remove(seq)
+        store.table.remove(seq)
     while (commit := store.begin_commit()) is not None and not commit.rewrites:
         commit.run()
         store.finish_commit(commit)
@@ -393,7 +393,7 @@ def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
     commit.run()
     rewrite.block.unmap()
     with pytest.raises(NotFoundError):
-        store.get(20)
+        store.table.get(20)
     assert rewrite.block.patched
     store.finish_commit(commit)
     store.commit()
@@ -413,15 +413,15 @@ def test_more_damage_than_memory_is_repaired_too(monkeypatch: pytest.MonkeyPatch
         hit(disk, seq)
     store = small(disk)
     with suppress(NotFoundError):
-        store.get(2)
+        store.table.get(2)
     store.settle_damage()
-    assert not any(block.patched for block in store.blocks)
+    assert not any(block.patched for block in store.table.blocks)
     wanted = [seq for seq in range(1, 61) if seq not in lost]
-    assert [message.seq for message in store.messages()] == wanted
+    assert [message.seq for message in store.table.messages()] == wanted
     store.verify()
     again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1)
     assert report.is_clean
-    assert [message.seq for message in again.messages()] == wanted
+    assert [message.seq for message in again.table.messages()] == wanted
 
 
 def test_file_that_cannot_be_read_ends_the_settling_and_nothing_else() -> None:
@@ -431,14 +431,14 @@ def test_file_that_cannot_be_read_ends_the_settling_and_nothing_else() -> None:
     told: list[RecoveryReport] = []
     store.on_damage = told.append
     with suppress(NotFoundError):
-        store.get(7)
+        store.table.get(7)
     disk.fail("map", "*/5.blk", error=errno.EIO, times=1 << 30)
-    assert store.store(b"s.1", b"", b"new", 1) == 61
+    assert store.table.store(b"s.1", b"", b"new", 1) == 61
     store.commit()
     assert store.failure is None
     assert "cannot be read" in told[0].notes[0]
     disk.clear_faults()
     store.close()
     again = small(disk)
-    assert [message.seq for message in again.messages()] == [*range(1, 7), *range(8, 62)]
+    assert [message.seq for message in again.table.messages()] == [*range(1, 7), *range(8, 62)]
     again.verify()

@@ -242,14 +242,14 @@ async def direct_messages(server: Official, stream: str, last_seq: int) -> dict[
 
 def our_truth(folder: StreamFolder, store: FileStore) -> StreamTruth:
     """The same from our files."""
-    state = store.state
+    state = store.table.state
     assert state.lost is None
     store.verify()
     consumers, skipped = folder.consumers()
     assert not skipped, skipped
     assert not any(consumer.problem for consumer in consumers)
-    subjects = {name.decode(): total for name, total in store.subjects().items()}
-    deleted = store.deleted_sequences()
+    subjects = {name.decode(): total for name, total in store.table.subjects().items()}
+    deleted = store.table.deleted_sequences()
     assert state.subjects == len(subjects)
     assert state.deleted == len(deleted)
     return StreamTruth(
@@ -268,7 +268,7 @@ def our_truth(folder: StreamFolder, store: FileStore) -> StreamTruth:
                 message.header,
                 message.payload,
             )
-            for message in store.messages()
+            for message in store.table.messages()
         },
         {consumer.meta.name: consumer_truth(consumer.state) for consumer in consumers},
     )

@@ -38,7 +38,7 @@ class Ours:
     def publish(self, subject: str, payload: bytes = b"", header: bytes = b"") -> int:
         self.now_ns += SECOND // 1000
         name = f"{self.name}.{subject}".encode()
-        return int(self.store.store(name, header, payload, self.now_ns))
+        return int(self.store.table.store(name, header, payload, self.now_ns))
 
     def many(self, count: int, size: int = 600, subjects: int = 7) -> None:
         for index in range(count):
@@ -115,7 +115,7 @@ def HUGE(ours: Ours) -> None:  # noqa: N802
 def DELETES(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
     for seq in (1, 2, 3, 5, 40, 41, 42, 80, MANY - 2, MANY - 1, MANY):
-        assert ours.store.remove(seq)
+        assert ours.store.table.remove(seq)
     ours.publish("new", b"after")
 
 
@@ -125,9 +125,9 @@ def ERASED(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
     ours.store.commit()
     for seq in (1, 2, 3, 40, MANY - 1, MANY):
-        assert ours.store.remove(seq, erase=True)
+        assert ours.store.table.remove(seq, erase=True)
     ours.many(4)
-    assert ours.store.remove(MANY + 3, erase=True)
+    assert ours.store.table.remove(MANY + 3, erase=True)
 
 
 @stream(compression="s2", **SMALL_BLOCKS)
@@ -135,7 +135,7 @@ def ERASED_COMPRESSED(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
     ours.store.commit()
     for seq in (1, 2, 3, 40, 77, MANY - 1, MANY):
-        assert ours.store.remove(seq, erase=True)
+        assert ours.store.table.remove(seq, erase=True)
 
 
 @stream(**SMALL_BLOCKS)
@@ -144,20 +144,20 @@ def COMPACTED(ours: Ours) -> None:  # noqa: N802
     for _ in range(3):
         ours.many(MANY, 900)
         ours.store.commit()
-        for seq in range(ours.store.last_seq - MANY + 1, ours.store.last_seq):
+        for seq in range(ours.store.table.last_seq - MANY + 1, ours.store.table.last_seq):
             if seq % 61 and seq != 1:
-                assert ours.store.remove(seq)
+                assert ours.store.table.remove(seq)
         ours.store.commit()
-    assert sum(block.size for block in ours.store.blocks) < 80_000
+    assert sum(block.size for block in ours.store.table.blocks) < 80_000
 
 
 @stream(compression="s2", retention="workqueue", **SMALL_BLOCKS)
 def COMPACTED_COMPRESSED(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY * 2, 900)
     ours.store.commit()
-    for seq in range(MANY * 2, ours.store.first_seq + 5, -1):
+    for seq in range(MANY * 2, ours.store.table.first_seq + 5, -1):
         if seq % 37:
-            assert ours.store.remove(seq, erase=seq % 2 == 0)
+            assert ours.store.table.remove(seq, erase=seq % 2 == 0)
         if seq % 50 == 0:
             ours.store.commit()
 
@@ -167,7 +167,7 @@ def BLOCK_EMPTIED(ours: Ours) -> None:  # noqa: N802
     """A whole block in the middle goes, message by message."""
     ours.many(MANY, 900)
     for seq in range(60, 160):
-        assert ours.store.remove(seq)
+        assert ours.store.table.remove(seq)
     ours.store.commit()
 
 
@@ -175,7 +175,7 @@ def BLOCK_EMPTIED(ours: Ours) -> None:  # noqa: N802
 def EMPTIED(ours: Ours) -> None:  # noqa: N802
     ours.many(5)
     for seq in (5, 3, 1, 2, 4):
-        ours.store.remove(seq)
+        ours.store.table.remove(seq)
 
 
 @stream()
@@ -187,41 +187,41 @@ def EMPTIED_USED(ours: Ours) -> None:  # noqa: N802
 @stream()
 def PURGED(ours: Ours) -> None:  # noqa: N802
     ours.many(30)
-    ours.store.purge()
+    ours.store.table.purge()
 
 
 @stream(**SMALL_BLOCKS)
 def PURGED_USED(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
     ours.store.commit()
-    ours.store.purge()
+    ours.store.table.purge()
     ours.many(120, 900)
 
 
 @stream(**SMALL_BLOCKS)
 def PURGED_SUBJECT(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
-    assert ours.store.purge(b"PURGED_SUBJECT.3")
+    assert ours.store.table.purge(b"PURGED_SUBJECT.3")
 
 
 @stream(**SMALL_BLOCKS)
 def PURGED_SEQ(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
-    ours.store.remove(3)
-    ours.store.remove(180)
-    assert ours.store.purge(below=150)
+    ours.store.table.remove(3)
+    ours.store.table.remove(180)
+    assert ours.store.table.purge(below=150)
 
 
 @stream(**SMALL_BLOCKS)
 def PURGED_KEEP(ours: Ours) -> None:  # noqa: N802
     ours.many(MANY, 900)
-    assert ours.store.purge(keep=7)
+    assert ours.store.table.purge(keep=7)
 
 
 @stream(max_msgs_per_subject=1)
 def LAST(ours: Ours) -> None:  # noqa: N802
     ours.many(100, subjects=13)
-    ours.store.remove(95)
+    ours.store.table.remove(95)
 
 
 @stream(max_msgs_per_subject=3, **SMALL_BLOCKS)
@@ -234,13 +234,13 @@ def LAST_THREE(ours: Ours) -> None:  # noqa: N802
 @stream(max_msgs=5)
 def MAX_MSGS(ours: Ours) -> None:  # noqa: N802
     ours.many(40)
-    ours.store.remove(38)
+    ours.store.table.remove(38)
 
 
 @stream(max_bytes=40_000)
 def MAX_BYTES(ours: Ours) -> None:  # noqa: N802
     ours.many(300, 900)
-    ours.store.remove(250)
+    ours.store.table.remove(250)
 
 
 @stream(max_age=HOUR)
@@ -249,7 +249,7 @@ def AGED(ours: Ours) -> None:  # noqa: N802
     ours.many(20)
     ours.now_ns = now_ns
     ours.many(10)
-    assert ours.store.expire(now_ns + SECOND) == 20
+    assert ours.store.table.expire(now_ns + SECOND) == 20
 
 
 @stream(allow_msg_ttl=True, metadata={"_nats.req.level": "1"})
@@ -265,7 +265,7 @@ def COMPRESSED(ours: Ours) -> None:  # noqa: N802
         payload = noise(index, 200) if index % 3 else b"text and more " * 15
         ours.publish(str(index % 5), payload)
     for seq in (1, 2, 77, 300):
-        ours.store.remove(seq)
+        ours.store.table.remove(seq)
 
 
 @stream(first_seq=1000)
@@ -282,18 +282,18 @@ def FIRST_EMPTY(ours: Ours) -> None:  # noqa: N802
 @stream()
 def SKIPS(ours: Ours) -> None:  # noqa: N802
     ours.many(3)
-    ours.store.skip(10, ours.now_ns)
+    ours.store.table.skip(10, ours.now_ns)
     ours.many(2)
-    ours.store.skip(5000, ours.now_ns)
+    ours.store.table.skip(5000, ours.now_ns)
     ours.many(2)
-    ours.store.skip(6000, ours.now_ns)
+    ours.store.table.skip(6000, ours.now_ns)
 
 
 @stream(retention="workqueue")
 def WORK(ours: Ours) -> None:  # noqa: N802
     ours.many(20)
     for seq in (1, 2, 3, 6, 8, 9):
-        ours.store.remove(seq)
+        ours.store.table.remove(seq)
     pending = {seq: Pending(seq, ours.now_ns) for seq in (4, 5, 7, 10)}
     state = ConsumerState(SequencePair(10, 10), SequencePair(3, 3), pending)
     ours.add_consumer("worker", state)
@@ -301,10 +301,10 @@ def WORK(ours: Ours) -> None:  # noqa: N802
 
 @stream(retention="interest")
 def INTEREST(ours: Ours) -> None:  # noqa: N802
-    ours.store.skip(3, ours.now_ns)
+    ours.store.table.skip(3, ours.now_ns)
     ours.many(12)
     for seq in range(4, 9):
-        ours.store.remove(seq)
+        ours.store.table.remove(seq)
     for name, taken in (("one", 8), ("two", 5)):
         at = SequencePair(taken, taken + 3)
         ours.add_consumer(name, ConsumerState(at, at))

@@ -122,11 +122,11 @@ def run_ours(store: FileStore, steps: list[Step], random: Random) -> None:
     for index, (kind, step) in enumerate(steps):
         if kind == "publish":
             subject, header, payload = step
-            store.store(subject.encode(), header, payload, now_ns + index)
+            store.table.store(subject.encode(), header, payload, now_ns + index)
         elif kind == "delete":
-            assert store.remove(step[0], erase=step[1])
+            assert store.table.remove(step[0], erase=step[1])
         else:
-            store.purge(step[0].encode(), below=step[1], keep=step[2])
+            store.table.purge(step[0].encode(), below=step[1], keep=step[2])
         if random.random() < 0.2:
             store.commit()
     store.commit()
@@ -204,7 +204,7 @@ async def test_a_consumer_goes_on_from_server_to_server(tmp_path: Path) -> None:
     folder.create(StreamMeta(settings, time.time_ns()))
     _, store, _ = folder.open(time.time_ns())
     for index in range(100):
-        store.store(b"s", b"", b"%d" % index, time.time_ns())
+        store.table.store(b"s", b"", b"%d" % index, time.time_ns())
     store.close()
     for name in ("explicit", "all"):
         config = {**CONSUMER, "durable_name": name, "name": name, "ack_policy": name}

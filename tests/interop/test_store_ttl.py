@@ -87,13 +87,13 @@ def test_folder_of_the_official_server_expires_as_it_would_there(
         for seq, (born_ns, _, _, payload) in truth.content.items()
         if seq > 1 and parse_ttl_ns(payload) != NEVER
     }
-    assert set(store.timers.pending()) == expected == set(theirs.pending())
+    assert set(store.table.timers.pending()) == expected == set(theirs.pending())
     assert stamp == truth.last_seq + 1
     # One nanosecond before and at the moment itself.
     first_ns = min(expires_ns for _, expires_ns in expected)
-    assert store.next_expiry_ns() == first_ns
-    assert store.expire(first_ns - 1) == 0
-    assert store.expire(first_ns) == 1
+    assert store.table.next_expiry_ns() == first_ns
+    assert store.table.expire(first_ns - 1) == 0
+    assert store.table.expire(first_ns) == 1
     store.close()
     root.close()
 
@@ -107,8 +107,8 @@ async def test_our_folder_expires_in_the_official_server(tmp_path: Path, loss: s
     _, store, _ = folder.open(now_ns)
     for ttl, age_ns in ((b"1h", 0), (b"1h", 3600 * SECOND), (b"never", 10**6 * SECOND), (b"1s", 0)):
         header = b"NATS/1.0\r\nNats-TTL: " + ttl + b"\r\n\r\n"
-        store.store(b"t." + ttl, header, ttl, now_ns - age_ns, parse_ttl_ns(ttl))
-    store.store(b"t.plain", b"", b"plain", now_ns)
+        store.table.store(b"t." + ttl, header, ttl, now_ns - age_ns, parse_ttl_ns(ttl))
+    store.table.store(b"t.plain", b"", b"plain", now_ns)
     store.close()
     root.close()
     lose(tmp_path, LOSSES[loss])
@@ -122,8 +122,8 @@ async def test_our_folder_expires_in_the_official_server(tmp_path: Path, loss: s
         await server.stop()
     # And back: what it has expired stays so, and the rest has its timer.
     root, store = opened(tmp_path, time_ns())
-    assert [message.seq for message in store.messages()] == [1, 3, 5]
-    assert store.timers.pending() == [(1, now_ns + 3600 * SECOND)]
+    assert [message.seq for message in store.table.messages()] == [1, 3, 5]
+    assert store.table.timers.pending() == [(1, now_ns + 3600 * SECOND)]
     store.close()
     root.close()
 

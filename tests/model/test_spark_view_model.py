@@ -66,17 +66,17 @@ class Run:
             for _ in range(count):
                 self.now_ns += 777
                 header = HEADER if size % 3 == 0 else b""
-                store.store(subject, header, b"p" * size, self.now_ns)
+                store.table.store(subject, header, b"p" * size, self.now_ns)
         elif name == "remove":
-            store.remove(max(store.last_seq - arguments[0], 0), erase=arguments[1])
+            store.table.remove(max(store.table.last_seq - arguments[0], 0), erase=arguments[1])
         elif name == "purge":
-            store.purge()
+            store.table.purge()
         elif name == "purge_subject":
-            store.purge(SUBJECTS[arguments[0] % len(SUBJECTS)])
+            store.table.purge(SUBJECTS[arguments[0] % len(SUBJECTS)])
         elif name == "compact":
-            store.compact(max(store.last_seq - arguments[0], 1))
+            store.table.compact(max(store.table.last_seq - arguments[0], 1))
         elif name == "skip":
-            store.skip(store.last_seq + arguments[0], self.now_ns)
+            store.table.skip(store.table.last_seq + arguments[0], self.now_ns)
         elif name == "commit":
             store.commit()
         else:
@@ -91,7 +91,7 @@ class Run:
                 bool(message.header),
                 message.payload,
             )
-            for message in self.store.messages()
+            for message in self.store.table.messages()
         }
 
 
@@ -157,8 +157,8 @@ def test_files_give_the_messages_of_the_store(
 
 def check_state(state: StreamState, store: FileStore) -> None:
     """The end is exact; the begin is not behind the first message."""
-    assert state.last_seq == store.last_seq
-    assert state.first_seq <= max(store.state.first_seq, 1)
+    assert state.last_seq == store.table.last_seq
+    assert state.first_seq <= max(store.table.state.first_seq, 1)
 
 
 def check_limits(provider: BlocksProvider, truth: dict[int, Any], after: int) -> None:

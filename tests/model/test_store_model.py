@@ -76,6 +76,9 @@ class StoreMachine(RuleBasedStateMachine):
     store: MessageStore
     size: Size = staticmethod(memory_bytes)
 
+    def verify(self) -> None:
+        self.store.verify()
+
     def make(self, limits: StoreLimits, layout: dict[str, Any]) -> MessageStore:
         return MessageStore("S", limits, **layout)
 
@@ -242,7 +245,7 @@ class StoreMachine(RuleBasedStateMachine):
     def totals_are_right(self) -> None:
         if hasattr(self, "store"):
             assert self.store.state == self.model.state
-            self.store.verify()
+            self.verify()
 
     def compare_everything(self) -> None:
         assert list(self.store.messages()) == self.model.matching()
@@ -254,22 +257,25 @@ class StoreMachine(RuleBasedStateMachine):
 class FileStoreMachine(StoreMachine):
     """The same on a disk, with group commits under way and reopening at any time."""
 
-    store: FileStore
+    files: FileStore
     size: Size = staticmethod(record_bytes)
 
-    def make(self, limits: StoreLimits, layout: dict[str, Any]) -> FileStore:
+    def make(self, limits: StoreLimits, layout: dict[str, Any]) -> MessageStore:
         self.disk = SimulatedDisk()
         self.disk.make_directory("/disk/S", sync=True)
         self.under_way: Commit | None = None
         return self.open(limits, layout)
 
-    def open(self, limits: StoreLimits, layout: dict[str, Any]) -> FileStore:
+    def verify(self) -> None:
+        self.files.verify()
+
+    def open(self, limits: StoreLimits, layout: dict[str, Any]) -> MessageStore:
         settings = {**layout, **self.file_layout}
-        store, report = open_store(
+        self.files, report = open_store(
             self.disk, "/disk/S", "S", limits, now_ns=self.time(), **settings
         )
         assert report.is_clean
-        return store
+        return self.files.table
 
     def time(self) -> int:
         return getattr(self, "now_ns", 0)
@@ -283,12 +289,12 @@ class FileStoreMachine(StoreMachine):
 
     @rule()
     def flush(self) -> None:
-        self.store.flush()
+        self.files.flush()
 
     @precondition(lambda self: self.under_way is None)
     @rule()
     def begin_commit(self) -> None:
-        self.under_way = self.store.begin_commit()
+        self.under_way = self.files.begin_commit()
 
     @precondition(lambda self: self.under_way is not None)
     @rule()
@@ -296,16 +302,16 @@ class FileStoreMachine(StoreMachine):
         assert self.under_way is not None
         commit, self.under_way = self.under_way, None
         commit.run()
-        self.store.finish_commit(commit)
+        self.files.finish_commit(commit)
         assert self.store.synced_seq >= commit.last_seq
 
     @rule()
     def commit(self) -> None:
         if self.under_way is not None:
             self.finish_commit()
-        self.store.commit()
+        self.files.commit()
         assert self.store.synced_seq == self.model.last_seq
-        assert not self.store.is_dirty
+        assert not self.files.is_dirty
 
     @rule(layout=layouts)
     def lose_power_after_a_commit(self, layout: dict[str, Any]) -> None:
@@ -318,7 +324,7 @@ class FileStoreMachine(StoreMachine):
     def close_and_reopen(self, layout: dict[str, Any], file_layout: dict[str, Any]) -> None:
         if self.under_way is not None:
             self.finish_commit()
-        self.store.close()
+        self.files.close()
         assert self.disk.open_files == 0
         self.layout, self.file_layout = layout, file_layout
         self.reopen()
@@ -327,7 +333,7 @@ class FileStoreMachine(StoreMachine):
     def close_and_reopen_without_index(self) -> None:
         if self.under_way is not None:
             self.finish_commit()
-        self.store.close()
+        self.files.close()
         self.disk.remove("/disk/S/msgs/index.db")
         self.reopen()
 

@@ -47,7 +47,7 @@ def make(kind: str, random: Random) -> tuple[MessageStore, Size]:
         block_bytes_max=block_bytes_max,
         index_bytes_max=index_bytes_max,
     )
-    return files, record_bytes
+    return files.table, record_bytes
 
 
 @pytest.mark.parametrize("kind", ["memory", "file"])

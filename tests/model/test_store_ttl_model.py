@@ -81,8 +81,13 @@ class Work:
         self.model = TtlModel(self.limits(), record_bytes if on_disk else memory_bytes)
         self.expired = 0
         self.store: MessageStore = MessageStore("S", self.model.limits, **self.layout)
+        self.files: FileStore | None = None
         if on_disk:
-            self.store = self.open()
+            self.open_files()
+
+    def open_files(self) -> None:
+        self.files = self.open()
+        self.store = self.files.table
 
     def open(self) -> FileStore:
         told: list[StoredMessage] = []
@@ -162,16 +167,16 @@ class Work:
         assert due == self.model.apply_limits(self.now_ns)
 
     def restart(self) -> None:
-        if not isinstance(self.store, FileStore):
+        if self.files is None:
             return
         old = self.disk.read_file(THW) if self.disk.exists(THW) else None
-        self.store.close()
+        self.files.close()
         if self.random.random() < 0.5:
             self.disk.remove("/disk/S/msgs/index.db")
         if self.disk.exists(THW):
             self.change_timers(old)
         self.wait()
-        self.store = self.open()
+        self.open_files()
 
     def change_timers(self, old: bytes | None) -> None:
         data = self.disk.read_file(THW)
@@ -189,10 +194,10 @@ class Work:
             self.disk.write_file_atomically(THW, bytes(changed))
 
     def crash(self) -> None:
-        if isinstance(self.store, FileStore):
-            self.store.commit()
+        if self.files is not None:
+            self.files.commit()
             self.disk = self.disk.crash_losing_unsynced()
-            self.store = self.open()
+            self.open_files()
 
     def do(self) -> None:
         steps: dict[Callable[[], None], float] = {

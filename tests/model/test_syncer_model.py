@@ -72,7 +72,7 @@ class Work:
             stream.promised = seq
             del stream.rounds[seq]
         if stream.mode is SyncMode.ALWAYS:
-            assert stream.store.synced_seq >= stream.promised
+            assert stream.store.table.synced_seq >= stream.promised
 
     def on_failure(self, stream: Stream, error: StoreError) -> None:
         assert stream not in self.retired
@@ -115,14 +115,14 @@ class Work:
         for _ in range(self.random.randint(1, 5)):
             if stream.store.failure is not None:
                 break
-            before = stream.store.last_seq
+            before = stream.store.table.last_seq
             with suppress(StoreError):  # the next block of a full disk
-                stream.store.store(b"s", b"", b"x" * 100, 1)
+                stream.store.table.store(b"s", b"", b"x" * 100, 1)
             # Whoever waits for it: the next commit may be held up for others to join.
             self.entries[id(stream.store)].waiters = self.random.randint(0, 3)
             number = self.syncer.mark_dirty(stream.store, self.clock.monotonic_ns())
-            if stream.store.last_seq > before:
-                stream.rounds[stream.store.last_seq] = number
+            if stream.store.table.last_seq > before:
+                stream.rounds[stream.store.table.last_seq] = number
 
     def pick(self) -> Stream:
         if not self.streams:
@@ -194,7 +194,7 @@ class Work:
             disk = self.disk.crash_losing_unsynced()
             folder = stream.store.folder.removesuffix("/msgs")
             found, _ = open_store(disk, folder, stream.store.name, now_ns=0)
-            assert found.last_seq >= stream.promised
+            assert found.table.last_seq >= stream.promised
 
     def end(self) -> None:
         """With a good disk everything is promised in the end, but for what a sync has lost."""

@@ -34,13 +34,13 @@ class Stream:
     def add(self, count: int, subjects: int = 4, size: int = 20) -> None:
         """Messages with payloads that begin with their sequence; every tenth has headers."""
         for _ in range(count):
-            seq = self.store.last_seq + 1
+            seq = self.store.table.last_seq + 1
             header = (
                 b"NATS/1.0\r\nTag: a\r\nNo: %d\r\nTag: b\r\n\r\n" % seq if seq % 10 == 0 else b""
             )
             payload = b"%d:" % seq + b"x" * size
             subject = b"%s.%d" % (self.folder.stream.encode(), seq % subjects)
-            self.store.store(subject, header, payload, START_NS + seq * MILLISECOND)
+            self.store.table.store(subject, header, payload, START_NS + seq * MILLISECOND)
         self.store.commit()
 
 

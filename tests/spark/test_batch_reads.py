@@ -25,7 +25,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Str
         streams[0].add(COUNT)
         streams[1].add(3)
         for seq in range(7, COUNT + 1, 7):
-            assert streams[0].store.remove(seq)
+            assert streams[0].store.table.remove(seq)
         streams[0].store.commit()
         yield root, streams[0]
 

@@ -109,7 +109,7 @@ def test_messages_that_were_removed_unread_are_named(spark: SparkSession, tmp_pa
     query = Query(spark, tmp_path, root)
 
     def lose(stream: Stream) -> None:
-        stream.store.compact(151)
+        stream.store.table.compact(151)
         stream.store.commit()
         stream.store.commit()
         with pytest.raises(Exception, match="sequences 101 to 150 were removed before they"):
@@ -127,7 +127,7 @@ def test_deleted_messages_are_ordinary(spark: SparkSession, tmp_path: Path) -> N
 
     def lose(stream: Stream) -> None:
         for seq in (102, 150, 151):
-            stream.store.remove(seq)
+            stream.store.table.remove(seq)
         stream.store.commit()
         query.run()
 

@@ -138,14 +138,14 @@ def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig)
         raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
     folder = engine.root.stream(home.name, config.name)
     yield folder.creation(meta)
-    store = folder.begin(meta, seed=context.chance.getrandbits(64))
-    stream = Stream(context, meta, store, folder)
+    files = folder.begin(meta, seed=context.chance.getrandbits(64))
+    stream = Stream(context, meta, files.table, files, folder)
     try:
-        while (commit := store.begin_commit()) is not None:
+        while (commit := files.begin_commit()) is not None:
             yield commit.run
-            store.finish_commit(commit)
+            files.finish_commit(commit)
     except BaseException:
-        store.abandon()
+        files.abandon()
         raise
     return stream
 

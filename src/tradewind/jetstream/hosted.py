@@ -27,7 +27,6 @@ from tradewind.jetstream.promises import Promises
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.folder.consumer_states import ConsumerFiles
-from tradewind.store.folder.filestore import FileStore
 from tradewind.store.syncer import SyncTarget
 from tradewind.stream.reading import to_text
 from tradewind.stream.stream import Stream
@@ -106,13 +105,13 @@ class HostedStream:
         self.home.streams[self.name] = self
         self.home.stream_configured(self.name, self.config)
         self.engine.hosts[self.stream.ingest] = self
-        store = self.stream.store
-        if isinstance(store, FileStore):
-            store.on_damage = self._damaged
+        files = self.stream.files
+        if files is not None:
+            files.on_damage = self._damaged
             # Settling it takes commits, which begin at the end of a turn.
-            store.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
-            if store.unsettled:
-                store.on_unsettled()
+            files.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
+            if self.stream.store.unsettled:
+                files.on_unsettled()
         self.commits.attach(self.engine.syncer)
         if self.files is not None:
             self.files_entry = self.engine.syncer.attach(
@@ -144,9 +143,9 @@ class HostedStream:
         self.stream.dismiss_waiting()
         if self.files is not None:
             self.engine.syncer.detach(self.files)
-        if isinstance(self.stream.store, FileStore):
+        if self.stream.files is not None:
             # The files are closed when no sync uses them any more.
-            self.commits.detach(self.stream.store.abandon)
+            self.commits.detach(self.stream.files.abandon)
 
     def removed(self, error: Exception | None) -> None:
         """A worker has given the space back, or could not."""
@@ -244,9 +243,9 @@ class HostedStream:
 
     def _write_stream(self) -> None:
         """Hand what was published to the system; one that has failed takes nothing any more."""
-        store = self.stream.store
-        if isinstance(store, FileStore) and store.failure is None:
-            store.flush()
+        files = self.stream.files
+        if files is not None and files.failure is None:
+            files.flush()
 
     def hindered(self, error: StoreError) -> None:
         """It, or one of its consumers, could not read or write and tries again; said once."""

@@ -19,7 +19,6 @@ from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.store.folder.filestore import FileStore
 from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
@@ -97,12 +96,12 @@ def _secure(
     opened: list[HostedStream], run_all: Callable[[list[Callable[[], None]]], None]
 ) -> None:
     """Have on disk what a killed server has left; each file takes a sync."""
-    stores = [hosted.stream.store for hosted in opened]
-    unsafe = [store for store in stores if isinstance(store, FileStore) and store.unsafe_files]
-    run_all([store.secure for store in unsafe])
-    for store in unsafe:
+    stored = [hosted.stream.files for hosted in opened]
+    unsafe = [files for files in stored if files is not None and files.unsafe_files]
+    run_all([files.secure for files in unsafe])
+    for files in unsafe:
         with suppress(StoreError):
-            store.secured()  # who publishes is told of a failure
+            files.secured()  # who publishes is told of a failure
 
 
 def _recover_stream(

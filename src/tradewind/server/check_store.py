@@ -181,7 +181,7 @@ class StreamCheck:
         return store, report
 
     def _take_state(self, store: FileStore) -> None:
-        state, result = store.state, self.result
+        state, result = store.table.state, self.result
         result.messages, result.bytes = state.msgs, state.bytes
         result.first_seq, result.last_seq = state.first_seq, state.last_seq
 
@@ -301,7 +301,7 @@ def _sequences_text(first: int, last: int) -> str:
 
 def close_blocks(store: FileStore) -> None:
     """Let go of the mappings; nothing is written."""
-    for block in store.blocks:
+    for block in store.table.blocks:
         block.close()
 
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.folder.commit cimport Commit
-from tradewind.store.folder.file_core cimport FileCore
+from tradewind.store.folder.filestore cimport FileStore
 
 
 cdef class SyncJob:
@@ -15,7 +15,7 @@ cdef class SyncJob:
 
 cdef class SyncEntry:
     cdef readonly object target             # SyncTarget
-    cdef FileCore files                     # the target, if it is a store of messages
+    cdef FileStore files                    # the target, if it is a store of messages
     cdef readonly object mode               # SyncMode
     cdef bint syncs_always                  # ... is ALWAYS
     cdef bint writes_always                 # ... is INTERVAL

@@ -33,7 +33,7 @@ vain of late only try it now and then. Nobody but these publishers waits: the lo
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.saturated cimport later
 from tradewind.store.folder.commit cimport Commit
-from tradewind.store.folder.file_core cimport FileCore
+from tradewind.store.folder.filestore cimport FileStore
 
 from bisect import bisect_left
 from enum import Enum
@@ -108,7 +108,7 @@ cdef class SyncEntry:
 
     def __init__(self, target, mode, on_synced, on_failure, on_resumed):
         self.target = target
-        self.files = target if isinstance(target, FileCore) else None
+        self.files = target if isinstance(target, FileStore) else None
         self.mode = mode
         self.syncs_always = mode is SyncMode.ALWAYS
         self.writes_always = mode is SyncMode.INTERVAL

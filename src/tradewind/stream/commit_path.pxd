@@ -1,12 +1,14 @@
 """State of a stream's way through commits; the explanation is in commit_path.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
+from tradewind.store.folder.filestore cimport FileStore
 from tradewind.store.syncer cimport SyncEntry, Syncer
 from tradewind.stream.ingest cimport Ingest
 
 
 cdef class CommitPath:
     cdef readonly Ingest ingest
+    cdef FileStore _files                   # None: in memory
     cdef object _stream                     # Stream: words the errors, knows its mode
     cdef Syncer _syncer                     # None: not attached, or in memory
     cdef readonly SyncEntry entry           # None: the same

@@ -2,6 +2,7 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from tradewind.errors import StoreError
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.syncer import SyncEntry, Syncer, SyncTarget
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
@@ -19,7 +20,7 @@ class Audience(Protocol):
 
 class CommitPath:
     audience: Audience | None
-    def __init__(self, stream: Stream, ingest: Ingest) -> None: ...
+    def __init__(self, stream: Stream, ingest: Ingest, files: FileStore | None) -> None: ...
     @property
     def ingest(self) -> Ingest: ...
     @property

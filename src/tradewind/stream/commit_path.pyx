@@ -2,9 +2,9 @@
 
     append   a message was stored or removed in this turn            Ingest, Upkeep
     settle   the turn ends: what need not wait leaves                CommitPath.settle
-    write    the system gets the bytes, one write per block          Syncer, FileCore.begin_commit
+    write    the system gets the bytes, one write per block          Syncer, FileStore.begin_commit
     sync     a thread syncs them, with all that came meanwhile       server/threads
-    promise  what is synced is safe: `synced_seq` moves              FileCore.finish_commit
+    promise  what is synced is safe: `synced_seq` moves              FileStore.finish_commit
     reply    acknowledgements leave                                  CommitPath.show, Ingest.promise
     wake     consumers may send it, and requests that waited go on   CommitPath.show, tell
 
@@ -18,7 +18,7 @@ waits is told. When a full disk has room again the stream goes on (`resumed`).
 """
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.folder.file_core cimport FileCore
+from tradewind.store.folder.filestore cimport FileStore
 from tradewind.store.syncer cimport Syncer
 from tradewind.stream.ingest cimport Ingest
 
@@ -33,19 +33,20 @@ class Audience(Protocol):
 cdef class CommitPath:
     """Of one stream. One in files takes part in commits from `attach` to `detach`."""
 
-    def __init__(self, stream not None, Ingest ingest not None):
+    def __init__(self, stream not None, Ingest ingest not None, FileStore files):
         self._stream = stream
         self.ingest = ingest
+        self._files = files
         self._waiting = deque()
 
     # -------------------------------------------------------------- life
 
     def attach(self, Syncer syncer not None):
         """Have the changes of a stream in files committed from now on."""
-        if isinstance(self.ingest.store, FileCore):
+        if self._files is not None:
             self._syncer = syncer
             self.entry = syncer.attach(
-                self.ingest.store, on_synced=self.kept, on_failure=self.failed,
+                self._files, on_synced=self.kept, on_failure=self.failed,
                 on_resumed=self.resumed, mode=self._stream.sync_mode)
 
     def detach(self, when_free not None):
@@ -54,7 +55,7 @@ cdef class CommitPath:
             when_free()
             return
         syncer, self._syncer, self.entry = self._syncer, None, None
-        syncer.detach(self.ingest.store, when_free)
+        syncer.detach(self._files, when_free)
 
     # -------------------------------------------------------------- the path
 
@@ -64,7 +65,7 @@ cdef class CommitPath:
         if self.entry is None:
             self.show()
             return
-        failure = (<FileCore>ingest.store).failure
+        failure = self._files.failure
         if failure is not None:
             self._stream.failed(failure)
         elif ingest.waits:
@@ -105,11 +106,11 @@ cdef class CommitPath:
         """
         if self.entry is None or not self.ingest.waits:
             done(None)
-        elif (<FileCore>self.ingest.store).failure is not None:
-            done((<FileCore>self.ingest.store).failure)
+        elif self._files.failure is not None:
+            done(self._files.failure)
         else:
             now_ns = self.ingest.turn.monotonic_ns
-            number = self._syncer.mark_dirty(self.ingest.store, now_ns)
+            number = self._syncer.mark_dirty(self._files, now_ns)
             self._waiting.append((number, done))
             self.ingest.turn.mark_dirty(self.ingest)
 

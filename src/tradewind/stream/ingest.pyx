@@ -123,7 +123,7 @@ cdef class Ingest(Participant):
         if self.waits and is_crowded(self):
             # A disk that has failed will not catch up; there is nothing to wait for then.
             if not message.reply_size and message.origin != NULL \
-                    and self.stream.store.failure is None:
+                    and self.stream.files.failure is None:
                 (<object>message.origin.session).hold_back()
             if self._is_full():
                 return self._refuse(message)

@@ -13,7 +13,7 @@ cut could take back: `visible_seq`.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -118,13 +118,14 @@ class Stored(NamedTuple):
 
 
 class Stream:
-    """One stream. `folder` is None for one in memory."""
+    """One stream. `files` and `folder` are None for one in memory."""
 
     def __init__(
         self,
         context: StreamContext,
         meta: StreamMeta,
         store: MessageStore,
+        files: FileStore | None = None,
         folder: StreamFolder | None = None,
     ) -> None:
         self.context = context
@@ -134,6 +135,7 @@ class Stream:
         self.account = context.account
         self.created_ns = meta.created_ns or 0
         self.store = store
+        self.files = files
         self.folder = folder
         self.turn = context.router.turn
         self.ids = MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
@@ -152,7 +154,7 @@ class Stream:
             context.waiting_bytes_max,
         )
         self.ingest.stream = self
-        self.commits = CommitPath(self, self.ingest)
+        self.commits = CommitPath(self, self.ingest, files)
         self.upkeep = Upkeep(store, self.commits, self.turn, self._mark_expired)
         self.is_active = False
         self._tokens: dict[str, int] = {}
@@ -221,9 +223,9 @@ class Stream:
     ) -> tuple[Stream, RecoveryReport]:
         """A stream that is on disk, with what recovery has to say. It takes no messages yet."""
         settings.setdefault("seed", context.chance.getrandbits(64))
-        meta, store, report = folder.open(now_ns, **settings)
-        stream = cls(context, meta, store, folder)
-        remove_half_batch(store)
+        meta, files, report = folder.open(now_ns, **settings)
+        stream = cls(context, meta, files.table, files, folder)
+        remove_half_batch(files.table)
         stream.load_ids(now_ns)
         return stream, report
 
@@ -327,10 +329,10 @@ class Stream:
         """
         self.deactivate()
         finish: Callable[[], None] | None = None
-        if isinstance(self.store, FileStore):
+        if self.files is not None:
             try:
                 self.upkeep.finish()
-                finish = self.store.begin_close()
+                finish = self.files.begin_close()
             except StoreError as error:
                 self.failed(error)
                 return None
@@ -340,8 +342,8 @@ class Stream:
     def delete(self) -> None:
         """Take no more messages and remove all that was stored; no commit may be under way."""
         self.deactivate()
-        if self.folder is not None:
-            cast(FileStore, self.store).abandon()
+        if self.files is not None and self.folder is not None:
+            self.files.abandon()
             self.folder.delete()
 
     # ---------------------------------------------------------------- publish
@@ -566,7 +568,7 @@ class Stream:
     @property
     def waits_for_sync(self) -> bool:
         """Whether an acknowledgement means that the message is synced."""
-        return isinstance(self.store, FileStore) and self.sync_mode is SyncMode.ALWAYS
+        return self.files is not None and self.sync_mode is SyncMode.ALWAYS
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
         """A message could not be stored: its publisher is told. Called inside a delivery."""

@@ -25,7 +25,7 @@ def test_counting_what_is_left_does_not_take_the_message_away(
     disk = OsDisk(str(tmp_path))
     disk.make_directory(f"{disk.root}/S")
     world = World()
-    world.store, _ = open_store(
+    files, _ = open_store(
         disk,
         f"{disk.root}/S",
         "S",
@@ -34,6 +34,7 @@ def test_counting_what_is_left_does_not_take_the_message_away(
         index_bytes_max=1,
         compresses=compresses,
     )
+    world.store = files.table
     world.store.listener = world.removals
     client = Client(world)
     client.subscribe("inbox")
@@ -42,7 +43,7 @@ def test_counting_what_is_left_does_not_take_the_message_away(
         # What was stored since the last message was sent is counted when the next one is.
         for seq in range(first, first + 100):
             world.store.store(b"a.%d" % (seq % 2), b"", payload(seq), seq)
-        world.store.commit()
+        files.commit()
         for seq in range(first, first + 100):
             client.pull(consumer)
             (frame,) = client.take()

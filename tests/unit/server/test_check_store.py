@@ -32,9 +32,9 @@ def make_store(path: Path) -> None:
         _, store, _ = folder.open(NOW)
         for number in range(100):
             subject = f"{name}.{number % 7}".encode()
-            store.store(subject, b"", b"%04d" % number + bytes(900), NOW + number)
+            store.table.store(subject, b"", b"%04d" % number + bytes(900), NOW + number)
         for seq in (1, 50, 99):
-            store.remove(seq)
+            store.table.remove(seq)
         store.close()
         at = SequencePair(10, 10)
         folder.create_consumer(
@@ -128,7 +128,7 @@ def test_an_outdated_index_is_no_damage(store: Path, tmp_path: Path) -> None:
     saved = (stream_path(store) / "msgs/index.db").read_bytes()
     root = StoreRoot(OsDisk(str(store)), str(store))
     _, opened, _ = root.stream("$G", "S").open(NOW)
-    opened.store(b"S.new", b"", b"x", NOW + 1000)
+    opened.table.store(b"S.new", b"", b"x", NOW + 1000)
     opened.close()
     root.close()
     (stream_path(store) / "msgs/index.db").write_bytes(saved)

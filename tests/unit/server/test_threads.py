@@ -120,7 +120,7 @@ class Watched:
                 await self.changed.wait()
 
     def put(self, store: FileStore) -> int:
-        store.store(b"s", b"", b"x", 1)
+        store.table.store(b"s", b"", b"x", 1)
         return self.syncer.mark_dirty(store, CLOCK.monotonic_ns())
 
     def end_turn(self) -> None:
@@ -138,7 +138,7 @@ async def test_rounds_of_many_stores_come_back_in_order(tmp_path: Path) -> None:
         watched.end_turn()
         for store, number in zip(stores, numbers, strict=True):
             await watched.until_promised(store.name, number)
-            assert store.synced_seq == store.last_seq
+            assert store.table.synced_seq == store.table.last_seq
     assert watched.syncer.statistics.commits >= 40
     assert await watched.syncer.drain(WAIT_SECONDS) == []
     assert watched.stop()
@@ -169,7 +169,7 @@ async def test_what_comes_while_a_sync_runs_shares_the_next_one(
     assert watched.promised["S"] == 0
     gate.set()
     await watched.until_promised("S", 2)
-    assert store.synced_seq == 101
+    assert store.table.synced_seq == 101
     assert watched.syncer.statistics.rounds == 2
     watched.stop()
     store.close()
@@ -180,9 +180,9 @@ async def test_interval_store_is_synced_by_the_timer(tmp_path: Path) -> None:
     store = watched.open("S", SyncMode.INTERVAL)
     watched.put(store)
     watched.end_turn()
-    assert (watched.promised["S"], store.synced_seq) == (1, 0)
+    assert (watched.promised["S"], store.table.synced_seq) == (1, 0)
     async with asyncio.timeout(WAIT_SECONDS):
-        while store.synced_seq == 0:
+        while store.table.synced_seq == 0:
             watched.changed.clear()
             await watched.changed.wait()
     watched.stop()
@@ -244,7 +244,7 @@ async def test_descriptor_that_cannot_be_synced_comes_back_with_its_error(tmp_pa
     assert "Invalid argument" in str(pipe.error)
     assert all(job.run_ns > 0 for job in keeper.done)
     store.finish_commit(commit)
-    assert store.synced_seq == 1
+    assert store.table.synced_seq == 1
     file.close()
     os.close(read_end)
     watched.stop()

@@ -44,7 +44,7 @@ class Place:
 
     def add(self, count: int) -> None:
         for _ in range(count):
-            self.store.store(b"orders", b"", b"x", self.clock.wall_ns())
+            self.store.table.store(b"orders", b"", b"x", self.clock.wall_ns())
         self.store.commit()
 
     def query(self, offset: Any = None, **options: str) -> Query:
@@ -157,7 +157,7 @@ def test_a_loss_is_told_once_and_at_once(place: Place, caplog: pytest.LogCapture
     place.add(20)
     assert query.look() == 20
     place.add(3)
-    place.store.compact(23)
+    place.store.table.compact(23)
     place.store.commit()
     place.store.commit()
     assert query.look() == 3
@@ -174,7 +174,7 @@ def test_streams_wait_together(place: Place) -> None:
     folder.create(StreamMeta({"name": "OTHERS", "subjects": [">"], "storage": "file"}, 1))
     _, store, _ = folder.open(1)
     for _ in range(3):
-        store.store(b"others", b"", b"x", 1)
+        store.table.store(b"others", b"", b"x", 1)
     store.commit()
     place.add(1)
     assert query.look() == 0
@@ -197,8 +197,8 @@ def test_what_is_held_back_is_reported_as_waiting(place: Place) -> None:
     (report,) = (query.reader.reportLatestOffset() or {}).values()
     assert report["seq"] == 3
     assert report["waiting_ns"] == first_ns
-    place.store.remove(1)
-    place.store.remove(2)
+    place.store.table.remove(1)
+    place.store.table.remove(2)
     place.add(2)
     assert query.look() == 5
     (report,) = (query.reader.reportLatestOffset() or {}).values()

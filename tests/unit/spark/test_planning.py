@@ -150,7 +150,7 @@ def test_a_store_cut_off_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
     folder.create(StreamMeta({"name": "CUT", "subjects": [">"], "storage": "file"}, 1))
     _, store, _ = folder.open(1)
     for number in range(1, 6):
-        store.store(b"a", b"", b"%d" % number, number)
+        store.table.store(b"a", b"", b"%d" % number, number)
     store.commit()
     block = Path(folder.path) / "msgs" / "1.blk"
     data = block.read_bytes()

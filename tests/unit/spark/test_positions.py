@@ -100,8 +100,8 @@ def store(tmp_path: Path) -> Iterator[Path]:
         folder.create(StreamMeta({"name": name, "subjects": [f"{name}.>"], "storage": "file"}, 1))
         _, store, _ = folder.open(START_NS)
         for number in range(1, 11):
-            store.store(f"{name}.x".encode(), b"", b"x", START_NS + number * SECOND)
-        store.compact(3)
+            store.table.store(f"{name}.x".encode(), b"", b"x", START_NS + number * SECOND)
+        store.table.compact(3)
         store.commit()
         store.close()
     yield tmp_path

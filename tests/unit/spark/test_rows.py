@@ -36,9 +36,9 @@ def make_block(steps: list[tuple[str, Any]]) -> bytes:
     store, _ = open_store(disk, "/disk/S", "S", now_ns=1)
     for name, value in steps:
         if name == "add":
-            store.store(value, b"", b"p" * 20, 1000 + store.last_seq)
+            store.table.store(value, b"", b"p" * 20, 1000 + store.table.last_seq)
         else:
-            store.remove(value)
+            store.table.remove(value)
     store.commit()
     return disk.read_file("/disk/S/msgs/1.blk")
 
@@ -122,9 +122,9 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
     done, last = [], 0
     for name, value in steps:
         if name == "add":
-            last = store.store(value, b"", b"p" * 20, 1000 + last)
+            last = store.table.store(value, b"", b"p" * 20, 1000 + last)
             done.append((name, value))
-        elif store.remove(value):
+        elif store.table.remove(value):
             done.append((name, value))
     data = make_block(done)
     replay = LimitReplay(
@@ -132,8 +132,8 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
     )
     replay.feed(data, KEY, 0)
     live = [seq for seq in range(1, last + 1) if seq not in replay.removed]
-    assert live == [message.seq for message in store.messages()]
-    assert (replay.live, replay.live_bytes) == (store.msgs, store.bytes)
+    assert live == [message.seq for message in store.table.messages()]
+    assert (replay.live, replay.live_bytes) == (store.table.msgs, store.table.bytes)
     survey = survey_block(data, KEY, verifies=True)
     assert (survey.messages, survey.spoken_seq) == (last, last)
 

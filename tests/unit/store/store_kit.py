@@ -8,6 +8,7 @@ from typing import Any
 from model.store_model import Size, memory_bytes
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.disk import Disk, OsDisk
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.messages import MessageStore
@@ -47,7 +48,7 @@ class StoreMaker:
         self.now_ns = 0
         self._kind = kind
         self._folder = folder
-        self._made: list[tuple[MessageStore, Disk]] = []
+        self._made: list[tuple[FileStore, Disk]] = []
 
     def __call__(self, limits: StoreLimits | None = None, **settings: Any) -> MessageStore:
         """A new, empty store."""
@@ -56,10 +57,10 @@ class StoreMaker:
             return MessageStore("S", limits, **settings)
         disk: Disk = SimulatedDisk() if self._kind.startswith("simulated") else self._os_disk()
         disk.make_directory(f"{disk.root}/S")
-        store, report = open_store(disk, f"{disk.root}/S", "S", limits, now_ns=0, **settings)
+        files, report = open_store(disk, f"{disk.root}/S", "S", limits, now_ns=0, **settings)
         assert report.is_clean
-        self._made.append((store, disk))
-        return store
+        self._made.append((files, disk))
+        return files.table
 
     def _os_disk(self) -> OsDisk:
         root = self._folder / f"disk{len(self._made)}"
@@ -68,14 +69,14 @@ class StoreMaker:
 
     def check_that_stores_come_back(self) -> None:
         """Without index.db and with it, a store is what it was, and no file is left open."""
-        for store, disk in self._made:
-            store.verify()
-            expected = content(store)
-            store.commit()
-            found = self._reopened(store, disk, has_index=False)
+        for files, disk in self._made:
+            files.verify()
+            expected = content(files.table)
+            files.commit()
+            found = self._reopened(files.table, disk, has_index=False)
             assert found == expected, f"rebuilt: {found}, not {expected}"
-            store.close()
-            found = self._reopened(store, disk, has_index=True)
+            files.close()
+            found = self._reopened(files.table, disk, has_index=True)
             assert found == expected, f"by index.db: {found}, not {expected}"
             if isinstance(disk, SimulatedDisk):
                 assert disk.open_files == 0
@@ -93,8 +94,8 @@ class StoreMaker:
         )
         assert report.is_clean
         again.verify()
-        found = content(again)
-        for block in again.blocks:
+        found = content(again.table)
+        for block in again.table.blocks:
             block.close()
         return found
 

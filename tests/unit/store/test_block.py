@@ -68,9 +68,9 @@ def test_record_has_the_bytes_of_the_official_server(
 ) -> None:
     disk = SimulatedDisk()
     store = opened(disk, stream)
-    store.skip(seq - 1, 1)
+    store.table.skip(seq - 1, 1)
     time_bytes = bytes.fromhex(time_hex)
-    store.store(subject, header, payload, int.from_bytes(time_bytes, "little", signed=True))
+    store.table.store(subject, header, payload, int.from_bytes(time_bytes, "little", signed=True))
     store.flush()
     size = record_bytes(len(subject), len(header), len(payload))
     length = size | (1 << 31 if header else 0)
@@ -117,8 +117,8 @@ def test_new_block_is_empty() -> None:
 def test_flush_moves_the_tail_into_the_file_in_one_write() -> None:
     disk = SimulatedDisk()
     store = opened(disk)
-    put(store, *[b"a"] * 100, payload=b"x" * 50)
-    block = store.last
+    put(store.table, *[b"a"] * 100, payload=b"x" * 50)
+    block = store.table.last
     assert block.pending_bytes > 100 * record_bytes(1, 0, 50) - 1
     writes = disk.calls["write"]
     store.flush()
@@ -130,13 +130,15 @@ def test_flush_moves_the_tail_into_the_file_in_one_write() -> None:
 
 def test_messages_are_read_from_the_tail_from_the_file_and_from_both() -> None:
     store = opened(SimulatedDisk())
-    put(store, *[b"a"] * 5, payload=b"first")
+    put(store.table, *[b"a"] * 5, payload=b"first")
     store.flush()
-    put(store, *[b"b"] * 5, payload=b"second")
-    assert [message.payload for message in store.messages()] == [b"first"] * 5 + [b"second"] * 5
+    put(store.table, *[b"b"] * 5, payload=b"second")
+    assert [message.payload for message in store.table.messages()] == [b"first"] * 5 + [
+        b"second"
+    ] * 5
     store.flush()
-    put(store, b"c")
-    assert [store.get(seq).subject for seq in (1, 6, 11)] == [b"a", b"b", b"c"]
+    put(store.table, b"c")
+    assert [store.table.get(seq).subject for seq in (1, 6, 11)] == [b"a", b"b", b"c"]
     store.verify()
 
 
@@ -144,51 +146,51 @@ def test_messages_are_read_from_the_tail_from_the_file_and_from_both() -> None:
 def test_failed_write_keeps_the_tail_for_the_next_try(after_bytes: int) -> None:
     disk = SimulatedDisk()
     store = opened(disk)
-    put(store, *[b"a"] * 20, payload=b"x" * 30)
+    put(store.table, *[b"a"] * 20, payload=b"x" * 30)
     disk.fail("write", "*.blk", error=errno.ENOSPC, after_bytes=after_bytes)
-    written = store.last.written
+    written = store.table.last.written
     with pytest.raises(DiskFull):
         store.flush()
-    assert store.last.written == written
-    assert store.get(20).payload == b"x" * 30
+    assert store.table.last.written == written
+    assert store.table.get(20).payload == b"x" * 30
     assert store.resume()
-    assert store.last.pending_bytes == 0
-    assert len(messages_in(disk, store.last.path)) == 20
+    assert store.table.last.pending_bytes == 0
+    assert len(messages_in(disk, store.table.last.path)) == 20
     store.commit()
-    assert store.synced_seq == 20
+    assert store.table.synced_seq == 20
 
 
 def test_other_failures_of_a_write_are_not_resumed() -> None:
     disk = SimulatedDisk()
     store = opened(disk)
-    put(store, b"a")
+    put(store.table, b"a")
     disk.fail("write", "*.blk", error=errno.EIO)
     with pytest.raises(DiskFault):
         store.flush()
     assert not store.resume()
-    assert store.get(1).subject == b"a"
+    assert store.table.get(1).subject == b"a"
 
 
 def test_released_block_is_loaded_again_when_it_is_needed() -> None:
     store = opened(SimulatedDisk(), block_bytes_max=1000)
-    put(store, *[b"s.%d" % (number % 3) for number in range(100)])
-    store.remove(5)
+    put(store.table, *[b"s.%d" % (number % 3) for number in range(100)])
+    store.table.remove(5)
     store.flush()
-    before = [message.seq for message in store.messages()]
-    for block in store.blocks[:-1]:
+    before = [message.seq for message in store.table.messages()]
+    for block in store.table.blocks[:-1]:
         block.release()
         assert block.memory_bytes == 0
-    assert [message.seq for message in store.messages()] == before
+    assert [message.seq for message in store.table.messages()] == before
     store.verify()
 
 
 def test_block_with_unwritten_bytes_is_not_released() -> None:
     store = opened(SimulatedDisk())
-    put(store, b"a")
-    pending = store.last.pending_bytes
-    store.last.release()
-    assert store.last.pending_bytes == pending > 0
-    assert store.get(1).subject == b"a"
+    put(store.table, b"a")
+    pending = store.table.last.pending_bytes
+    store.table.last.release()
+    assert store.table.last.pending_bytes == pending > 0
+    assert store.table.get(1).subject == b"a"
 
 
 def test_block_in_memory_is_not_released() -> None:
@@ -202,12 +204,14 @@ def test_block_in_memory_is_not_released() -> None:
 
 def test_evicted_indexes_stay_within_their_budget() -> None:
     store = opened(SimulatedDisk(), block_bytes_max=4000, index_bytes_max=20_000)
-    put(store, *[b"a"] * 5000)
+    put(store.table, *[b"a"] * 5000)
     store.flush()
-    assert len(list(store.messages())) == 5000
-    in_use = sum(block.memory_bytes for block in store.blocks if block is not store.last)
+    assert len(list(store.table.messages())) == 5000
+    in_use = sum(
+        block.memory_bytes for block in store.table.blocks if block is not store.table.last
+    )
     assert in_use < 40_000
-    assert len(store.blocks) > 30
+    assert len(store.table.blocks) > 30
 
 
 def test_block_is_full_when_the_next_record_does_not_fit() -> None:
@@ -243,10 +247,10 @@ def test_block_that_holds_nothing_any_more_is_dropped() -> None:
 def test_files_of_dropped_blocks_go_after_a_commit() -> None:
     disk = SimulatedDisk()
     store = opened(disk, block_bytes_max=1000)
-    put(store, *[b"a"] * 100)
+    put(store.table, *[b"a"] * 100)
     store.commit()
     assert len(disk.list_directory("/disk/S/msgs")) > 3
-    store.purge()
+    store.table.purge()
     store.commit()
-    assert disk.list_directory("/disk/S/msgs") == [f"{store.last.number}.blk"]
+    assert disk.list_directory("/disk/S/msgs") == [f"{store.table.last.number}.blk"]
     assert disk.open_files == 1

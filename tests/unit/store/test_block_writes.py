@@ -37,7 +37,7 @@ def filled(root: Path, size: int) -> FileStore:
     """Five messages that are synced, and five that nobody has written yet."""
     store = opened(root)
     for number in range(1, 11):
-        store.store(b"a", b"", payload(number, size), number)
+        store.table.store(b"a", b"", payload(number, size), number)
         if number == 5:
             store.commit()
     return store
@@ -46,7 +46,9 @@ def filled(root: Path, size: int) -> FileStore:
 def check_all(root: Path, store: FileStore, size: int) -> None:
     """All ten are there now, and after the end of the process."""
     for found in (store, opened(root)):
-        assert [m.payload for m in found.messages()] == [payload(n, size) for n in range(1, 11)]
+        assert [m.payload for m in found.table.messages()] == [
+            payload(n, size) for n in range(1, 11)
+        ]
         found.verify()
 
 
@@ -76,12 +78,12 @@ def test_write_that_the_system_cuts_short_is_finished(
         write(self, data, offset)
 
     monkeypatch.setattr(OsFile, "write", write_without_limit)
-    written, whole = store.last.written, store.last.size
+    written, whole = store.table.last.written, store.table.last.size
     with largest_file(written + size):
         store.flush()
     assert seen == [(written + size, whole - written, written)]
     store.commit()
-    assert store.synced_seq == 10
+    assert store.table.synced_seq == 10
     check_all(tmp_path, store, size)
 
 
@@ -90,16 +92,16 @@ def test_write_that_ends_at_a_full_disk_is_tried_again_from_its_beginning(
     tmp_path: Path, size: int
 ) -> None:
     store = filled(tmp_path, size)
-    written = store.last.written
+    written = store.table.last.written
     with largest_file(written + 2 * size):
         with pytest.raises(DiskFull, match="EFBIG"):
             store.flush()
-        assert os.path.getsize(store.last.path) == written + 2 * size
+        assert os.path.getsize(store.table.last.path) == written + 2 * size
         assert not store.resume()
         with pytest.raises(StoreError, match="read-only"):
-            store.store(b"a", b"", b"x", 11)
-        assert [m.seq for m in store.messages()] == list(range(1, 11))
-    assert store.last.written == written
+            store.table.store(b"a", b"", b"x", 11)
+        assert [m.seq for m in store.table.messages()] == list(range(1, 11))
+    assert store.table.last.written == written
     assert store.resume()
     store.commit()
     check_all(tmp_path, store, size)
@@ -114,8 +116,8 @@ def test_descriptor_that_refuses_is_not_the_last_word(
         monkeypatch.setattr(OsFile, "fileno", lambda _: closed_to_writes.fileno())
         store = filled(tmp_path, size)
         store.commit()
-        assert store.synced_seq == 10
-        store.last.file.close()
+        assert store.table.synced_seq == 10
+        store.table.last.file.close()
     monkeypatch.undo()
     check_all(tmp_path, store, size)
 
@@ -162,11 +164,11 @@ def test_disk_that_is_full_in_the_middle_leaves_the_stream_read_only_with_all_it
 
     monkeypatch.setattr(OsFile, "fileno", lambda _: -1)
     monkeypatch.setattr(os, "pwrite", full_soon)
-    store.last.file.close()
+    store.table.last.file.close()
     with pytest.raises(DiskFull, match="ENOSPC"):
         store.commit()
     assert taken == [1_500]
-    assert store.synced_seq == 5
+    assert store.table.synced_seq == 5
     monkeypatch.undo()
     assert store.resume()
     store.commit()

@@ -32,16 +32,16 @@ def disk() -> SimulatedDisk:
 
 def filled(disk: SimulatedDisk) -> FileStore:
     store, _ = opened(disk)
-    put(store, *[b"s.%d" % (number % 7) for number in range(90)], payload=b"x" * 10)
+    put(store.table, *[b"s.%d" % (number % 7) for number in range(90)], payload=b"x" * 10)
     for seq in (1, 5, 50, 51, 52, 89):
-        store.remove(seq)
-    put(store, *[b"s.%d" % (number % 7) for number in range(10)], payload=b"x" * 10)
+        store.table.remove(seq)
+    put(store.table, *[b"s.%d" % (number % 7) for number in range(10)], payload=b"x" * 10)
     return store
 
 
 def closed(disk: SimulatedDisk) -> object:
     store = filled(disk)
-    expected = content(store)
+    expected = content(store.table)
     store.close()
     return expected
 
@@ -57,14 +57,14 @@ def test_closed_store_opens_without_reading_messages(disk: SimulatedDisk) -> Non
     store, report = opened(disk)
     assert was_trusted(disk, report)
     assert disk.calls["map"] <= 1
-    assert content(store) == expected
+    assert content(store.table) == expected
     store.verify()
 
 
 def test_store_that_was_only_read_is_closed_without_a_change(disk: SimulatedDisk) -> None:
     expected = closed(disk)
     store, _ = opened(disk)
-    assert content(store) == expected
+    assert content(store.table) == expected
     disk.calls.clear()
     before = disk.steps
     store.close()
@@ -72,13 +72,13 @@ def test_store_that_was_only_read_is_closed_without_a_change(disk: SimulatedDisk
     assert disk.calls["sync"] == disk.calls["sync_directory"] == 0
     store, report = opened(disk)
     assert was_trusted(disk, report)
-    assert content(store) == expected
+    assert content(store.table) == expected
 
 
 def test_what_a_killed_process_left_is_synced_before_it_counts(disk: SimulatedDisk) -> None:
     store = filled(disk)
     store.flush()
-    expected = content(store)
+    expected = content(store.table)
     # The process is gone, the system's memory is not.
     store, report = opened(disk, secures=False)
     assert not was_trusted(disk, report)
@@ -87,7 +87,7 @@ def test_what_a_killed_process_left_is_synced_before_it_counts(disk: SimulatedDi
     store.secured()
     assert store.unsafe_files == []
     store, _ = opened(disk.crash_losing_unsynced())
-    assert content(store) == expected
+    assert content(store.table) == expected
 
 
 def test_failed_sync_of_what_was_left_makes_the_store_read_only(disk: SimulatedDisk) -> None:
@@ -98,7 +98,7 @@ def test_failed_sync_of_what_was_left_makes_the_store_read_only(disk: SimulatedD
     with pytest.raises(StoreError, match="sync failed"):
         store.secured()
     with pytest.raises(ReadOnlyError):
-        put(store, b"s.1")
+        put(store.table, b"s.1")
 
 
 def test_summary_says_what_the_store_holds(disk: SimulatedDisk) -> None:
@@ -119,17 +119,21 @@ def test_never_used_store_leaves_a_summary_too(disk: SimulatedDisk) -> None:
     store.close()
     again, report = opened(disk)
     assert was_trusted(disk, report)
-    assert (again.state.first_seq, again.state.last_seq) == (0, 0)
-    assert put(again, b"a") == [1]
+    assert (again.table.state.first_seq, again.table.state.last_seq) == (0, 0)
+    assert put(again.table, b"a") == [1]
 
 
 def test_emptied_store_keeps_its_last_sequence(disk: SimulatedDisk) -> None:
     store = filled(disk)
-    store.purge()
+    store.table.purge()
     store.close()
     again, report = opened(disk)
     assert was_trusted(disk, report)
-    assert (again.state.msgs, again.state.first_seq, again.state.last_seq) == (0, 101, 100)
+    assert (again.table.state.msgs, again.table.state.first_seq, again.table.state.last_seq) == (
+        0,
+        101,
+        100,
+    )
 
 
 @pytest.mark.parametrize("change", ["store", "remove", "skip", "purge", "compact"])
@@ -138,20 +142,20 @@ def test_summary_is_gone_for_good_with_the_first_promise(disk: SimulatedDisk, ch
     store, _ = opened(disk)
     assert disk.exists(INDEX)
     {
-        "store": lambda: store.store(b"a", b"", b"", 200),
-        "remove": lambda: store.remove(20),
-        "skip": lambda: store.skip(200, 200),
-        "purge": lambda: store.purge(b"s.3"),
-        "compact": lambda: store.compact(30),
+        "store": lambda: store.table.store(b"a", b"", b"", 200),
+        "remove": lambda: store.table.remove(20),
+        "skip": lambda: store.table.skip(200, 200),
+        "purge": lambda: store.table.purge(b"s.3"),
+        "compact": lambda: store.table.compact(30),
     }[change]()
-    expected = content(store)
+    expected = content(store.table)
     store.commit()
     assert not disk.exists(INDEX)
     after = disk.crash_losing_unsynced()
     assert not after.exists(INDEX)
     again, report = opened(after)
     assert not was_trusted(after, report)
-    assert content(again) == expected
+    assert content(again.table) == expected
 
 
 CHANGES = ("store", "remove", "skip", "purge", "purge all", "limit")
@@ -160,18 +164,18 @@ CHANGES = ("store", "remove", "skip", "purge", "purge all", "limit")
 def changed(store: FileStore, change: str) -> None:
     match change:
         case "store":
-            store.store(b"a", b"", b"", 200)
+            store.table.store(b"a", b"", b"", 200)
         case "remove":
-            store.remove(20)
+            store.table.remove(20)
         case "skip":
-            store.skip(200, 200)
+            store.table.skip(200, 200)
         case "purge":
-            store.purge(b"s.3")
+            store.table.purge(b"s.3")
         case "purge all":
-            store.purge()
+            store.table.purge()
         case _:
-            store.set_limits(StoreLimits(msgs_max=20))
-            store.apply_limits(0)
+            store.table.set_limits(StoreLimits(msgs_max=20))
+            store.table.apply_limits(0)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -199,20 +203,20 @@ def test_summary_beside_a_change_that_was_not_promised_is_not_trusted(
     closed(disk)
     store, _ = opened(disk)
     changed(store, change)
-    expected = content(store)
-    store.say_floor()
+    expected = content(store.table)
+    store.table.say_floor()
     store.flush()
     killed = disk.crash_keeping_unsynced()
     assert killed.exists(INDEX)
     again, report = opened(killed)
     assert not was_trusted(killed, report)
-    assert (content(again), report.lost) == (expected, [])
+    assert (content(again.table), report.lost) == (expected, [])
 
 
 def test_blocks_that_go_together_are_removed_a_few_with_each_commit(disk: SimulatedDisk) -> None:
     store = filled(disk)
     store.commit()
-    store.purge()
+    store.table.purge()
     before = len(block_numbers(disk.list_directory("/disk/S/msgs")))
     assert before > 2 * FILES_REMOVED_MAX
     while (commit := store.begin_commit()) is not None:
@@ -226,22 +230,22 @@ def test_blocks_that_go_together_are_removed_a_few_with_each_commit(disk: Simula
 def test_store_that_was_only_read_leaves_the_summary(disk: SimulatedDisk) -> None:
     expected = closed(disk)
     store, _ = opened(disk)
-    assert sequences(store)[0] == 2
-    store.next_message((b"s.3",), 0)
+    assert sequences(store.table)[0] == 2
+    store.table.next_message((b"s.3",), 0)
     assert store.begin_commit() is None
     assert disk.exists(INDEX)
     store.close()
     again, report = opened(disk)
     assert was_trusted(disk, report)
-    assert content(again) == expected
+    assert content(again.table) == expected
 
 
 def test_opening_alone_changes_nothing(disk: SimulatedDisk) -> None:
     store, _ = opened(disk)
-    put(store, *[b"a"] * 40)
+    put(store.table, *[b"a"] * 40)
     for seq in range(40, 25, -1):
-        store.remove(seq)
-    assert store.last.live_msgs == 0
+        store.table.remove(seq)
+    assert store.table.last.live_msgs == 0
     store.close()
     before = disk.snapshot_tree()
     store, report = opened(disk)
@@ -257,7 +261,7 @@ def test_damaged_summary_is_not_trusted(disk: SimulatedDisk, offset: int) -> Non
     disk.settle_file(INDEX, bytes(data))
     store, report = opened(disk)
     assert not was_trusted(disk, report)
-    assert content(store) == expected
+    assert content(store.table) == expected
 
 
 def test_cut_and_empty_summaries_are_not_trusted(disk: SimulatedDisk) -> None:
@@ -267,7 +271,7 @@ def test_cut_and_empty_summaries_are_not_trusted(disk: SimulatedDisk) -> None:
         disk.settle_file(INDEX, whole[:size])
         store, report = opened(disk)
         assert not was_trusted(disk, report)
-        assert content(store) == expected
+        assert content(store.table) == expected
 
 
 def test_summary_of_another_stream_is_not_trusted(disk: SimulatedDisk) -> None:
@@ -275,38 +279,38 @@ def test_summary_of_another_stream_is_not_trusted(disk: SimulatedDisk) -> None:
     other = SimulatedDisk()
     other.make_directory("/disk/S", sync=True)
     stranger, _ = open_store(other, "/disk/S", "T", now_ns=0)
-    put(stranger, b"a")
+    put(stranger.table, b"a")
     stranger.close()
     disk.settle_file(INDEX, other.content_of(INDEX))
     store, report = opened(disk)
     assert not was_trusted(disk, report)
-    assert content(store) == expected
+    assert content(store.table) == expected
 
 
 def test_stale_summary_is_not_trusted(disk: SimulatedDisk) -> None:
     closed(disk)
     stale = disk.content_of(INDEX)
     store, _ = opened(disk)
-    put(store, b"new")
-    store.remove(40)
+    put(store.table, b"new")
+    store.table.remove(40)
     store.commit()
-    expected = content(store)
+    expected = content(store.table)
     disk.settle_file(INDEX, stale)
     again, report = opened(disk)
     assert not was_trusted(disk, report)
-    assert content(again) == expected
+    assert content(again.table) == expected
 
 
 def test_summary_without_its_last_block_is_not_trusted(disk: SimulatedDisk) -> None:
     closed(disk)
     store, _ = opened(disk)
-    last = store.last
+    last = store.table.last
     gone = last.live_sequences()
     disk.remove(last.path)
     again, report = opened(disk)
     assert not was_trusted(disk, report)
-    assert again.msgs == 94 - len(gone)
-    assert again.last_seq == 100
+    assert again.table.msgs == 94 - len(gone)
+    assert again.table.last_seq == 100
     assert report.lost == gone != []
 
 

@@ -28,7 +28,7 @@ def closed_disk() -> SimulatedDisk:
     disk.make_directory(FOLDER, sync=True)
     store, _ = opened(disk)
     for number in range(1, COUNT + 1):
-        store.store(b"s.%d" % (number % 5), b"", b"payload %02d" % number, number)
+        store.table.store(b"s.%d" % (number % 5), b"", b"payload %02d" % number, number)
     store.close()
     return disk
 
@@ -55,12 +55,12 @@ def check_all_but(store: FileStore, lost: set[int]) -> None:
     for seq in range(1, COUNT + 1):
         if seq in lost:
             with pytest.raises(NotFoundError, match=f"no message {seq}: it was lost by damage"):
-                store.get(seq)
+                store.table.get(seq)
         else:
-            assert store.get(seq).payload == b"payload %02d" % seq
-    assert store.state.lost is not None
-    assert set(store.state.lost.sequences) == lost
-    assert store.msgs == COUNT - len(lost)
+            assert store.table.get(seq).payload == b"payload %02d" % seq
+    assert store.table.state.lost is not None
+    assert set(store.table.state.lost.sequences) == lost
+    assert store.table.msgs == COUNT - len(lost)
     store.verify()
 
 
@@ -85,7 +85,7 @@ def test_one_damage_found_leads_to_all_others() -> None:
     store, _ = opened(disk)
     told: list[RecoveryReport] = []
     store.on_damage = told.append
-    assert store.get(4).seq == 4
+    assert store.table.get(4).seq == 4
     assert told == []
     store.commit()
     assert [found.lost for found in told] == [[3, 11, 17]]
@@ -98,7 +98,7 @@ def test_loss_is_remembered_over_restarts(end: str) -> None:
     hit(disk, 7)
     store, _ = opened(disk)
     with pytest.raises(NotFoundError):
-        store.get(7)
+        store.table.get(7)
     if end == "closed":
         store.close()
     elif end == "power failure":
@@ -115,16 +115,16 @@ def test_loss_is_told_until_its_place_is_purged() -> None:
     for seq in (1, 12):
         hit(disk, seq)
     store, _ = opened(disk)
-    assert store.get(20)
+    assert store.table.get(20)
     check_all_but(store, {1, 12})
-    store.remove(2)
-    assert store.state.lost is not None
-    assert store.state.lost.sequences == (12,)
-    store.purge()
-    assert store.state.lost is None
+    store.table.remove(2)
+    assert store.table.state.lost is not None
+    assert store.table.state.lost.sequences == (12,)
+    store.table.purge()
+    assert store.table.state.lost is None
     store.close()
     store, _ = opened(disk)
-    assert store.state.lost is None
+    assert store.table.state.lost is None
 
 
 def test_totals_of_subjects_are_right_again() -> None:
@@ -132,21 +132,21 @@ def test_totals_of_subjects_are_right_again() -> None:
     for seq in (5, 10, 15, 20, 25, 30):
         hit(disk, seq)
     store, _ = opened(disk)
-    assert store.subject_state(b"s.0") is None
-    assert store.subjects() == {b"s.1": 6, b"s.2": 6, b"s.3": 6, b"s.4": 6}
-    assert store.count_matching((b"s.0",)) == 0
+    assert store.table.subject_state(b"s.0") is None
+    assert store.table.subjects() == {b"s.1": 6, b"s.2": 6, b"s.3": 6, b"s.4": 6}
+    assert store.table.count_matching((b"s.0",)) == 0
 
 
 def test_limit_of_a_subject_never_takes_a_good_message_for_a_lost_one() -> None:
     disk = closed_disk()
     hit(disk, 2)
     store, _ = opened(disk)
-    store.set_limits(store.limits.__class__(subject_msgs_max=6))
-    seq = store.store(b"s.2", b"", b"new", 99)
-    assert store.get(seq).payload == b"new"
+    store.table.set_limits(store.table.limits.__class__(subject_msgs_max=6))
+    seq = store.table.store(b"s.2", b"", b"new", 99)
+    assert store.table.get(seq).payload == b"new"
     store.commit()
-    assert store.get(7).seq == 7
-    assert store.subjects()[b"s.2"] == 6
+    assert store.table.get(7).seq == 7
+    assert store.table.subjects()[b"s.2"] == 6
     store.verify()
 
 
@@ -156,8 +156,8 @@ def test_numbers_of_reports_are_never_used_again() -> None:
     for number, seq in enumerate((7, 8, 9), 1):
         hit(disk, seq)
         store, _ = opened(disk)
-        assert store.get(6).seq == 6
-        assert store.get(10).seq == 10
+        assert store.table.get(6).seq == 6
+        assert store.table.get(10).seq == 10
         store.close()
         files = {p: c for p, c in disk.checkpoint().items() if p.startswith(f"{FOLDER}/damage")}
         assert kept.items() <= files.items()
@@ -170,15 +170,15 @@ def test_read_only_store_is_repaired_in_memory() -> None:
     hit(disk, 7)
     store, _ = opened(disk)
     disk.fail("write", "*.blk", error=errno.EIO)
-    store.store(b"s.1", b"", b"refused", 1)
+    store.table.store(b"s.1", b"", b"refused", 1)
     with pytest.raises(Exception, match="EIO"):
         store.flush()
     told: list[RecoveryReport] = []
     store.on_damage = told.append
-    assert store.get(6).seq == 6
-    assert store.get(8).seq == 8
+    assert store.table.get(6).seq == 6
+    assert store.table.get(8).seq == 8
     with pytest.raises(NotFoundError):
-        store.get(7)
+        store.table.get(7)
     assert [found.lost for found in told] == [[7]]
     assert "read-only" in told[0].notes[0]
 
@@ -191,13 +191,13 @@ def test_repair_that_fails_is_told_and_done_at_the_next_start(operation: str, er
         hit(disk, 7)
         store, _ = opened(disk)
         fault = disk.fail(operation, nth=nth, error=error)  # type: ignore[arg-type]
-        assert store.get(6).seq == 6
+        assert store.table.get(6).seq == 6
         with pytest.raises(NotFoundError):
-            store.get(7)
+            store.table.get(7)
         assert (store.failure is not None) == bool(fault.hits)
         disk.clear_faults()
         again, _ = opened(disk.crash_losing_unsynced())
-        assert again.get(6).seq == 6
+        assert again.table.get(6).seq == 6
         check_all_but(again, {7})
 
 
@@ -210,36 +210,36 @@ def test_damage_at_a_place_where_another_one_was_repaired_is_told_too() -> None:
     told: list[RecoveryReport] = []
     store.on_damage = told.append
     for number in range(1, 121):
-        store.store(b"s", b"", b"%029d" % number, number)
+        store.table.store(b"s", b"", b"%029d" % number, number)
     store.commit()
-    path = store.blocks[0].path
+    path = store.table.blocks[0].path
     place = disk.content_of(path).index(b"%029d" % 6)
     rot(disk, store, place)
     with pytest.raises(NotFoundError, match="lost by damage"):
-        store.get(6)
+        store.table.get(6)
     store.commit()
     for seq in range(10, 44):
-        store.remove(seq)
+        store.table.remove(seq)
     store.commit()
     moved = disk.content_of(path)
     seq = next(seq for seq in range(1, 50) if moved.find(b"%029d" % seq) == place)
     rot(disk, store, place)
     with pytest.raises(NotFoundError, match="lost by damage"):
-        store.get(seq)
+        store.table.get(seq)
     store.commit()
     assert [found.lost for found in told] == [[6], [seq]]
     assert [found["lost"] for found in reports(disk).values()] == [[6], [seq]]
     again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1, **settings)
     assert report.is_clean
-    assert again.state.lost is not None
-    assert set(again.state.lost.sequences) == {6, seq}
+    assert again.table.state.lost is not None
+    assert set(again.table.state.lost.sequences) == {6, seq}
     again.verify()
 
 
 def rot(disk: SimulatedDisk, store: FileStore, place: int) -> None:
     """Flip a bit of the first block, which has to be read again from the disk."""
-    Damage(disk).flip_bits(store.blocks[0].path, [8 * place])
-    for block in store.blocks:
+    Damage(disk).flip_bits(store.table.blocks[0].path, [8 * place])
+    for block in store.table.blocks:
         block.release()
 
 
@@ -248,7 +248,7 @@ def test_report_that_cannot_be_read_is_named_and_kept() -> None:
     disk.make_directory(f"{FOLDER}/damage", sync=True)
     disk.settle_file(f"{FOLDER}/damage/4.json", b"{broken")
     store, report = opened(disk)
-    assert store.state.lost is None
+    assert store.table.state.lost is None
     assert "damage/4.json: what was lost earlier cannot be read" in report.notes[0]
     DamageFolder(disk, FOLDER).save(RecoveryReport("S", lost=[1], lost_total=1))
     assert disk.content_of(f"{FOLDER}/damage/4.json") == b"{broken"

@@ -32,12 +32,12 @@ def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) 
     before = descriptors(tmp_path)
     store = opened(OsDisk(str(tmp_path)), "S", 500)
     for index in range(300):
-        store.store(b"a", b"", b"%0100d" % index, index)
+        store.table.store(b"a", b"", b"%0100d" % index, index)
         if index % 7 == 0:
             store.commit()
     store.commit()
-    assert len(store.blocks) > 50
-    assert [message.seq for message in store.messages()] == list(range(1, 301))
+    assert len(store.table.blocks) > 50
+    assert [message.seq for message in store.table.messages()] == list(range(1, 301))
     assert descriptors(tmp_path) <= before + 1
     store.close()
     assert descriptors(tmp_path) == before
@@ -46,13 +46,13 @@ def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) 
 def test_mapped_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(OsDisk(str(tmp_path)), "S", 300)
     for index in range(1500):
-        store.store(b"a", b"", b"%0200d" % index, index)
+        store.table.store(b"a", b"", b"%0200d" % index, index)
     store.commit()
-    assert len(store.blocks) > 1000
+    assert len(store.table.blocks) > 1000
     before = mappings_alive()
     monkeypatch.setattr("tradewind.store.table.residency.MAPPINGS_MAX", before + 100)
     for seq in range(1, 1501):
-        assert store.get(seq).payload == b"%0200d" % (seq - 1)
+        assert store.table.get(seq).payload == b"%0200d" % (seq - 1)
         assert mappings_alive() <= before + 100 + 256
     store.close()
 
@@ -63,17 +63,17 @@ def test_streams_beyond_the_allowed_number_of_files_take_turns() -> None:
     stores = [opened(disk, f"S{number}") for number in range(40)]
     for turn in range(3):
         for store in stores:
-            store.store(b"a", b"", b"%d" % turn, turn)
+            store.table.store(b"a", b"", b"%d" % turn, turn)
             store.flush()
         assert disk.open_files <= 8
         for store in stores:
             store.commit()
             assert disk.open_files <= 8
     for store in stores:
-        assert [m.payload for m in store.messages()] == [b"0", b"1", b"2"]
+        assert [m.payload for m in store.table.messages()] == [b"0", b"1", b"2"]
     crashed = disk.crash_losing_unsynced()
     for number in range(40):
-        assert opened(crashed, f"S{number}").msgs == 3
+        assert opened(crashed, f"S{number}").table.msgs == 3
     for store in stores:
         store.close()
     assert disk.open_files == open_files(disk).count == 0
@@ -85,30 +85,30 @@ def test_a_file_that_a_worker_syncs_is_not_closed() -> None:
     stores = [opened(disk, f"S{number}") for number in range(6)]
     commits = []
     for store in stores:
-        store.store(b"a", b"", b"x", 1)
+        store.table.store(b"a", b"", b"x", 1)
         commits.append(store.begin_commit())
     assert disk.open_files == 6
     for store, commit in zip(stores, commits, strict=True):
         assert commit is not None
         commit.run()
         store.finish_commit(commit)
-        assert store.synced_seq == 1
+        assert store.table.synced_seq == 1
 
 
 def test_a_sync_that_fails_when_a_file_has_to_be_closed_is_told_to_its_owner() -> None:
     disk = SimulatedDisk()
     disk.block_files_max = 1
     first, second = opened(disk, "A"), opened(disk, "B")
-    first.store(b"a", b"", b"x", 1)
+    first.table.store(b"a", b"", b"x", 1)
     first.flush()
     disk.fail("sync", "*/A/*", error=errno.EIO)
-    second.store(b"a", b"", b"x", 1)
+    second.table.store(b"a", b"", b"x", 1)
     second.commit()
     assert second.failure is None
     with pytest.raises(StoreError, match="sync"):
         first.commit()
     assert first.failure is not None
-    assert first.synced_seq == 0
+    assert first.table.synced_seq == 0
 
 
 @pytest.mark.parametrize("tombstone", [True, False], ids=["removed", "by a limit"])
@@ -117,35 +117,35 @@ def test_removal_that_cannot_read_the_next_message_changes_nothing(*, tombstone:
     disk = SimulatedDisk()
     store = opened(disk, "S")
     for number in (1, 2):
-        store.store(b"a", b"", b"x", number)
+        store.table.store(b"a", b"", b"x", number)
         store.commit()
-        assert store.get(1).seq == 1
+        assert store.table.get(1).seq == 1
     fault = disk.fail("map", error=errno.EMFILE)
     with pytest.raises(StoreError, match="EMFILE"):
-        store.remove(1) if tombstone else store.forget(1)
+        store.table.remove(1) if tombstone else store.table.forget(1)
     assert fault.hits == 1
-    assert (store.msgs, store.first_seq, store.subjects()) == (2, 1, {b"a": 2})
+    assert (store.table.msgs, store.table.first_seq, store.table.subjects()) == (2, 1, {b"a": 2})
     store.verify()
-    assert store.remove(1)
-    assert (store.msgs, store.first_seq, store.subjects()) == (1, 2, {b"a": 1})
+    assert store.table.remove(1)
+    assert (store.table.msgs, store.table.first_seq, store.table.subjects()) == (1, 2, {b"a": 1})
     store.verify()
 
 
 def test_stream_goes_on_when_there_are_descriptors_again() -> None:
     disk = SimulatedDisk()
     store = opened(disk, "S")
-    store.store(b"a", b"", b"x", 1)
+    store.table.store(b"a", b"", b"x", 1)
     store.commit()
-    store.last.file.close()
+    store.table.last.file.close()
     disk.fail("open", "*.blk", error=errno.EMFILE)
-    store.store(b"a", b"", b"x", 2)
+    store.table.store(b"a", b"", b"x", 2)
     with pytest.raises(StoreError, match="EMFILE"):
         store.commit()
-    assert store.read_only
+    assert store.table.read_only
     assert store.resume()
     store.commit()
-    assert store.synced_seq == 2
-    assert opened(disk.crash_losing_unsynced(), "S").msgs == 2
+    assert store.table.synced_seq == 2
+    assert opened(disk.crash_losing_unsynced(), "S").table.msgs == 2
 
 
 class LateFile(SimulatedFile):
@@ -179,12 +179,12 @@ def test_failure_to_close_what_is_synced_is_nobodys_business() -> None:
     first, second = opened(disk, "A", 300), opened(disk, "B")
     disk.is_late = True
     for number in range(1, 10):
-        first.store(b"a", b"", bytes(100), number)
+        first.table.store(b"a", b"", bytes(100), number)
         first.commit()
-        assert first.synced_seq == number
-        second.store(b"a", b"", b"x", number)
+        assert first.table.synced_seq == number
+        second.table.store(b"a", b"", b"x", number)
         second.flush()
-    assert len(first.blocks) > 2
+    assert len(first.table.blocks) > 2
     assert first.failure is second.failure is None
 
 
@@ -199,17 +199,17 @@ def opened(name, **settings):
     return open_store(disk, f"{disk.root}/{name}", name, now_ns=1, **settings)[0]
 stores = [opened(f"S{number}") for number in range(300)]
 for store in stores:
-    store.store(b"a", b"", b"x", 1)
+    store.table.store(b"a", b"", b"x", 1)
     store.commit()
 large = opened("LARGE", block_bytes_max=300)
 for seq in range(500):
-    large.store(b"a", b"", b"y" * 150, 1)
+    large.table.store(b"a", b"", b"y" * 150, 1)
 large.commit()
-assert sum(len(m.payload) for m in large.messages()) == 75000
+assert sum(len(m.payload) for m in large.table.messages()) == 75000
 for store in [*stores, large]:
     store.close()
-assert all(opened(f"S{number}").msgs == 1 for number in range(300))
-assert len(opened("LARGE").blocks) >= 250
+assert all(opened(f"S{number}").table.msgs == 1 for number in range(300))
+assert len(opened("LARGE").table.blocks) >= 250
 print("done")
 """
 

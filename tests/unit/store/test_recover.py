@@ -41,7 +41,7 @@ def written(disk: SimulatedDisk, count: int = 30) -> FileStore:
     `mark_idle` lets the disk know what was synced: without it the last commit counts as unproven.
     """
     store, _ = opened(disk, block_bytes_max=500)
-    put(store, *[b"%d" % (number % 3) for number in range(count)], payload=b"x" * 40)
+    put(store.table, *[b"%d" % (number % 3) for number in range(count)], payload=b"x" * 40)
     store.commit()
     store.mark_idle()
     return store
@@ -65,64 +65,64 @@ def test_missing_folders_are_made(disk: SimulatedDisk) -> None:
     store, report = opened(disk)
     assert disk.is_directory(BLOCKS)
     assert report.is_clean
-    assert store.state == StoreState(0, 0, 0, 0, 0, 0, 0, 0)
+    assert store.table.state == StoreState(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def test_everything_committed_is_there_again(disk: SimulatedDisk) -> None:
     store = written(disk)
     for seq in (2, 3, 15, 30):
-        store.remove(seq)
-    store.skip(40, 31)
+        store.table.remove(seq)
+    store.table.skip(40, 31)
     store.commit()
     again, report = opened(disk.crash_losing_unsynced())
-    assert content(again) == content(store)
+    assert content(again.table) == content(store.table)
     again.verify()
     assert report.is_clean
     assert report.messages == 26
-    assert report.blocks == len(store.blocks)
-    assert report.bytes == sum(block.size for block in again.blocks)
-    assert again.synced_seq == again.last_seq == 40
+    assert report.blocks == len(store.table.blocks)
+    assert report.bytes == sum(block.size for block in again.table.blocks)
+    assert again.table.synced_seq == again.table.last_seq == 40
 
 
 def test_rebuilt_store_goes_on_where_it_was(disk: SimulatedDisk) -> None:
     written(disk)
     again, _ = opened(disk)
-    assert put(again, b"new") == [31]
+    assert put(again.table, b"new") == [31]
     again.commit()
     third, _ = opened(disk)
-    assert third.get(31).subject == b"new"
+    assert third.table.get(31).subject == b"new"
 
 
 def test_what_was_not_committed_is_not_promised(disk: SimulatedDisk) -> None:
     store = written(disk)
-    put(store, b"lost")
-    assert store.synced_seq == 30
+    put(store.table, b"lost")
+    assert store.table.synced_seq == 30
     store.flush()
-    assert store.synced_seq == 30
+    assert store.table.synced_seq == 30
     again, report = opened(disk.crash_losing_unsynced())
-    assert again.last_seq == 30
+    assert again.table.last_seq == 30
     assert not report.lost
 
 
 def test_block_numbers_may_have_gaps(disk: SimulatedDisk) -> None:
     store = written(disk)
-    middle = store.blocks[2]
+    middle = store.table.blocks[2]
     for seq in range(middle.first_seq, middle.last_seq + 1):
-        store.remove(seq)
+        store.table.remove(seq)
     store.commit()
     assert not disk.exists(f"{BLOCKS}/3.blk")
     again, report = opened(disk)
     assert report.is_clean
-    assert content(again) == content(store)
+    assert content(again.table) == content(store.table)
 
 
 def test_empty_block_in_between_is_no_damage(disk: SimulatedDisk) -> None:
     store = written(disk)
-    disk.settle_file(f"{BLOCKS}/{store.last.number + 1}.blk", b"")
+    disk.settle_file(f"{BLOCKS}/{store.table.last.number + 1}.blk", b"")
     again, report = opened(disk)
     assert report.is_clean
-    assert sequences(again) == list(range(1, 31))
-    assert put(again, b"a") == [31]
+    assert sequences(again.table) == list(range(1, 31))
+    assert put(again.table, b"a") == [31]
 
 
 @pytest.mark.parametrize("name", ["7.blk.tmp", "07.blk", "notes.txt", "3.new", "index.db.tmp"])
@@ -131,7 +131,7 @@ def test_files_that_are_no_blocks_are_left_alone(disk: SimulatedDisk, name: str)
     disk.settle_file(f"{BLOCKS}/{name}", b"whatever")
     again, report = opened(disk)
     assert report.is_clean
-    assert again.msgs == 30
+    assert again.table.msgs == 30
     assert disk.content_of(f"{BLOCKS}/{name}") == b"whatever"
 
 
@@ -147,11 +147,11 @@ def test_encrypted_stream_is_refused_and_left_as_it_is(disk: SimulatedDisk, name
 
 def test_interrupted_purge_of_the_official_server_is_finished(disk: SimulatedDisk) -> None:
     store = written(disk)
-    store.purge()
-    put(store, b"kept")
+    store.table.purge()
+    put(store.table, b"kept")
     store.commit()
-    number = store.last.number
-    fresh = disk.content_of(store.last.path)
+    number = store.table.last.number
+    fresh = disk.content_of(store.table.last.path)
     old = SimulatedDisk()
     old.make_directory("/disk/S", sync=True)
     written(old)
@@ -159,7 +159,7 @@ def test_interrupted_purge_of_the_official_server_is_finished(disk: SimulatedDis
     old.settle_file("/disk/S/__msgs__/1.blk", b"old")
     again, report = opened(old)
     assert report.is_clean
-    assert (sequences(again), again.last_seq) == ([31], 31)
+    assert (sequences(again.table), again.table.last_seq) == ([31], 31)
     assert not old.exists("/disk/S/__new_msgs__")
     assert not old.exists("/disk/S/__msgs__")
 
@@ -168,45 +168,45 @@ def test_purge_that_had_not_begun_is_forgotten(disk: SimulatedDisk) -> None:
     written(disk)
     disk.make_directory("/disk/S/__new_msgs__", sync=True)
     again, _ = opened(disk)
-    assert again.msgs == 30
+    assert again.table.msgs == 30
     assert not disk.exists("/disk/S/__new_msgs__")
 
 
 def test_limits_of_the_start_are_applied(disk: SimulatedDisk) -> None:
     written(disk)
     again, _ = opened(disk, limits=StoreLimits(msgs_max=7))
-    assert sequences(again) == list(range(24, 31))
+    assert sequences(again.table) == list(range(24, 31))
     again.close()
     again, _ = opened(disk, limits=StoreLimits(age_max_ns=5), now_ns=33)
-    assert sequences(again) == [29, 30]
+    assert sequences(again.table) == [29, 30]
 
 
 @pytest.mark.parametrize("seq", [1, 2, 13, 29])
 @pytest.mark.parametrize("part", ["length", "sequence", "time", "subject", "payload", "hash"])
 def test_damaged_record_is_lost_alone_and_named(disk: SimulatedDisk, seq: int, part: str) -> None:
     store = written(disk)
-    block = next(block for block in store.blocks if block.first_seq <= seq <= block.last_seq)
+    block = next(block for block in store.table.blocks if block.first_seq <= seq <= block.last_seq)
     path = block.path
     start = record_position(disk, path, seq)
     offsets = {"length": 1, "sequence": 5, "time": 13, "subject": 22, "payload": 40}
     damage(disk, path, start + offsets.get(part, SIZE - 3))
     again, report = opened(disk)
-    assert sequences(again) == [number for number in range(1, 31) if number != seq]
+    assert sequences(again.table) == [number for number in range(1, 31) if number != seq]
     assert report.lost == [seq]
     assert not report.is_clean
-    assert again.state.lost is not None
-    assert again.state.lost.sequences == (seq,)
+    assert again.table.state.lost is not None
+    assert again.table.state.lost.sequences == (seq,)
     with pytest.raises(NotFoundError):
-        again.get(seq)
-    assert put(again, b"next") == [31]
+        again.table.get(seq)
+    assert put(again.table, b"next") == [31]
     again.verify()
 
 
 def test_damage_is_kept_aside_and_reported(disk: SimulatedDisk) -> None:
     store = written(disk)
-    path = store.blocks[1].path
+    path = store.table.blocks[1].path
     before = disk.content_of(path)
-    start = record_position(disk, path, store.blocks[1].first_seq + 1)
+    start = record_position(disk, path, store.table.blocks[1].first_seq + 1)
     damage(disk, path, start + 30)
     _, report = opened(disk)
     (entry,) = report.damage
@@ -220,25 +220,25 @@ def test_damage_is_kept_aside_and_reported(disk: SimulatedDisk) -> None:
     assert written_report["lost"] == report.lost
     again, second = opened(disk)
     assert second.is_clean
-    assert again.msgs == 29
+    assert again.table.msgs == 29
 
 
 @pytest.mark.parametrize("cut", [1, 8, 30, SIZE - 1])
 def test_torn_end_is_cut_and_nothing_is_lost(disk: SimulatedDisk, cut: int) -> None:
     store = written(disk)
-    put(store, b"torn", payload=b"x" * 40)
+    put(store.table, b"torn", payload=b"x" * 40)
     store.flush()
-    path = store.last.path
+    path = store.table.last.path
     whole = disk.content_of(path)
     start = record_position(disk, path, 31)
     disk.settle_file(path, whole[: start + SIZE + 3 - cut])
     again, report = opened(disk)
     assert not report.lost
-    assert sequences(again) == list(range(1, 31))
-    assert put(again, b"new") == [31]
+    assert sequences(again.table) == list(range(1, 31))
+    assert put(again.table, b"new") == [31]
     again.commit()
     third, _ = opened(disk)
-    assert third.get(31).subject == b"new"
+    assert third.table.get(31).subject == b"new"
 
 
 @pytest.mark.parametrize("limits", [StoreLimits(), StoreLimits(msgs_max=100)], ids=["no", "msgs"])
@@ -248,11 +248,11 @@ def test_nothing_behind_a_write_that_was_cut_off_is_taken_for_rot(
 ) -> None:
     """Nobody was promised any of it, whatever it looks like."""
     store, _ = opened(disk, limits=limits)
-    put(store, *[b"a"] * 6, payload=b"x" * 40)
+    put(store.table, *[b"a"] * 6, payload=b"x" * 40)
     store.commit()
-    put(store, *[b"a"] * 6, payload=b"y" * 40)
+    put(store.table, *[b"a"] * 6, payload=b"y" * 40)
     store.flush()
-    path = store.last.path
+    path = store.table.last.path
     hole, rotten = (record_position(disk, path, seq) for seq in (7, other))
     data = bytearray(disk.content_of(path))
     data[hole + 20 : hole + SIZE] = bytes(SIZE - 20)
@@ -261,15 +261,15 @@ def test_nothing_behind_a_write_that_was_cut_off_is_taken_for_rot(
     again, report = opened(disk, limits=limits)
     assert (report.lost, again.lost) == ([], None)
     assert all(entry.torn for entry in report.damage)
-    assert sequences(again)[:6] == [1, 2, 3, 4, 5, 6]
-    assert set(sequences(again)) <= {*range(1, 13)} - {7, other}
-    assert len(sequences(again)) == (6 if limits.msgs_max else 10)
+    assert sequences(again.table)[:6] == [1, 2, 3, 4, 5, 6]
+    assert set(sequences(again.table)) <= {*range(1, 13)} - {7, other}
+    assert len(sequences(again.table)) == (6 if limits.msgs_max else 10)
     again.verify()
-    put(again, b"a")
+    put(again.table, b"a")
     again.commit()
     last, report = opened(disk.crash_losing_unsynced(), limits=limits)
     assert report.is_clean
-    assert sequences(last) == sequences(again)
+    assert sequences(last.table) == sequences(again.table)
 
 
 def test_progress_is_told_while_much_is_read(
@@ -289,13 +289,13 @@ def test_rebuild_keeps_the_memory_limit_of_the_indexes(
 ) -> None:
     store = written(disk, 400)
     for seq in range(3, 400, 7):
-        store.remove(seq)
+        store.table.remove(seq)
     store.commit()
     store.mark_idle()
-    expected = list(store.messages())
+    expected = list(store.table.messages())
     if is_damaged:
-        path = store.blocks[20].path
-        seq = store.blocks[20].first_seq
+        path = store.table.blocks[20].path
+        seq = store.table.blocks[20].first_seq
         damage(disk, path, record_position(disk, path, seq) + 30)
         expected = [message for message in expected if message.seq != seq]
     seen: list[Block] = []
@@ -309,10 +309,10 @@ def test_rebuild_keeps_the_memory_limit_of_the_indexes(
         return report
 
     monkeypatch.setattr("tradewind.store.folder.recover.recover_block", watched)
-    limit = 8 * max(block.memory_bytes for block in store.blocks)
+    limit = 8 * max(block.memory_bytes for block in store.table.blocks)
     again, report = opened(disk, block_bytes_max=500, index_bytes_max=limit)
     assert len(seen) > 40
     assert highest <= limit * 5 // 4
     assert report.is_clean != is_damaged
-    assert list(again.messages()) == expected
+    assert list(again.table.messages()) == expected
     again.verify()

@@ -124,8 +124,8 @@ def open_simulated(disk: SimulatedDisk, now_s: int = 0) -> FileStore:
 def test_wrong_timer_on_disk_removes_nothing_early() -> None:
     disk = SimulatedDisk()
     store = open_simulated(disk)
-    put(store, b"1h")
-    put(store)
+    put(store.table, b"1h")
+    put(store.table)
     store.close()
     wheel = TimingWheel()
     wheel.add(1, SECOND)
@@ -133,25 +133,25 @@ def test_wrong_timer_on_disk_removes_nothing_early() -> None:
     wheel.add(77, SECOND)
     disk.write_file_atomically(THW, wheel.encode(3))
     store = open_simulated(disk, 2)
-    assert sequences(store) == [1, 2]
-    assert store.timers.pending() == [(1, 3600 * SECOND)]
+    assert sequences(store.table) == [1, 2]
+    assert store.table.timers.pending() == [(1, 3600 * SECOND)]
 
 
 def test_read_only_store_expires_nothing_and_asks_for_no_timer() -> None:
     disk = SimulatedDisk()
     store = open_simulated(disk)
-    put(store, b"1")
+    put(store.table, b"1")
     disk.fail("write", error=errno.ENOSPC)
     with pytest.raises(DiskFull):
         store.flush()
-    assert (store.next_expiry_ns(), store.expire(5 * SECOND)) == (None, 0)
+    assert (store.table.next_expiry_ns(), store.table.expire(5 * SECOND)) == (None, 0)
     assert store.resume()
-    assert store.expire(5 * SECOND) == 1
+    assert store.table.expire(5 * SECOND) == 1
 
 
 def test_empty_timers_are_written_as_the_official_server_does() -> None:
     disk = SimulatedDisk()
     store = open_simulated(disk)
-    put(store)
+    put(store.table)
     store.close()
     assert disk.read_file(THW) == b"\x01" + bytes(8) + b"\x02" + bytes(7)

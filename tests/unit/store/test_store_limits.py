@@ -253,9 +253,9 @@ def test_blocks_go_as_fast_as_they_come(by_limit: bool) -> None:
     store, _ = open_store(disk, "/disk/S", "S", limits, now_ns=0, block_bytes_max=500)
     most = 0
     for _ in range(40):
-        for seq in put(store, *[b"a"] * 60, payload=b"x" * 50):
+        for seq in put(store.table, *[b"a"] * 60, payload=b"x" * 50):
             if not by_limit and seq > 20:
-                store.remove(seq - 20)
+                store.table.remove(seq - 20)
         commit = store.begin_commit()
         assert commit is not None
         commit.run()

@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> FileStore:
     disk.make_directory(f"{tmp_path}/S")
     store, _ = open_store(disk, f"{tmp_path}/S", "S", now_ns=0, block_bytes_max=MIB)
     for number in range(MESSAGES):
-        store.store(b"a", b"", b"%-1000d" % number, number)
+        store.table.store(b"a", b"", b"%-1000d" % number, number)
     store.flush()
     return store
 
@@ -40,7 +40,7 @@ def test_reading_a_stream_leaves_its_pages_to_the_system(store: FileStore) -> No
     before = file_memory_bytes()
     highest = 0
     for seq in range(1, MESSAGES + 1):
-        assert store.get(seq).payload == b"%-1000d" % (seq - 1)
+        assert store.table.get(seq).payload == b"%-1000d" % (seq - 1)
         if seq % 1000 == 0:
             highest = max(highest, file_memory_bytes() - before)
     assert highest < 10 * MIB

@@ -284,12 +284,12 @@ def test_a_first_sequence_is_kept_over_a_restart() -> None:
     folder.create(StreamMeta({**OLD.config, "first_seq": 100}))
     for _ in range(3):
         _, store, _ = folder.open(NOW)
-        assert (store.state.first_seq, store.state.last_seq) == (100, 99)
+        assert (store.table.state.first_seq, store.table.state.last_seq) == (100, 99)
         store.commit()
-    assert store.store(b"a", b"", b"x", NOW) == 100
+    assert store.table.store(b"a", b"", b"x", NOW) == 100
     store.close()
     _, store, _ = folder.open(NOW)
-    assert store.get(100).payload == b"x"
+    assert store.table.get(100).payload == b"x"
 
 
 # ------------------------------------------------------------------ consumers

@@ -33,21 +33,21 @@ def restarted() -> FileStore:
     disk = SimulatedDisk()
     store = opened(disk)
     for number in range(SUBJECTS * ROUNDS):
-        store.store(b"s.%d" % (number % SUBJECTS), b"", b"x" * 8, number + 1)
+        store.table.store(b"s.%d" % (number % SUBJECTS), b"", b"x" * 8, number + 1)
     store.close()
     store = opened(disk)
-    assert len(store.blocks) >= ROUNDS
+    assert len(store.table.blocks) >= ROUNDS
     return store
 
 
 def test_last_messages_of_all_subjects_take_one_walk_back() -> None:
     store = restarted()
-    found = list(store.last_sequences((b"s.*",)))
+    found = list(store.table.last_sequences((b"s.*",)))
     first = SUBJECTS * (ROUNDS - 1) + 1
     assert found == list(range(first, first + SUBJECTS))
-    assert store.end_walks <= len(store.blocks)
-    assert list(store.last_sequences((b"s.*",))) == found
-    assert store.end_walks <= len(store.blocks)
+    assert store.table.end_walks <= len(store.table.blocks)
+    assert list(store.table.last_sequences((b"s.*",))) == found
+    assert store.table.end_walks <= len(store.table.blocks)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,22 +56,22 @@ def test_ends_that_are_asked_one_by_one_take_few_walks(seed: int) -> None:
     numbers = list(range(SUBJECTS))
     Random(seed).shuffle(numbers)
     for number in numbers:
-        state = store.subject_state(b"s.%d" % number)
+        state = store.table.subject_state(b"s.%d" % number)
         assert state is not None
         last = SUBJECTS * (ROUNDS - 1) + number + 1
         assert (state.msgs, state.first_seq, state.last_seq) == (ROUNDS, number + 1, last)
     # Those within reach of an end of a block are looked for alone.
-    assert store.end_walks <= SUBJECTS
-    before = store.end_walks
+    assert store.table.end_walks <= SUBJECTS
+    before = store.table.end_walks
     for number in numbers:
-        store.subject_state(b"s.%d" % number)
-    assert store.end_walks == before
+        store.table.subject_state(b"s.%d" % number)
+    assert store.table.end_walks == before
 
 
 def test_last_message_of_a_rare_pattern_takes_one_walk_back() -> None:
     store = restarted()
-    assert store.last_message(b"s.*").seq == SUBJECTS * ROUNDS
-    assert store.end_walks == 0
+    assert store.table.last_message(b"s.*").seq == SUBJECTS * ROUNDS
+    assert store.table.end_walks == 0
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -83,21 +83,23 @@ def test_steps_find_the_last_messages_whatever_happens_between_them(seed: int) -
     subjects = [b"s.%d" % number for number in range(90)]
 
     def add() -> None:
-        subject, now_ns = random.choice(subjects), store.last_seq + 1
-        assert store.store(subject, b"", b"", now_ns) == model.store(subject, b"", b"", now_ns)
+        subject, now_ns = random.choice(subjects), store.table.last_seq + 1
+        assert store.table.store(subject, b"", b"", now_ns) == model.store(
+            subject, b"", b"", now_ns
+        )
 
     for _ in range(400):
         add()
     store.close()
     store = opened(disk, 500)
-    for left in store.find_lasts(random.choice((1, 20, 200))):
+    for left in store.table.find_lasts(random.choice((1, 20, 200))):
         assert left > 0
         for _ in range(random.choice((0, 0, 1, 5))):
             seq = random.choice(sorted(model.held))
-            assert store.remove(seq)
+            assert store.table.remove(seq)
             assert model.remove(seq)
             add()
-    assert list(store.last_sequences(())) == model.last_sequences(())
+    assert list(store.table.last_sequences(())) == model.last_sequences(())
     for subject in subjects:
-        assert store.subject_state(subject) == model.subject_state(subject)
+        assert store.table.subject_state(subject) == model.subject_state(subject)
     store.verify()

@@ -60,7 +60,7 @@ class Kit:
         self.said.append((self.names.get(id(target), "?"), what))
 
     def put(self, store: FileStore, payload: bytes = b"x") -> int:
-        store.store(b"s", b"", payload, 1)
+        store.table.store(b"s", b"", payload, 1)
         return self.syncer.mark_dirty(store, self.clock.monotonic_ns())
 
     def change(self, store: FileStore) -> None:
@@ -77,7 +77,7 @@ class Kit:
         disk = self.disk.crash_losing_unsynced()
         store, report = open_store(disk, f"{disk.root}/{name}", name, now_ns=0)
         assert report.is_clean
-        return store.last_seq
+        return store.table.last_seq
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_all_changes_during_a_sync_share_the_next(kit: Kit) -> None:
     assert len(kit.syncer.waiting) == 1
     kit.syncer.run_all()
     assert kit.said == [("A", 1), ("A", 2)]
-    assert (kit.syncer.statistics.commits, store.synced_seq) == (2, 5)
+    assert (kit.syncer.statistics.commits, store.table.synced_seq) == (2, 5)
 
 
 def test_stores_are_synced_in_any_order(kit: Kit) -> None:
@@ -187,7 +187,7 @@ def test_store_that_failed_while_it_was_changed_is_noticed_at_the_end_of_the_tur
     kit.later(RETRY_NS)
     kit.syncer.run_all()
     assert kit.said[1:] == [("A", "resumed"), ("A", 1)]
-    assert store.synced_seq == store.last_seq
+    assert store.table.synced_seq == store.table.last_seq
 
 
 def test_interval_store_is_acknowledged_when_written_and_synced_later(kit: Kit) -> None:
@@ -231,7 +231,7 @@ def test_blocks_of_an_interval_store_do_not_wait_for_the_interval_to_be_removed(
         kit.put(store, b"x" * 100)
     kit.end_turn()
     before = len(kit.disk.list_directory(f"{kit.disk.root}/A/msgs"))
-    store.purge()
+    store.table.purge()
     kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
     kit.end_turn()
     kit.syncer.run_all()
@@ -336,7 +336,7 @@ def test_stream_is_with_the_system_before_any_state_of_its_consumers(kit: Kit) -
     assert files.begin_commit() is None
     assert seen == []
     states.mark("C", ConsumerState())
-    store.store(b"a", b"", b"x", 1)
+    store.table.store(b"a", b"", b"x", 1)
     assert store.unwritten_bytes > 0
     commit = files.begin_commit()
     assert commit is not None
@@ -384,7 +384,7 @@ def test_fault_of_the_program_in_a_worker_is_a_failure_of_its_store(kit: Kit) ->
 def test_store_that_waits_for_the_interval_is_written_with_every_change(kit: Kit) -> None:
     store = kit.open("A", SyncMode.INTERVAL)
     for number in (1, 2):
-        store.store(b"s", b"", b"y", 1)
+        store.table.store(b"s", b"", b"y", 1)
         kit.change(store)
         assert (store.unwritten_bytes, kit.said[-1]) == (0, ("A", number))
     assert kit.syncer.waiting == []
@@ -396,10 +396,10 @@ def test_store_that_waits_for_the_interval_is_written_with_every_change(kit: Kit
 
 def test_change_of_a_store_that_syncs_always_begins_its_commit(kit: Kit) -> None:
     store = kit.open("A")
-    store.store(b"s", b"", b"y", 1)
+    store.table.store(b"s", b"", b"y", 1)
     kit.change(store)
     assert len(kit.syncer.waiting) == 1
-    store.store(b"s", b"", b"y", 1)
+    store.table.store(b"s", b"", b"y", 1)
     kit.change(store)  # for the next one
     assert (len(kit.syncer.waiting), kit.said) == (1, [])
     kit.syncer.run_all()
@@ -411,7 +411,7 @@ def test_failure_of_a_write_is_told_once(kit: Kit) -> None:
     kit.put(store)
     kit.end_turn()
     kit.said.clear()
-    store.store(b"s", b"", b"y", 1)
+    store.table.store(b"s", b"", b"y", 1)
     kit.disk.fail("write", "*/A/*")
     kit.change(store)
     assert [name for name, _ in kit.said] == ["A"]
@@ -427,13 +427,13 @@ def test_store_that_only_appended_takes_the_short_way(kit: Kit) -> None:
     assert not kit.syncer.waiting[0].commit.has_chores
     kit.put(store)
     kit.syncer.run_all()
-    assert (store.synced_seq, kit.kept_after_power_cut("A")) == (2, 2)
+    assert (store.table.synced_seq, kit.kept_after_power_cut("A")) == (2, 2)
     assert kit.said == [("A", 1), ("A", 2)]
 
 
 def test_store_with_more_to_do_takes_the_long_way(kit: Kit) -> None:
     store = kit.open("A")
-    store.store(b"s", b"", b"x" * 5000, 1)
+    store.table.store(b"s", b"", b"x" * 5000, 1)
     kit.put(store, b"x" * 5000)  # a new block, whose name is not durable
     kit.end_turn()
     assert kit.syncer.waiting[0].commit.has_chores
@@ -460,10 +460,10 @@ def test_failed_short_way_makes_the_store_read_only(kit: Kit) -> None:
     kit.end_turn()
     assert not kit.syncer.waiting[0].commit.has_chores
     kit.syncer.run_all()
-    assert store.synced_seq == 0
+    assert store.table.synced_seq == 0
     assert [name for name, _ in kit.said] == ["A"]
     with pytest.raises(ReadOnlyError):
-        store.store(b"s", b"", b"x", 1)
+        store.table.store(b"s", b"", b"x", 1)
 
 
 def test_sync_that_fails_after_its_store_was_given_up_leaves_no_index_file(kit: Kit) -> None:
@@ -497,7 +497,7 @@ def test_states_of_a_commit_under_way_are_written_when_their_files_are_closed(ki
 def publishes(kit: Kit, store: FileStore, waiters: int) -> None:
     """One more message; so many publishers wait now."""
     entry = kit.entries[id(store)]
-    store.store(b"s", b"", b"x", 1)
+    store.table.store(b"s", b"", b"x", 1)
     entry.waiters = waiters
     kit.syncer.mark_dirty(store, kit.clock.monotonic_ns())
     kit.end_turn()
@@ -527,7 +527,7 @@ def test_two_publishers_share_their_commits(kit: Kit) -> None:
     assert kit.syncer.statistics.commits == 11
     publishes(kit, store, 2)
     sync(kit)
-    assert store.synced_seq == store.last_seq
+    assert store.table.synced_seq == store.table.last_seq
 
 
 def test_one_publisher_never_waits_for_company(kit: Kit) -> None:

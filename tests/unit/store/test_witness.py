@@ -28,7 +28,7 @@ def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
 
 def put(store: FileStore, count: int, size: int = 100) -> None:
     for _ in range(count):
-        store.store(b"a", b"", bytes(size), store.last_seq + 1)
+        store.table.store(b"a", b"", bytes(size), store.table.last_seq + 1)
         store.commit()
 
 
@@ -47,12 +47,12 @@ def test_blocks_that_are_gone_from_the_end_are_told_and_their_sequences_not_used
     disk = SimulatedDisk()
     store, _ = opened(disk)
     put(store, 300)
-    assert len(store.blocks) > 3
+    assert len(store.table.blocks) > 3
     if ending == "closed":
         store.close()
         disk.remove(f"{disk.root}/S/msgs/index.db")
     disk = disk.crash_keeping_unsynced()
-    kept = 0 if gone == "all" else store.blocks[-gone - 1].last_seq
+    kept = 0 if gone == "all" else store.table.blocks[-gone - 1].last_seq
     for path in paths(disk) if gone == "all" else paths(disk)[-gone:]:
         disk.remove(path)
     again, report = opened(disk)
@@ -62,14 +62,14 @@ def test_blocks_that_are_gone_from_the_end_are_told_and_their_sequences_not_used
     assert "may have been given out" in " ".join(report.notes)
     assert again.lost is not None
     assert set(again.lost.sequences) == set(report.lost)
-    assert again.msgs == kept
-    assert again.store(b"a", b"", b"new", 1) > 300
+    assert again.table.msgs == kept
+    assert again.table.store(b"a", b"", b"new", 1) > 300
     again.commit()
     # Once told, it is not told again, and nothing more is used up.
-    last_seq = again.last_seq
+    last_seq = again.table.last_seq
     third, report = opened(disk.crash_keeping_unsynced())
     assert report.is_clean
-    assert third.last_seq == last_seq
+    assert third.table.last_seq == last_seq
     assert third.lost is not None
 
 
@@ -85,7 +85,7 @@ def test_a_last_block_that_is_cut_below_what_was_said_is_told() -> None:
     disk.settle_file(paths(disk)[0], content[:end])
     again, report = opened(disk)
     assert report.lost[0] == said.last_seq - 5
-    assert again.last_seq == said.reserved_seq >= 300
+    assert again.table.last_seq == said.reserved_seq >= 300
 
 
 def test_nothing_is_written_per_message_or_commit() -> None:
@@ -99,7 +99,7 @@ def test_nothing_is_written_per_message_or_commit() -> None:
     assert after is not None
     # 64, 128, 256, ... sequences further each time.
     assert after.serial - before.serial <= 6
-    assert after.reserved_seq >= store.last_seq
+    assert after.reserved_seq >= store.table.last_seq
 
 
 def test_a_stream_is_made_with_its_witness() -> None:
@@ -111,7 +111,7 @@ def test_a_stream_is_made_with_its_witness() -> None:
     said = read_testimony(disk, folder.path, "S")
     assert said is not None
     assert (said.block, said.last_seq, said.reserved_seq) == (1, 0, RESERVE_MIN)
-    store.store(b"s", b"", b"x", 1)
+    store.table.store(b"s", b"", b"x", 1)
     syncs = disk.calls["sync"]
     store.commit()
     assert disk.calls["sync"] == syncs + 1
@@ -119,7 +119,7 @@ def test_a_stream_is_made_with_its_witness() -> None:
     disk.remove(f"{folder.path}/msgs/{block_file_name(1)}")
     _, again, report = StreamFolder(disk, disk.root, "$G", "S").open(0)
     assert report.lost == list(range(1, RESERVE_MIN + 1))
-    assert again.store(b"s", b"", b"x", 1) == RESERVE_MIN + 1
+    assert again.table.store(b"s", b"", b"x", 1) == RESERVE_MIN + 1
 
 
 def test_the_first_sequence_of_a_stream_is_no_loss() -> None:
@@ -128,11 +128,11 @@ def test_the_first_sequence_of_a_stream_is_no_loss() -> None:
     folder = StreamFolder(disk, disk.root, "$G", "S")
     folder.create(meta)
     store = folder.begin(meta)
-    store.store(b"s", b"", b"x", 1)
+    store.table.store(b"s", b"", b"x", 1)
     store.commit()
     _, again, report = StreamFolder(disk.crash_keeping_unsynced(), disk.root, "$G", "S").open(0)
     assert report.is_clean
-    assert again.last_seq == 5_000_000
+    assert again.table.last_seq == 5_000_000
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "garbage", "unreadable"])
@@ -150,7 +150,7 @@ def test_a_witness_that_is_damaged_says_nothing_and_is_made_again(damage: str) -
         disk.settle_file(path, kinds[damage])
     again, report = opened(disk)
     assert report.is_clean
-    assert again.last_seq == 50
+    assert again.table.last_seq == 50
     if damage == "unreadable":
         disk.heal(path)
     put(again, 1)
@@ -188,4 +188,4 @@ def test_a_full_disk_leaves_the_witness_for_a_later_commit() -> None:
     assert said is not None
     assert now is not None
     assert now.serial > said.serial
-    assert now.reserved_seq >= store.last_seq
+    assert now.reserved_seq >= store.table.last_seq

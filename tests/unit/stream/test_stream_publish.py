@@ -66,7 +66,8 @@ def test_ids_are_known_again_after_a_restart() -> None:
     before = stream.ids.items()
     stream.close()
     kit.server.advance(5)
-    kit.syncer.detach(stream.store)  # type: ignore[arg-type]
+    assert stream.files is not None
+    kit.syncer.detach(stream.files)
     again = kit.reopen()
     assert again.ids.items() == before[1:]
     assert again.ingest.last_id == b"special"
@@ -221,7 +222,8 @@ def test_nobody_is_held_back_for_a_disk_that_has_failed() -> None:
     kit.disk.fail("sync")
     kit.syncer.run_all()
     kit.server.settle()
-    assert stream.store.failure is not None
+    assert stream.files is not None
+    assert stream.files.failure is not None
     kit.server.advance(0.005)
     stalls = kit.peer.session.stalls
     kit.peer.send(frame("s.1", b"x", reply="") * 50 + b"PING\r\n")

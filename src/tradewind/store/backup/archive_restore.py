@@ -57,6 +57,7 @@ class ArchiveRestore:
         self._plan = plan
         self._reader = ArchiveReader(plan.message_bytes_max)
         self._store: MessageStore | None = None
+        self._files: FileStore | None = None  # with the store, unless that is in memory
         self._consumers_left = 0
         self._metadata_bytes = 0
         self._last_seq = self._last_ns = 0
@@ -114,8 +115,8 @@ class ArchiveRestore:
     def _stored(self, store: MessageStore, bytes_allowed: int) -> None:
         if store.bytes > bytes_allowed:
             raise NoRoomError(f"message sequence {store.last_seq} does not fit any more")
-        if store.bytes - self._committed_bytes >= COMMIT_BYTES and isinstance(store, FileStore):
-            store.commit()
+        if store.bytes - self._committed_bytes >= COMMIT_BYTES and self._files is not None:
+            self._files.commit()
             self._committed_bytes = store.bytes
 
     def _read_state(self, entry: Entry, bytes_allowed: int) -> None:
@@ -148,8 +149,8 @@ class ArchiveRestore:
         if self._plan.is_in_memory or folder is None:
             return MessageStore(str(meta.config["name"]), limits_of(meta.config))
         folder.create(meta)
-        files = OpenFiles(folder.disk)
-        return folder.open(self._plan.now_ns, files=files)[1]
+        self._files = folder.open(self._plan.now_ns, files=OpenFiles(folder.disk))[1]
+        return self._files.table
 
     def _read_consumer(self, entry: Entry) -> None:
         if not entry.name.startswith(CONSUMER_PREFIX):
@@ -204,15 +205,15 @@ class ArchiveRestore:
         if self._last_seq > store.last_seq:
             _use_up(store, self._last_seq, max(self._last_ns, store.last_timestamp))
         store.apply_limits(self._plan.now_ns)
-        if not isinstance(store, FileStore):
+        if self._files is None:
             return store
-        store.close()
+        self._files.close()
         return None
 
     def abandon(self) -> None:
         """See `Restore`."""
-        if isinstance(self._store, FileStore):
-            self._store.abandon()
+        if self._files is not None:
+            self._files.abandon()
 
 
 def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:

@@ -156,16 +156,16 @@ class TarRestore:
     def _copied(self, store: FileStore) -> MessageStore:
         """The same messages in memory."""
         copy = MessageStore(store.name, limits_of(self._plan.meta.config))
-        if store.first_seq > 1:
-            copy.compact(store.first_seq)
-        for count, message in enumerate(store.messages()):
+        if store.table.first_seq > 1:
+            copy.compact(store.table.first_seq)
+        for count, message in enumerate(store.table.messages()):
             if message.seq > copy.last_seq + 1:
                 copy.skip(message.seq - 1, copy.last_timestamp)
             copy.store(message.subject, message.header, message.payload, message.timestamp_ns)
             if count % BREATH_MESSAGES == 0:
                 time.sleep(0)
-        if store.last_seq > copy.last_seq:
-            copy.skip(store.last_seq, copy.last_timestamp)
+        if store.table.last_seq > copy.last_seq:
+            copy.skip(store.table.last_seq, copy.last_timestamp)
         copy.apply_limits(self._plan.now_ns)
         store.abandon()
         self._store = None

@@ -7,13 +7,14 @@ cdef class BlockFile:
     cdef OpenFiles _files
     cdef object _held                   # the open DiskFile; None: it is closed
     cdef int _descriptor                # of `_held`; -1: there is none, or it is simulated
-    cdef uint32_t _pins                 # commits under way that sync it; its owner takes them off
+    cdef uint32_t _pins                 # commits under way that sync it
     cdef bint _unsynced
     cdef bint _sync_failed
 
     cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1
-    cdef bint pin(self) except -1
-    cdef int rest(self) except -1
+    cpdef bint pin(self) except -1
+    cpdef int unpin(self) except -1
+    cpdef int rest(self) except -1
     cdef int pinned_descriptor(self) noexcept
     cdef void note_failed_sync(self) noexcept
 

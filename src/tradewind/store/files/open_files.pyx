@@ -112,7 +112,7 @@ cdef class BlockFile:
 
     # -------------------------------------------------------------- for the owner of the store
 
-    cdef bint pin(self) except -1:
+    cpdef bint pin(self) except -1:
         """A worker is about to sync all that was written so far; false if there is nothing to sync,
         because that was done before the file was closed.
         """
@@ -137,7 +137,13 @@ cdef class BlockFile:
         self._unsynced = False
         self.sync()
 
-    cdef int rest(self) except -1:
+    cpdef int unpin(self) except -1:
+        """That worker is done."""
+        assert self._pins
+        self._pins -= 1
+        return 0
+
+    cpdef int rest(self) except -1:
         """Nothing more will be written soon: close it, unless somebody needs it open."""
         if not self._pins and not self._unsynced:
             self._files.let_synced_go(self)

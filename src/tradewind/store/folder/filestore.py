@@ -1,8 +1,12 @@
-"""A stream's messages on disk, in the official format.
+"""The files of a stream's messages, in the official format, and how they become durable.
 
-Owns the files below `msgs/` of one stream and the order in which they reach the disk. Appends go
-into the tail of the last block; `flush` writes each block once; `begin_commit`/`finish_commit` make
-it durable. What was appended is promised only when `synced_seq` has reached it.
+Owns the files below `msgs/` of one stream and the order in which they reach the disk. The messages
+themselves are in its `table`, a `MessageStore` that has this for its `BlockKeeper`. Appends go into
+the tail of the last block; `flush` writes each block once; `begin_commit`/`finish_commit` make it
+durable. What was appended is promised only when `table.synced_seq` has reached it.
+
+Most commits only write what was appended and sync it, so this module is compiled. Whatever else
+one may have to do are its *chores*: names, copies of blocks, damage, files of others.
 
 Order rules, which every crash test checks
 - a block's name is durable before anything in it is promised;
@@ -27,10 +31,9 @@ from typing import TYPE_CHECKING, Any
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
-from tradewind.store.files.open_files import OpenFiles, open_files
+from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 from tradewind.store.folder.commit import Commit
-from tradewind.store.folder.file_core import FileCore
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
 from tradewind.store.format.timing_wheel import TimingWheel
@@ -39,6 +42,7 @@ from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.store.repair.settle import Evidence, Settlement
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_core import MARK_SYNCED_KIND
+from tradewind.store.table.messages import MessageStore
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
@@ -65,7 +69,7 @@ class ReadOnlyError(StoreError):
     """The stream takes no changes, because its disk failed; reading goes on."""
 
 
-class FileStore(FileCore):
+class FileStore:
     """The messages of one stream below `folder` (its `msgs` directory).
 
     Made by `recover.open_store`.
@@ -83,32 +87,41 @@ class FileStore(FileCore):
         files: OpenFiles | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(name, limits, **settings)
-        self.rewriter: Rewriter = Rewriter(
-            self, compresses=compresses, compact_bytes_min=compact_bytes_min
-        )
-        self.keeps_tombstones = True
+        self.name = name
         self.disk = disk
         # All streams of the loop share theirs; a store that a worker makes has its own.
         self.files = files or open_files(disk)
         self.folder = folder
+        self.table = MessageStore(name, limits, keeper=self, **settings)
+        self.rewriter = Rewriter(self, compresses=compresses, compact_bytes_min=compact_bytes_min)
+        self.failure: StoreError | None = None
+        self.index_file_present = False
+        self.unsafe_files: list[str] = []
+        self.on_damage: Callable[[RecoveryReport], None] | None = None
+        self.on_unsettled: Callable[[], None] | None = None
+        stream_folder = folder.rpartition("/")[0]
+        self._settlement: Settlement = Settlement(self, DamageFolder(disk, stream_folder))
+        self._settled: list[RecoveryReport] = []
+        self._witness: Witness = Witness(disk, stream_folder, name)
+        self._reserved_seq = 0
+        self._lost: LostMessages | None = None
+        self._first_seq_after_loss = 0
         self._begins = False
-        self._newest_then = 0  # the number of the last block when trash was emptied last
         self._may_resume = False
         self._insecure: StoreError | None = None
-        self._lost: LostMessages | None = None
-        # Losses below the first message are told until that one is removed too.
-        self._first_seq_after_loss = 0
-        self._settlement: Settlement = Settlement(
-            self, DamageFolder(disk, folder.rpartition("/")[0])
-        )
-        self._settled: list[RecoveryReport] = []
-        self._witness: Witness = Witness(disk, folder.rpartition("/")[0], name)
-        self.on_damage: Callable[[RecoveryReport], None] | None = None
-        # Damage was found: commits are needed to settle it.
-        self.on_unsettled: Callable[[], None] | None = None
+        self._unsynced: dict[str, BlockFile] = {}
+        self._names_changed = False
+        self._trash: list[tuple[Position, list[Block]]] = []
+        self._newest_then = 0
+        self._synced_position: Position = (0, 0)
+        self._marked_position: Position = (0, 0)
+        self._durable_mark: Position = (0, 0)
+        self._clean: Position = (0, 0)
+        self._is_unmarked = False
+        self.committing: Commit | None = None
+        self._pinned: list[BlockFile] = []
 
-    # -------------------------------------------------------------- blocks, called by MessageStore
+    # -------------------------------------------------------------- keeping the table's blocks
 
     def begin(self) -> None:
         """The store of a new stream: its first block is on disk already (`first_block`), and so is
@@ -116,20 +129,20 @@ class FileStore(FileCore):
         """
         self._begins = True
         self.adopt_testimony(FIRST_TESTIMONY)
-        self.add_block()
-        self.last.assume_written()
-        self._synced_position = self._clean = (self.last.number, self.last.size)
-        self.mark_synced()
+        self.table.add_block()
+        self.table.last.assume_written()
+        self._synced_position = self._clean = (self.table.last.number, self.table.last.size)
+        self._mark_synced()
 
     def adopt_testimony(self, testimony: Testimony | None) -> None:
         """What the witness of this stream says; None: it has to be told with the next commit."""
         self._witness.adopt(testimony)
-        self.reserved_seq = self._witness.reserved_seq
+        self._reserved_seq = self._witness.reserved_seq
 
     def renew_testimony(self, serial: int) -> None:
         """Told by recovery: what the witness said is missing, and that is known on disk."""
         self.adopt_testimony(Testimony(serial, 0, 0, 0))
-        write = self._witness.next(self.last.number, self.last_seq)
+        write = self._witness.next(self.table.last.number, self.table.last_seq)
         assert write is not None
         with self._changing():
             write.save()
@@ -139,7 +152,7 @@ class FileStore(FileCore):
         """It is on disk, or there was no room for it: then the next commit tries again."""
         if not write.is_saved:
             self._witness.not_saved()
-        self.reserved_seq = self._witness.reserved_seq
+        self._reserved_seq = self._witness.reserved_seq
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
@@ -164,13 +177,13 @@ class FileStore(FileCore):
     def fail(self, error: StoreError, *, resumable: bool) -> None:
         """Take no changes from now on."""
         self.failure = error
-        self.read_only = True
+        self.table.read_only = True
         self._may_resume = resumable and isinstance(error, DiskFull)
         self._settlement.interrupted(error)
 
     def block_sealed(self, block: Block) -> None:
         """The rest of it is written now; it is synced with the next commit."""
-        self.write(block)
+        self._write(block)
         self.rewriter.sealed(block)
 
     def block_sparse(self, block: Block) -> None:
@@ -184,21 +197,19 @@ class FileStore(FileCore):
 
     def block_opened(self) -> None:
         """Every block begins with how far all before it is synced: that tells ours from others."""
+        self._append_mark()
+
+    def _append_mark(self) -> None:
         number, offset = self._synced_position
-        self.mark(MARK_SYNCED_KIND, number << 32 | offset)
+        self.table.mark(MARK_SYNCED_KIND, number << 32 | offset)
 
-    def block_dropped(self, block: Block) -> None:
-        """Nothing in it is live: its file goes when that is known on disk."""
-        self.rewriter.dropped(block)
-        self._trash.append(((self.last.number, self.last.size), [block]))
-
-    def blocks_purged(self, blocks: list[Block]) -> None:
-        """All of them go together."""
+    def blocks_dropped(self, blocks: list[Block]) -> None:
+        """Nothing in them is live: their files go together, when that is known on disk."""
         for block in blocks:
             self.rewriter.dropped(block)
-        self._trash.append(((self.last.number, self.last.size), blocks))
+        self._trash.append(((self.table.last.number, self.table.last.size), blocks))
 
-    def write_first_mark(self, block: Block) -> None:
+    def _write_first_mark(self, block: Block) -> None:
         """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
 
         What is left of the mark itself is too small to be taken for anything but a cut off write. A
@@ -220,22 +231,177 @@ class FileStore(FileCore):
         Not while it may know of deletions that damaged bytes do not tell any more. A start that
         finds it with later changes takes nothing else from it.
         """
-        is_stale = self.index_file_present and not self.unsettled
+        is_stale = self.index_file_present and not self.table.unsettled
         return f"{self.folder}/{INDEX_FILE}" if is_stale else None
 
-    # -------------------------------------------------------------- durability
+    # -------------------------------------------------------------- commits
+
+    def is_waiting(self) -> bool:
+        """See `wants_commit`; for compiled callers."""
+        return (
+            len(self._trash) > 0
+            or (self.table.unsettled and self._settlement.has_work)
+            or self.rewriter.is_waiting()
+        )
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
+        return self.is_waiting()
+
+    def is_changed(self) -> bool:
+        """See `is_dirty`; for compiled callers."""
+        return (
+            self._names_changed
+            or len(self._unsynced) > 0
+            or not self._is_clean()
+            or self.is_waiting()
+        )
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has anything to do."""
+        return self.is_changed()
+
+    def _is_clean(self) -> bool:
+        last = self.table.last
+        return last is None or (last.number, last.size) == self._clean
+
+    def _write(self, block: Block) -> int:
+        """Hand all of a block to the system; StoreError makes the store read-only."""
+        if block.size == block.written:
+            return 0
+        try:
+            if self._is_unmarked:
+                self._write_first_mark(block)
+            block.flush()
+        except StoreError as error:
+            if self.failure is None:
+                self.fail(error, resumable=True)
+            raise
+        self._unsynced[block.file.path] = block.file
+        return 0
+
+    def flush(self) -> None:
+        """Write what was appended, one write per block; StoreError makes the store read-only."""
+        if self.failure is not None:
+            self.check_writable()
+        if self.table.last is not None:
+            self._write(self.table.last)
+
+    def begin_commit(self) -> Commit | None:
+        """All that was appended, for a worker; None if there is nothing or one is under way."""
+        if self.committing is not None or self.table.last is None:
+            return None
+        # Whether it has more to do than to sync what was appended.
+        has_chores = self._has_chores()
+        if not has_chores:
+            self.table.say_floor()
+            has_chores = self._names_changed  # its mark has begun a block
+        if not self.is_changed():
+            return None
+        evidence = None
+        if has_chores:
+            evidence = self._prepare_chores()
+            self.table.say_floor()
+            self.check_writable()
+        last = self.table.last
+        self._write(last)
+        commit = Commit(self.disk, self.table.last_seq, (last.number, last.written))
+        commit.marked = self._marked_position
+        commit.floor = self.table.said_floor
+        # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
+        for file in self._unsynced.values():
+            if file.pin():
+                self._pinned.append(file)
+        commit.files.extend(self._pinned)
+        if has_chores:
+            commit.has_chores = True
+            self._add_chores(commit, evidence)
+        else:
+            self.rewriter.note_commit()
+        self._unsynced = {}
+        self._names_changed = False
+        self._clean = commit.position
+        self.committing = commit
+        return commit
+
+    def finish_commit(self, commit: Commit) -> None:
+        """The worker is done with it. Raises its error, after making the store read-only."""
+        assert commit is self.committing
+        self._unpin()
+        if commit.error is not None:
+            # Also a full disk: after a failed sync nobody knows what has arrived.
+            if commit.has_chores:
+                self._drop_chores(commit)
+            self.fail(commit.error, resumable=False)
+            raise commit.error
+        self.table.synced_seq = max(self.table.synced_seq, commit.last_seq)
+        self._synced_position = max(self._synced_position, commit.position)
+        self._durable_mark = max(self._durable_mark, commit.marked)
+        if commit.has_chores:
+            self._finish_chores(commit)
+        self._mark_synced()
+        if commit.evidence is not None:
+            self._settled.append(self._settlement.settled(commit.evidence))
+
+    def drop_commit(self, commit: Commit) -> None:
+        """See `SyncTarget`. Names that it would have changed may be those of another stream now."""
+        assert commit is self.committing
+        self._unpin()
+        self.rewriter.failed()
+        if commit.error is not None:
+            self.fail(commit.error, resumable=False)
+
+    def _unpin(self) -> int:
+        """No commit is under way any more: its files may be closed."""
+        self.committing = None
+        for file in self._pinned:
+            file.unpin()
+            if file is not self.table.last.file:
+                file.rest()
+        self._pinned.clear()
+        return 0
+
+    def _mark_synced(self) -> int:
+        """Let the next bytes say how far the ones before are known to be on disk.
+
+        The mark is the first record of the next group wherever possible, and not worth a commit of
+        its own unless a block waits for it to be removed.
+        """
+        if self._synced_position <= self._marked_position:
+            return 0
+        nothing_else = self._is_clean()
+        self._append_mark()
+        self._marked_position = self._synced_position
+        if nothing_else and not self.is_waiting():
+            self._clean = (self.table.last.number, self.table.last.size)
+        return 0
+
+    # -------------------------------------------------------------- chores of a commit
+
+    def _has_chores(self) -> bool:
+        return (
+            self._names_changed
+            or self.failure is not None
+            or self.table.unsettled
+            or len(self.unsafe_files) > 0
+            or self.index_file_present
+            or self.table.last_seq > self._reserved_seq
+            or self.is_waiting()
+        )
 
     @property
     def unwritten_bytes(self) -> int:
         """What of the last block the operating system has not got yet."""
-        return self.last.pending_bytes if self.last is not None else 0
+        return self.table.last.pending_bytes if self.table.last is not None else 0
 
     @property
     def unremoved_blocks(self) -> list[Block]:
         """Blocks that nobody needs whose files are still there."""
         return [block for _, blocks in self._trash for block in blocks]
 
-    def prepare_chores(self) -> Evidence | None:
+    def _prepare_chores(self) -> Evidence | None:
         """In front of the last write of a commit; gives what it is to save of damage."""
         if self.unsafe_files:
             self.secure()
@@ -247,24 +413,24 @@ class FileStore(FileCore):
         self.rewriter.prepare(self._durable_mark[0])
         return evidence
 
-    def add_chores(self, commit: Commit, evidence: Evidence | None) -> None:
+    def _add_chores(self, commit: Commit, evidence: Evidence | None) -> None:
         """What the worker has to do besides syncing what was appended."""
         commit.evidence = evidence
         commit.stale_index = self._stale_index
         commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
         if self._names_changed:
             commit.folders.append(self.folder)
-        commit.witness = self._witness.next(self.last.number, self.last_seq)
-        self.reserved_seq = self._witness.reserved_seq
+        commit.witness = self._witness.next(self.table.last.number, self.table.last_seq)
+        self._reserved_seq = self._witness.reserved_seq
 
-    def drop_chores(self, commit: Commit) -> None:
+    def _drop_chores(self, commit: Commit) -> None:
         """The commit has failed."""
         self.rewriter.failed()
         if commit.evidence is not None:
             assert commit.error is not None
             self._settlement.interrupted(commit.error)
 
-    def finish_chores(self, commit: Commit) -> None:
+    def _finish_chores(self, commit: Commit) -> None:
         """The worker has done them."""
         if commit.stale_index is not None:
             self.index_file_present = False
@@ -273,10 +439,6 @@ class FileStore(FileCore):
         with self._changing():
             self.rewriter.finish()
         self._empty_trash(commit)
-
-    def settled(self, evidence: Evidence) -> None:
-        """What is known of damage is on disk."""
-        self._settled.append(self._settlement.settled(evidence))
 
     def _empty_trash(self, commit: Commit) -> None:
         """Remove blocks that nobody needs, oldest first.
@@ -287,7 +449,7 @@ class FileStore(FileCore):
         """
         if self._settlement.has_work:
             return  # damaged bytes are evidence, wherever they are
-        newest = 0 if self.last is None else self.last.number
+        newest = 0 if self.table.last is None else self.table.last.number
         is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
         self._newest_then = newest
         while self._trash and left and commit.marked >= self._trash[0][0]:
@@ -325,7 +487,7 @@ class FileStore(FileCore):
 
     def mark_idle(self) -> None:
         """Nothing is being written: hand the mark of the last commit to the system too."""
-        if self._committing is None and self.failure is None and self.last is not None:
+        if self.committing is None and self.failure is None and self.table.last is not None:
             self.flush()
 
     def commit(self) -> None:
@@ -349,15 +511,15 @@ class FileStore(FileCore):
         if not self._may_resume:
             return False
         failure = self.failure
-        self.failure, self.read_only = None, False
+        self.failure, self.table.read_only = None, False
         try:
-            if self.last is not None:
-                self.write(self.last)
+            if self.table.last is not None:
+                self._write(self.table.last)
                 # A removal by a limit may be what was refused; its owner goes on with many.
-                self.begin_limits()
-                self.limit_step(RESUMED_REMOVALS_MAX)
+                self.table.begin_limits()
+                self.table.limit_step(RESUMED_REMOVALS_MAX)
         except StoreError:
-            self.failure, self.read_only = failure, True
+            self.failure, self.table.read_only = failure, True
             return False
         self.rewriter.resumed()
         return True
@@ -373,11 +535,11 @@ class FileStore(FileCore):
         """The part of `close` that is for the owner; any thread may call what it gives."""
         finish = _nothing
         if self.failure is None:
-            self.mark_limit_floor()
+            self.table.mark_limit_floor()
             self.rewriter.closing()
             if self.is_dirty or not self.index_file_present:
                 finish = self._write_summary()
-        for block in self.blocks:
+        for block in self.table.blocks:
             block.close()
         return finish
 
@@ -387,9 +549,9 @@ class FileStore(FileCore):
         self.flush()
         unsynced = list(self._unsynced)
         files: dict[str, bytes] = {}
-        if self.limits.message_ttl:
-            files[TIMERS_FILE] = self.timers.encode(self.last_seq + 1)
-        if not self.unsettled:
+        if self.table.limits.message_ttl:
+            files[TIMERS_FILE] = self.table.timers.encode(self.table.last_seq + 1)
+        if not self.table.unsettled:
             files[INDEX_FILE] = encode_checkpoint(self)
 
         def finish() -> None:
@@ -403,7 +565,7 @@ class FileStore(FileCore):
 
     def abandon(self) -> None:
         """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
-        for block in [*self.blocks, *self.unremoved_blocks]:
+        for block in [*self.table.blocks, *self.unremoved_blocks]:
             block.close()
 
     # -------------------------------------------------------------- loss
@@ -412,11 +574,11 @@ class FileStore(FileCore):
     def lost(self) -> LostMessages | None:
         """What could not be read, as far as it was not removed since."""
         lost = self._lost
-        if lost is None or lost.sequences[0] >= self.first_seq:
+        if lost is None or lost.sequences[0] >= self.table.first_seq:
             return lost
-        if self.first_seq <= self._first_seq_after_loss:
+        if self.table.first_seq <= self._first_seq_after_loss:
             return lost
-        rest = lost.sequences[bisect_left(lost.sequences, self.first_seq) :]
+        rest = lost.sequences[bisect_left(lost.sequences, self.table.first_seq) :]
         return LostMessages(rest, lost.bytes) if rest else None
 
     def recovered(self, marked: Position, *, sync: bool = False, is_foreign: bool = False) -> None:
@@ -428,19 +590,19 @@ class FileStore(FileCore):
         """
         if sync:
             # Blocks that are to go too: what follows them is worth nothing behind a hole.
-            blocks = [*self.blocks, *self.unremoved_blocks]
+            blocks = [*self.table.blocks, *self.unremoved_blocks]
             self.unsafe_files = [block.path for block in blocks if block.number >= marked[0]]
-        self.synced_seq = self.last_seq
-        self._synced_position = (self.last.number, self.last.written)
+        self.table.synced_seq = self.table.last_seq
+        self._synced_position = (self.table.last.number, self.table.last.written)
         self._marked_position = self._durable_mark = marked
         self._is_unmarked = is_foreign
-        if is_foreign and self.last.size and not self.last.compressed:
-            self.block_opened()  # in front of whatever comes; not worth a write of its own
-        self._clean = (self.last.number, self.last.size)
-        if self.last.size == 0 and sync:
-            self.block_opened()
+        if is_foreign and self.table.last.size and not self.table.last.compressed:
+            self._append_mark()  # in front of whatever comes; not worth a write of its own
+        self._clean = (self.table.last.number, self.table.last.size)
+        if self.table.last.size == 0 and sync:
+            self._append_mark()
             self.commit()
-        self.drop_leading_blocks()
+        self.table.drop_leading_blocks()
 
     def secure(self) -> None:
         """Sync what recovery has found behind the last mark; before that nothing is promised.
@@ -469,19 +631,21 @@ class FileStore(FileCore):
         The file may be old, as its content stays true for the sequences that it covers, or missing
         or damaged: then the headers of the messages tell.
         """
-        if not self.limits.message_ttl:
+        if not self.table.limits.message_ttl:
             return
         path = f"{self.folder}/{TIMERS_FILE}"
         found, stamp = TimingWheel(), 0
         if self.disk.exists(path):
             with suppress(CorruptRecord, DiskFault):
                 found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
-        self.adopt_timers(found, stamp)
+        self.table.adopt_timers(found, stamp)
 
     def add_lost(self, report: RecoveryReport) -> None:
         """More is lost; messages that were lost and are there again are not."""
         known = self._lost or LostMessages((), 0)
-        sequences = sorted(seq for seq in {*known.sequences, *report.lost} if not self.is_live(seq))
+        sequences = sorted(
+            seq for seq in {*known.sequences, *report.lost} if not self.table.is_live(seq)
+        )
         size = known.bytes + report.damaged_bytes
         self._lost = LostMessages(tuple(sequences), size) if sequences else None
         self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
@@ -503,11 +667,11 @@ class FileStore(FileCore):
 
     def verify(self) -> None:
         """Assert every invariant by counting again, all damage settled; for tests and tools."""
-        for block in list(self.blocks):
-            self.load(block)
-        if self.unsettled:
+        for block in list(self.table.blocks):
+            self.table.load_index(block)
+        if self.table.unsettled:
             self.settle_damage()
-        super().verify()
+        self.table.verify()
 
     def settle_damage(self) -> list[RecoveryReport]:
         """Have all damage that was found settled now; for recovery, tests and tools."""
@@ -515,7 +679,7 @@ class FileStore(FileCore):
             self.commit()
         except StoreError:
             assert self.failure is not None  # whoever needs the disk next is told
-        while self.limit_step():
+        while self.table.limit_step():
             pass
         settled, self._settled = self._settled, []
         return settled

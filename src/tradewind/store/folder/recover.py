@@ -114,22 +114,22 @@ class Recovery:
             self._rebuild(store, numbers)
             self._follow(store, index)
         elif index is not None and usable and adopt_checkpoint(store, index, numbers):
-            if store.last.patched:
-                store.add_block()  # nothing is appended to what is damaged
+            if store.table.last.patched:
+                store.table.add_block()  # nothing is appended to what is damaged
             is_foreign = not self._ends_with_our_mark(numbers[-1])
             store.recovered((0, 0), is_foreign=is_foreign)
             self._settle(store)
-            self.report.blocks, self.report.messages = len(numbers), store.msgs
+            self.report.blocks, self.report.messages = len(numbers), store.table.msgs
         else:
             self._rebuild(store, numbers)
             self._compare_with_index(store, limits, now_ns)
-            self.report.messages = store.msgs
+            self.report.messages = store.table.msgs
         if said is not None:
             self._ask_witness(store, numbers, said)
         store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
         self._recall_losses(store)
         store.recover_timers()
-        store.apply_limits(now_ns, self._expired)
+        store.table.apply_limits(now_ns, self._expired)
         self._settle(store)
         return store
 
@@ -140,19 +140,19 @@ class Recovery:
         nothing else has told it; how much a block held that is gone nobody knows.
         """
         is_gone = max(numbers, default=0) < said.block
-        if not is_gone and store.last_seq >= said.last_seq:
+        if not is_gone and store.table.last_seq >= said.last_seq:
             return
         # A summary that was written at the end knows it exactly; or all this was done before.
-        is_told = self._index_is_latest and store.last_seq >= said.last_seq
-        if not is_told and store.last_seq < said.reserved_seq:
+        is_told = self._index_is_latest and store.table.last_seq >= said.last_seq
+        if not is_told and store.table.last_seq < said.reserved_seq:
             self._tell_missing_end(store, said, is_gone=is_gone)
-            store.skip(said.reserved_seq, store.last_timestamp)
+            store.table.skip(said.reserved_seq, store.table.last_timestamp)
             store.commit()
         store.renew_testimony(said.serial)
 
     def _tell_missing_end(self, store: FileStore, said: Testimony, *, is_gone: bool) -> None:
-        first, last = store.last_seq + 1, said.reserved_seq if is_gone else said.last_seq
-        number = said.block if is_gone else store.last.number
+        first, last = store.table.last_seq + 1, said.reserved_seq if is_gone else said.last_seq
+        number = said.block if is_gone else store.table.last.number
         note = (
             f"the end of {block_file_name(number)} is missing, or all of it: sequences up to"
             f" {said.reserved_seq} may have been given out, the next one is {said.reserved_seq + 1}"
@@ -161,11 +161,11 @@ class Recovery:
         if not is_gone and self._is_end_told(store):
             return
         found = RecoveryReport(self._name, notes=[note])
-        offset = 0 if is_gone else store.last.size
+        offset = 0 if is_gone else store.table.last.size
         found.damage.append(DamageEntry(number, offset, 0, False, first, last))
         missing = (seq for seq in range(first, last + 1) if seq not in self._deleted)
         found.add_lost(islice(missing, LOST_LISTED_MAX))
-        found.first_seq = store.first_seq if store.msgs else said.reserved_seq + 1
+        found.first_seq = store.table.first_seq if store.table.msgs else said.reserved_seq + 1
         self._evidence.save(found)
         self.report.damage += found.damage
         self.report.add_lost(found.lost)
@@ -177,11 +177,11 @@ class Recovery:
         if any(not entry.torn for entry in self.report.damage):
             return True
         earlier = (entry for report in self._evidence.earlier() for entry in report.damage)
-        return any(entry.last_lost == store.last_seq and not entry.torn for entry in earlier)
+        return any(entry.last_lost == store.table.last_seq and not entry.torn for entry in earlier)
 
     def _settle(self, store: FileStore) -> None:
         """Damage behind a good summary shows as far as blocks were read."""
-        if not store.unsettled:
+        if not store.table.unsettled:
             return
         for found in store.settle_damage():
             self.report.damage += found.damage
@@ -216,12 +216,12 @@ class Recovery:
     def _follow(self, store: FileStore, index: StreamIndex) -> None:
         """Say in the blocks what the summary alone knew, before it goes with our first change."""
         listed = {block.number: block for block in index.blocks}
-        for block in list(store.blocks):
+        for block in list(store.table.blocks):
             entry = listed.get(block.number)
-            store.load(block)
+            store.table.load_index(block)
             for seq in block.live_sequences():
                 if entry is None or seq < entry.first_seq or seq in entry.deleted:
-                    store.remove(seq)
+                    store.table.remove(seq)
         store.commit()
 
     def _finish_purge(self) -> None:
@@ -246,27 +246,27 @@ class Recovery:
         if self._doubtful:
             # Zeros that a mapping shows may be a disk that does not give what it has.
             self.report = RecoveryReport(self._name, notes=self.report.notes)
-            store.clear()
+            store.table.clear()
             found = self._read_blocks(store, numbers)
         self._hole = hole = self._first_hole(found)
-        if hole is not None and store.limits.removes_for_others:
+        if hole is not None and store.table.limits.removes_for_others:
             self._give_up_behind(hole, found)
         self._find_cuts(found)
         if hole is not None or any(report.damage for _, report in found):
             self._note_damage(found)
             self._repair(found, hole)
-            store.clear()
+            store.table.clear()
             found = self._read_blocks(store, [block.number for block, _ in found])
         self.report.blocks = len(found)
         if not found:
-            store.add_block()
+            store.table.add_block()
             # With this commit there is a mark: whatever a crash leaves is known to be ours.
             store.commit()
             return
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
         _, last_timestamp = max(_newest(report) for _, report in found)
-        store.adopt(blocks, last_seq, known_time(last_timestamp))
+        store.table.adopt(blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
         store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
 
@@ -284,7 +284,7 @@ class Recovery:
                 block.adopt_readable()
             else:
                 block.adopt_file()
-            report = recover_block(block, store.index, last_seq)
+            report = recover_block(block, store.table.index, last_seq)
             last_seq = max(last_seq, block.last_seq)
             if number not in self._doubtful:
                 self._doubt(block, report)
@@ -304,7 +304,7 @@ class Recovery:
                 continue
             found.append((block, report))
             index_bytes += block.memory_bytes
-            while index_bytes > store.index_bytes_max and released < len(found) - 1:
+            while index_bytes > store.table.index_bytes_max and released < len(found) - 1:
                 # Those that are needed are read once more, without their checksums.
                 oldest = found[released][0]
                 index_bytes -= oldest.memory_bytes
@@ -420,13 +420,13 @@ class Recovery:
         self._deleted = _deletions(found)
         # In the order of the messages: the index of each block is needed once.
         for seq in self._deleted:
-            store.forget(seq)
+            store.table.forget(seq)
         for _, report in found:
             for kind, value, _ in report.marks:
                 if kind == MARK_FLOOR_KIND:
                     floor = max(floor, value)
         if floor:
-            store.drop_below(floor)
+            store.table.drop_below(floor)
 
     def _compare_with_index(self, store: FileStore, limits: StoreLimits, now_ns: int) -> None:
         """A summary that does not fit still knows what was there when it was written."""
@@ -435,15 +435,15 @@ class Recovery:
         deleted = self._deleted
         if index is None:
             return
-        is_older = contradicts(index, store.blocks, damaged)
+        is_older = contradicts(index, store.table.blocks, damaged)
         if self._has_lost_bytes(store, index):
             for seq in forgotten(index, store, deleted, damaged):
-                store.remove(seq)
+                store.table.remove(seq)
             store.commit()
         if is_older:
             return
         self._index_is_latest = True
-        found = {block.number: block for block in store.blocks}
+        found = {block.number: block for block in store.table.blocks}
         gone: list[int] = []
         for entry in index.blocks:
             block = found.get(entry.number)
@@ -452,25 +452,25 @@ class Recovery:
             if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
                 continue  # it went because it was too old
             # A floor that was said since then speaks for all below it.
-            known = (seq for seq in known_live(entry) if seq >= store.limit_floor)
+            known = (seq for seq in known_live(entry) if seq >= store.table.limit_floor)
             live = (seq for seq in known if seq not in deleted)
             room = LOST_LISTED_MAX - len(gone)
-            gone += islice((seq for seq in live if not store.is_live(seq)), room)
+            gone += islice((seq for seq in live if not store.table.is_live(seq)), room)
             if len(gone) == LOST_LISTED_MAX:
                 break
-        if index.last_seq > store.last_seq:
-            store.skip(index.last_seq, store.last_timestamp)
+        if index.last_seq > store.table.last_seq:
+            store.table.skip(index.last_seq, store.table.last_timestamp)
         self.report.add_lost(gone)
         if gone:
             # The number and the report must not depend on a summary that is about to go.
             report = RecoveryReport(self._name, lost=gone, lost_total=len(gone))
-            report.first_seq = store.first_seq
+            report.first_seq = store.table.first_seq
             self._evidence.save(report)
         store.commit()
 
     def _has_lost_bytes(self, store: FileStore, index: StreamIndex) -> bool:
         """Whether tombstones may be lost that were there when the summary was written."""
-        found = {block.number: block for block in store.blocks}
+        found = {block.number: block for block in store.table.blocks}
         if any(not entry.torn for entry in self.report.damage):
             return True
         if any(entry.number not in found for entry in index.blocks):

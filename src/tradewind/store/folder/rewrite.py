@@ -30,7 +30,6 @@ import msgspec
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.files.disk import TEMPORARY_SUFFIX, DiskFull
 from tradewind.store.files.mapping import is_unreadable
-from tradewind.store.folder.file_core import RewriteQueues
 from tradewind.store.format import s2
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.salvage import salvage_block
@@ -133,28 +132,42 @@ class Rewrite(msgspec.Struct):
                 self.disk.remove(self.path)
 
 
-class Rewriter(RewriteQueues):
+class Rewriter:
     """The rewriting of one store's blocks."""
 
     def __init__(self, store: FileStore, *, compresses: bool, compact_bytes_min: int) -> None:
         self.compresses = compresses
         self._store = store
         self._compact_bytes_min = compact_bytes_min
+        self._to_repair: dict[int, Block] = {}
+        self._to_compress: dict[int, Block] = {}
+        self._to_erase: dict[int, tuple[Block, set[int]]] = {}
+        self._sparse: dict[int, Block] = {}
+        self._pause = 0
         self._under_way: list[Rewrite] = []
-        # Files that are gone, and copies that have their name, but only in the system's memory yet:
-        # first those that wait for a commit, then those that the commit under way makes durable.
         self._removed: list[Block] = []
         self._copied: list[tuple[Block, Compaction]] = []
         self._removing: list[Block] = []
         self._copying: list[tuple[Block, Compaction]] = []
-        # Dead records that are gone for good: as many tombstones may be of no use any more.
         self._freed_records = 0
         self._looked = False
 
     # -------------------------------------------------------------- told by the store
 
-    def can_begin(self) -> bool:
-        """Whether one of the blocks that wait may be rewritten now."""
+    def is_waiting(self) -> bool:
+        """Whether one of the blocks that wait may be rewritten now; asked in every turn."""
+        if not (self._to_repair or self._to_compress or self._to_erase or self._sparse):
+            return False
+        return not self._pause and self._can_begin()
+
+    def note_commit(self) -> bool:
+        """A commit passes; true if it is one of those that nothing is rewritten in."""
+        if self._pause == 0:
+            return False
+        self._pause -= 1
+        return True
+
+    def _can_begin(self) -> bool:
         return bool(self._to_repair) or any(not block.patched for block in self._waiting())
 
     def _waiting(self) -> Iterator[Block]:
@@ -203,7 +216,7 @@ class Rewriter(RewriteQueues):
         self._pause = 0
 
     def _is_kept(self, block: Block) -> bool:
-        blocks = self._store.blocks
+        blocks = self._store.table.blocks
         index = bisect_left(blocks, block.number, key=lambda other: other.number)
         return index < len(blocks) and blocks[index] is block
 
@@ -215,7 +228,7 @@ class Rewriter(RewriteQueues):
             self._looked = True
             self._look()
         if self._next_sparse(marked_block) is not None:
-            self._store.repeat_last()
+            self._store.table.repeat_last()
 
     def begin(self, marked_block: int, trash: list[Block]) -> list[Rewrite]:
         """The copies that the worker is to make; all that was appended is written already.
@@ -246,7 +259,7 @@ class Rewriter(RewriteQueues):
         is_repair = self._to_repair.pop(block.number, None) is not None
         if is_repair and not block.patched:
             salvage_block(block, self._store.name)  # there was no memory to keep what is good
-        is_last = block is self._store.last
+        is_last = block is self._store.table.last
         return Rewrite(
             self._store.disk,
             block,
@@ -267,11 +280,11 @@ class Rewriter(RewriteQueues):
         del self._sparse[block.number]
         block.queued = False
         try:
-            self._store.load(block)
+            self._store.table.load_index(block)
         except CorruptRecord:
             return None  # whoever reads it is told
-        index = bisect_left(self._store.blocks, block.number, key=lambda other: other.number)
-        older = self._store.blocks[:index]
+        index = bisect_left(self._store.table.blocks, block.number, key=lambda other: other.number)
+        older = self._store.table.blocks[:index]
         older += [gone for gone in (*trash, *self._removing) if gone.number < block.number]
         dead_before = sum(other.dead_records_max for other in older)
         if not block.is_mostly_dead(dead_before):
@@ -298,7 +311,7 @@ class Rewriter(RewriteQueues):
         done, self._under_way = self._under_way, []
         for rewrite in done:
             self._finish(rewrite)
-        if self._freed_records * TOMBSTONE_BYTES >= self._store.block_bytes_max // 2:
+        if self._freed_records * TOMBSTONE_BYTES >= self._store.table.block_bytes_max // 2:
             self._freed_records = 0
             self._look()
 
@@ -311,7 +324,7 @@ class Rewriter(RewriteQueues):
     def _look(self) -> None:
         """Go through all blocks: tombstones may have become useless, and make them sparse."""
         dead = sum(block.dead_records_max for block in (*self._removed, *self._removing))
-        for block in find_sparse(self._store.blocks, dead, self._compact_bytes_min):
+        for block in find_sparse(self._store.table.blocks, dead, self._compact_bytes_min):
             self.sparse(block)
 
     def _finish(self, rewrite: Rewrite) -> None:
@@ -330,7 +343,7 @@ class Rewriter(RewriteQueues):
             self._again(rewrite)
             return
         if rewrite.is_empty:
-            self._store.drop_block(block)
+            self._store.table.drop_block(block)
             return
         copy = rewrite.copy
         assert copy is not None
@@ -346,7 +359,7 @@ class Rewriter(RewriteQueues):
         block.adopt_compacted(rewrite.plain_bytes, compaction.tombstones)
         self._copied.append((block, compaction))
         if block.live_msgs == 0 and block.tombstones == 0:
-            self._store.drop_block(block)
+            self._store.table.drop_block(block)
 
     def _again(self, rewrite: Rewrite) -> None:
         block = rewrite.block

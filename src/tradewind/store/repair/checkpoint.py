@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def encode_checkpoint(store: FileStore) -> bytes:
     """The index.db of a store that has nothing unwritten."""
-    state = store.state
+    state = store.table.state
     blocks = [
         IndexBlock(
             block.number,
@@ -46,8 +46,8 @@ def encode_checkpoint(store: FileStore) -> bytes:
             block.schedule_count,
             block.deleted,
         )
-        for block in store.blocks
-        if block.live_msgs or block is store.last
+        for block in store.table.blocks
+        if block.live_msgs or block is store.table.last
     ]
     index = StreamIndex(
         state.msgs,
@@ -56,9 +56,9 @@ def encode_checkpoint(store: FileStore) -> bytes:
         state.first_timestamp_ns,
         state.last_seq,
         state.last_timestamp_ns,
-        SubjectTable(*store.index.columns()),
+        SubjectTable(*store.table.index.columns()),
         blocks,
-        store.last.last_checksum(),
+        store.table.last.last_checksum(),
     )
     return encode_index(index, store.name)
 
@@ -124,7 +124,7 @@ def forgotten(
     listed = {entry.number: entry for entry in index.blocks}
     is_theirs = False
     found: list[int] = []
-    for block in store.blocks:
+    for block in store.table.blocks:
         entry = listed.get(block.number)
         if block.live_msgs == 0:
             continue
@@ -137,23 +137,25 @@ def forgotten(
                 return []
             is_theirs = True
             continue
-        store.load(block)
+        store.table.load_index(block)
         live = block.live_sequences()
         if entry is None:
             found += live
             continue
         kept = {seq for seq in live if entry.first_seq <= seq <= entry.last_seq}
         kept = {seq for seq in kept if seq not in entry.deleted}
-        missing = (seq for seq in known_live(entry) if seq >= store.first_seq and seq not in kept)
+        missing = (
+            seq for seq in known_live(entry) if seq >= store.table.first_seq and seq not in kept
+        )
         if block.number not in damaged and any(seq not in told for seq in missing):
             return []
         found += [seq for seq in live if seq <= entry.last_seq and seq not in kept]
         if entry.first_seq in kept:
-            if store.get(entry.first_seq).timestamp_ns != known_time(entry.first_time_ns):
+            if store.table.get(entry.first_seq).timestamp_ns != known_time(entry.first_time_ns):
                 return []
             is_theirs = True
         elif entry.last_seq in kept:
-            last_time_ns = store.get(entry.last_seq).timestamp_ns
+            last_time_ns = store.table.get(entry.last_seq).timestamp_ns
             is_theirs |= last_time_ns == known_time(entry.last_time_ns)
     if not is_theirs:
         return []
@@ -227,10 +229,10 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
             seq = max(seq, entry.last_seq)
         blocks.append(block)
     table = index.subjects
-    store.index.adopt_columns(
+    store.table.index.adopt_columns(
         table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
     )
-    store.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
+    store.table.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
     return True
 
 

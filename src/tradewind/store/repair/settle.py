@@ -66,7 +66,7 @@ class Settlement:
     @property
     def has_work(self) -> bool:
         """Whether the next commits have to go on with it."""
-        return self._store.unsettled and not self._is_stuck
+        return self._store.table.unsettled and not self._is_stuck
 
     # -------------------------------------------------------------- told by the store
 
@@ -74,9 +74,9 @@ class Settlement:
         """A block does not hold what is known of it: go on with all that is good in it."""
         found = salvage_block(block, self._store.name)
         if found.is_whole:
-            self._store.load(block)
+            self._store.table.load_index(block)
             return
-        self._store.take_salvaged(block, found.lost)
+        self._store.table.take_salvaged(block, found.lost)
         places = {(entry.block, entry.offset) for entry in found.entries}
         self._is_read = self._is_read and places <= self._reported
         if not found.entries or not places <= self._reported:
@@ -90,7 +90,7 @@ class Settlement:
     def found_in_last(self, block: Block) -> None:
         """A record of the block that is being written: it has to be sealed before anything else."""
         self._damaged_last = block
-        self._store.unsettled = True
+        self._store.table.unsettled = True
         self._is_read = False
 
     def file_replaced(self, block: Block) -> None:
@@ -134,8 +134,8 @@ class Settlement:
             return None
         if not self._is_read:
             self._is_read = True
-            self._store.finish_count()
-            self._store.say_again([seq for seq in self._held if seq not in self._told])
+            self._store.table.finish_count()
+            self._store.table.say_again([seq for seq in self._held if seq not in self._told])
             self._held, self._told = SequenceSet(), SequenceSet()
         return Evidence(
             self._folder, self._report(self._found), [found.block for found in self._found]
@@ -145,12 +145,12 @@ class Settlement:
         """False as long as there is more."""
         store, left = self._store, STEP_BYTES
         self._seal_damaged()
-        if store.counted_below == 0:
+        if store.table.counted_below == 0:
             self._held, self._told = SequenceSet(), SequenceSet()
         while (block := self._next_block()) is not None:
-            if left <= 0 and block is not store.last:
+            if left <= 0 and block is not store.table.last:
                 return False
-            store.count_block(block)
+            store.table.count_block(block)
             note_removals(block, self._held, self._told)
             left -= block.size
         for block in store.unremoved_blocks:
@@ -159,17 +159,17 @@ class Settlement:
         return True
 
     def _next_block(self) -> Block | None:
-        below = self._store.counted_below
-        return next((block for block in self._store.blocks if block.number >= below), None)
+        below = self._store.table.counted_below
+        return next((block for block in self._store.table.blocks if block.number >= below), None)
 
     def _seal_damaged(self) -> None:
         """Files are only repaired when nothing is appended to them any more."""
         store, block = self._store, self._damaged_last
         self._damaged_last = None
-        if block is store.last:
-            store.add_block()
+        if block is store.table.last:
+            store.table.add_block()
             store.flush()
-        if block is not None and block in store.blocks:
+        if block is not None and block in store.table.blocks:
             store.block_damaged(block)
 
     def settled(self, evidence: Evidence) -> RecoveryReport:
@@ -184,11 +184,11 @@ class Settlement:
             self._tell(report, saved)
         for salvage in saved:
             self._store.rewriter.repair(salvage.block)
-        self._store.drop_leading_blocks()
+        self._store.table.drop_leading_blocks()
         if self._is_read and not self._found:
             self._is_read = False
-            self._store.unsettled = False
-            self._store.begin_trimming()
+            self._store.table.unsettled = False
+            self._store.table.begin_trimming()
             self._store.wake()
         return report
 
@@ -197,7 +197,7 @@ class Settlement:
         for salvage in found:
             report.damage += salvage.entries
             report.add_lost(salvage.lost)
-        report.first_seq = self._store.first_seq
+        report.first_seq = self._store.table.first_seq
         return report
 
     def _tell(self, report: RecoveryReport, found: list[Salvage]) -> None:

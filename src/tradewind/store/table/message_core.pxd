@@ -43,7 +43,8 @@ cdef class MessageCore:
     cdef readonly uint64_t block_bytes_max
     cdef uint64_t unit_end                  # the last block may grow to here; 0: as others
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
-    cdef public bint keeps_tombstones       # a file store says on disk what was deleted
+    cdef object block_keeper                # BlockKeeper
+    cdef readonly bint keeps_tombstones     # it says on disk what was deleted
     cdef public uint64_t synced_seq         # of files: everything up to it is on disk
     cdef public bint read_only              # `check_writable` says why
     # Damage was found and not all of it is settled: totals of subjects may count lost messages, and
@@ -74,7 +75,7 @@ cdef class MessageCore:
 
     cdef Block block_of(self, uint64_t seq)
     cdef bint is_there(self, uint64_t seq) except -1
-    cdef int load_index(self, Block block) except -1
+    cpdef int load_index(self, Block block) except -1
     cdef int note_reading(self, Block block) except -1
     cdef uint64_t append(self, const char* subject, uint32_t subject_size,
                          const char* header, uint32_t header_size,
@@ -92,11 +93,12 @@ cdef class MessageCore:
     cdef int forget_ends(self, uint64_t first, uint64_t last) except -1
     cdef int advance_first(self) except -1
     cdef int mark_floor(self) except -1
-    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1
+    cpdef int mark(self, uint64_t kind, uint64_t value) except -1
+    cpdef int say_floor(self) except -1
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil
     cdef int say_last(self) except -1
-    cdef int drop(self, Block block) except -1
+    cpdef int drop_block(self, Block block) except -1
     cdef int drop_if_empty(self, Block block) except -1
     cdef int _make_room(self) except -1
     cdef bint cut_front(self, uint64_t* budget) except -1

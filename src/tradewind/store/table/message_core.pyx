@@ -1,8 +1,7 @@
 """The messages of one stream: sequences, subjects, limits, removal.
 
 The same code for files and for memory. Owns the blocks, the subject index and the totals. What a
-block lies in, and when it reaches the disk, is the business of the subclass: `FileStore` overrides
-`open_block`, `block_sealed` and `block_dropped`; here they mean memory.
+block lies in, and when it reaches the disk, is the business of its keeper (`keeper.BlockKeeper`).
 
 Invariants, checked by `verify()` and by every model test
 - msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
@@ -39,6 +38,7 @@ from tradewind.store.format.timing_wheel cimport timers_add, timers_forget
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.format.layout import BLOCK_NUMBER_MAX
+from tradewind.store.table.keeper import MemoryKeeper
 
 cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index, and so does a
@@ -84,9 +84,9 @@ cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* reco
     if block is store.last:
         if block.has_faulted() and block.read_anew(seq, record):
             return 0
-        store.record_damaged(block)
+        store.block_keeper.record_damaged(block)
         return 1
-    store.block_damaged(block)
+    store.block_keeper.block_damaged(block)
     return block.read(seq, record)
 
 
@@ -94,8 +94,10 @@ cdef class MessageCore:
     """Append, find and remove; `MessageStore` adds the methods that everybody else calls."""
 
     def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
-                 uint64_t index_bytes_max=256 * 1024 * 1024, seed=None):
+                 uint64_t index_bytes_max=256 * 1024 * 1024, seed=None, keeper=None):
         self.name = name
+        self.keeps_tombstones = keeper is not None
+        self.block_keeper = MemoryKeeper(name) if keeper is None else keeper
         self.blocks = []
         self.index = SubjectIndex(seed)
         self.timers = TimingWheel(seed)
@@ -119,38 +121,6 @@ cdef class MessageCore:
         self.message_ttl = limits.message_ttl
         self.marks_expired = limits.marks_expired
 
-    # -------------------------------------------------------------- for subclasses
-
-    def open_block(self, uint32_t number):
-        """A new, empty block of that number."""
-        return Block(self.name, number)
-
-    def block_damaged(self, Block block not None):
-        """`block` does not hold what is known of it: `take_salvaged` what it holds, or raise."""
-        raise CorruptRecord(block.path, 0, "the records are not those that were stored")
-
-    def record_damaged(self, Block block not None):
-        """A record of the last block has changed in its file; it is not given out, or raise."""
-        raise CorruptRecord(block.path, 0, "a record is not what was stored")
-
-    def block_sealed(self, Block block not None):
-        """`block` will not be appended to any more."""
-
-    def block_opened(self):
-        """`last` is a new block."""
-
-    def block_dropped(self, Block block not None):
-        """Nothing in `block` is live; it is out of the list already."""
-
-    def blocks_purged(self, list blocks not None):
-        """The same for all of them at once."""
-
-    def block_sparse(self, Block block not None):
-        """Most of a sealed block is dead; told once."""
-
-    def check_writable(self):
-        """Raise if the store takes no changes; memory always does."""
-
     # -------------------------------------------------------------- blocks
 
     def add_block(self):
@@ -163,19 +133,19 @@ cdef class MessageCore:
             renumber_subjects(self.index, self.blocks)
         if previous is not None:
             previous.seal()
-            self.block_sealed(previous)
+            self.block_keeper.block_sealed(previous)
             self.evict(previous)
-        fresh = self.open_block(number)
+        fresh = self.block_keeper.open_block(number)
         fresh.reset_index()
         fresh.start_after(self.last_seq)
         self.blocks.append(fresh)
         self.last = fresh
         self.uses += 1
         fresh.used = self.uses
-        self.block_opened()
+        self.block_keeper.block_opened()
         if previous is not None and self.keeps_tombstones:
             # Whether the block before arrived whole can be told by this after a crash.
-            self.append_own_mark(MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
+            self.mark(MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
         if previous is not None and previous.live_msgs == 0:
             self.drop_if_empty(previous)
             self.advance_first()
@@ -213,7 +183,7 @@ cdef class MessageCore:
         return block is not None and block.live_msgs > 0 \
             and not sequences_contains(&block.deleted.tree, seq)
 
-    cdef int load_index(self, Block block) except -1:
+    cpdef int load_index(self, Block block) except -1:
         """Have the block's index in memory; others are dropped when that is too much."""
         self.uses += 1
         block.used = self.uses
@@ -229,7 +199,7 @@ cdef class MessageCore:
         except CorruptRecord:
             status = 1      # the file is gone, or shorter than it was
         if status != 0:
-            self.block_damaged(block)
+            self.block_keeper.block_damaged(block)
         block.forget_pages()
         self.loads_since_check += 1
         if self.loads_since_check >= EVICTION_CHECK_LOADS or block.owned:
@@ -249,10 +219,6 @@ cdef class MessageCore:
             forget_pages(self.blocks)
         self.reads_in_row, self.reading = 0, block
         return 0
-
-    def load(self, Block block not None):
-        """The same for the subclass."""
-        self.load_index(block)
 
     def take_salvaged(self, Block block not None, list lost not None):
         """Go on without these messages of a block; its bytes hold all others.
@@ -341,7 +307,7 @@ cdef class MessageCore:
         """Blocks with neither a live message nor a needed tombstone are of no use to anybody."""
         cdef Block block
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
-            self.drop(<Block>self.blocks[0])
+            self.drop_block(<Block>self.blocks[0])
         for block in list(self.blocks):
             self.drop_if_empty(block)
 
@@ -398,7 +364,7 @@ cdef class MessageCore:
         cdef SubjectEntry* entry
         cdef char* target
         if self.read_only:
-            self.check_writable()
+            self.block_keeper.check_writable()
         if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
             self._refuse_size(size, subject_size)
         if seq > SEQUENCE_MAX:
@@ -473,7 +439,7 @@ cdef class MessageCore:
     def skip(self, uint64_t through, int64_t timestamp):
         """Use up all sequences up to `through` without messages."""
         if self.read_only:
-            self.check_writable()
+            self.block_keeper.check_writable()
         if through <= self.last_seq:
             return
         if through > SEQUENCE_MAX:
@@ -681,7 +647,7 @@ cdef class MessageCore:
             self.drop_if_empty(block)
         elif self.keeps_tombstones and not block.queued and block is not self.last \
                 and block.is_sparse(block.tombstones):
-            self.block_sparse(block)
+            self.block_keeper.block_sparse(block)
         if seq == self.first_seq:
             self.advance_first()
         return 0
@@ -690,7 +656,7 @@ cdef class MessageCore:
         """The same for a message whose record has changed in its file since it was verified."""
         if block is self.last:
             self.add_block()
-        self.block_damaged(block)
+        self.block_keeper.block_damaged(block)
         return self.forget_message(seq, tombstone) if self.is_there(seq) else 1
 
     cdef int mark_floor(self) except -1:
@@ -729,7 +695,7 @@ cdef class MessageCore:
         self.say_floor()
         self.repeat_last()
 
-    def say_floor(self):
+    cpdef int say_floor(self) except -1:
         """Write down what limits have removed from the front; see the top of this module.
 
         When blocks went, all that is gone from the front: then their files may go in any order.
@@ -738,20 +704,19 @@ cdef class MessageCore:
         if self.blocks_went:
             floor = max(floor, self.first_seq)
         if floor <= self.said_floor or not self.blocks:
-            return
+            return 0
         self.prepare_room(RECORD_MIN, self.last_seq)
-        self.append_own_mark(MARK_FLOOR, floor)
+        self.mark(MARK_FLOOR, floor)
         self.said_floor = floor
         self.blocks_went = False
-
-    cdef int append_own_mark(self, uint64_t kind, uint64_t value) except -1:
-        """A record with sequence 0, which the official server passes over; see layout.py."""
-        self.last.append_mark(TOMBSTONE, mark_time(kind, value))
         return 0
 
-    def mark(self, uint64_t kind, uint64_t value):
-        """The same for the subclass; there must be a last block."""
-        self.append_own_mark(kind, value)
+    cpdef int mark(self, uint64_t kind, uint64_t value) except -1:
+        """A record with sequence 0, which the official server passes over; see layout.py. There
+        must be a last block.
+        """
+        self.last.append_mark(TOMBSTONE, mark_time(kind, value))
+        return 0
 
     cdef int advance_first(self) except -1:
         """Find the new first sequence and drop blocks without live messages."""
@@ -769,7 +734,7 @@ cdef class MessageCore:
             self.add_block()
             return 0
         while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
-            self.drop(<Block>self.blocks[0])
+            self.drop_block(<Block>self.blocks[0])
         return 0
 
     cdef int say_last(self) except -1:
@@ -782,26 +747,22 @@ cdef class MessageCore:
             return 0
         if self.limit_floor > self.said_floor:
             # The last message may have pushed out others; without it the limits have room again.
-            self.append_own_mark(MARK_FLOOR, self.limit_floor)
+            self.mark(MARK_FLOOR, self.limit_floor)
             self.said_floor = self.limit_floor
         self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
         self.said_last_seq = self.last_seq
         self.said_last_block = self.last.number
         return 0
 
-    cdef int drop(self, Block block) except -1:
+    cpdef int drop_block(self, Block block) except -1:
         """A block that nobody needs goes, but not what it alone may have said."""
         self.say_last()
         self.said_floor = 0
         self.blocks_went = True
         self.blocks.remove(block)
         self.recent = None
-        self.block_dropped(block)
+        self.block_keeper.blocks_dropped([block])
         return 0
-
-    def drop_block(self, Block block not None):
-        """The same for the subclass."""
-        self.drop(block)
 
     def repeat_last(self):
         """Let the last block tell how far the sequences have come, whatever was said before."""
@@ -812,7 +773,7 @@ cdef class MessageCore:
         """Drop a sealed block without live messages, unless an older one needs its tombstones."""
         if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
                 and block in self.blocks:
-            self.drop(block)
+            self.drop_block(block)
         return 0
 
     cdef bint cut_front(self, uint64_t* budget) except -1:

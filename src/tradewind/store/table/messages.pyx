@@ -365,19 +365,15 @@ cdef class MessageStore(MessageCore):
         cdef Block block = self.block_of(seq)
         cdef uint32_t offset = 0
         if self.read_only:
-            self.check_writable()
+            self.block_keeper.check_writable()
         if erase and block is not None:
             self.load_index(block)
             offset = block._offset_of(seq)
         if self.forget_message(seq, True) != 0:
             return False
         if erase:
-            self.erase_record(block, seq, offset)
+            self.block_keeper.erase_record(block, seq, offset)
         return True
-
-    def erase_record(self, Block block not None, uint64_t seq, uint32_t offset):
-        """Overwrite a deleted record that was at an offset of its block."""
-        block.erase_in_tail(seq, offset)
 
     def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
         """Delete what matches, below a sequence, or all but the newest `keep`; gives how many."""
@@ -392,7 +388,7 @@ cdef class MessageStore(MessageCore):
         cdef uint64_t before = self.msgs, last = self.last_seq, seq = 0
         cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
         if self.read_only:
-            self.check_writable()
+            self.block_keeper.check_writable()
         if below and keep:
             raise ValueError("purge takes a sequence or a number to keep, not both")
         if chosen.everything and not below and not keep:
@@ -412,7 +408,7 @@ cdef class MessageStore(MessageCore):
             if seq == 0:
                 return
             if self.read_only:
-                self.check_writable()
+                self.block_keeper.check_writable()
 
     cdef uint64_t _purge_some(self, SubjectFilter chosen, uint64_t seq, uint64_t below,
                               uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
@@ -487,7 +483,7 @@ cdef class MessageStore(MessageCore):
         cdef list dropped = self.blocks
         if self.last is None or self.last_seq == 0:
             return
-        fresh = self.open_block(self.last.number + 1)
+        fresh = self.block_keeper.open_block(self.last.number + 1)
         self.blocks = []
         self.recent = None
         self.index.reset()
@@ -500,12 +496,12 @@ cdef class MessageStore(MessageCore):
         self.last.reset_index()
         self.last.start_after(self.last_seq)
         self.blocks.append(self.last)
-        self.block_opened()
+        self.block_keeper.block_opened()
         if self.keeps_tombstones:
             self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
-            self.append_own_mark(MARK_FLOOR, self.last_seq + 1)
+            self.mark(MARK_FLOOR, self.last_seq + 1)
             self.limit_floor = self.said_floor = self.marked_floor = self.last_seq + 1
-        self.blocks_purged(dropped)
+        self.block_keeper.blocks_dropped(dropped)
         if self.listener is not None:
             self.listener.all_removed()
 
@@ -513,7 +509,7 @@ cdef class MessageStore(MessageCore):
         """Delete everything below `seq`; gives how many messages that were."""
         cdef uint64_t before = self.msgs
         if self.read_only:
-            self.check_writable()
+            self.block_keeper.check_writable()
         if seq > self.last_seq:
             if seq - 1 > SEQUENCE_MAX:
                 self.refuse_sequence(seq - 1)
@@ -739,8 +735,8 @@ cdef class MessageStore(MessageCore):
 
     @property
     def lost(self):
-        """What recovery could not read; memory loses nothing."""
-        return None
+        """What could not be read, as far as it was not removed since."""
+        return self.block_keeper.lost
 
     def mark_limit_floor(self):
         """Say on disk what a limit has removed, before the store is closed."""

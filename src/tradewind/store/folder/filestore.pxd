@@ -1,0 +1,67 @@
+"""State of a stream's files for compiled callers; the code and the explanation are in filestore.py.
+
+That one is plain Python, compiled: a commit looks at these fields in every turn.
+"""
+
+import cython
+
+from libc.stdint cimport uint64_t
+from tradewind.store.files.open_files cimport BlockFile, OpenFiles
+from tradewind.store.folder.commit cimport Commit
+from tradewind.store.folder.rewrite cimport Rewriter
+from tradewind.store.table.block cimport Block
+from tradewind.store.table.messages cimport MessageStore
+
+
+cdef class FileStore:
+    cdef readonly MessageStore table
+    cdef readonly object disk               # Disk
+    cdef readonly str folder                # the `msgs` directory of the stream
+    cdef readonly str name
+    cdef readonly Rewriter rewriter
+    cdef readonly object failure            # StoreError: why it takes no changes; or None
+    cdef public bint index_file_present
+    cdef readonly list unsafe_files         # paths of those that `secure` has to sync
+    cdef public object on_damage            # told of what damage has cost, or None
+    cdef public object on_unsettled         # told that commits are needed to settle damage, or None
+    cdef readonly OpenFiles files
+    cdef object _settlement                 # of damage that was found
+    cdef list _settled                      # reports of it
+    cdef object _witness                    # Witness
+    cdef uint64_t _reserved_seq             # beyond it a commit has to tell the witness
+    cdef object _lost                       # LostMessages, or None
+    # Losses below the first message are told until that one is removed too.
+    cdef uint64_t _first_seq_after_loss
+    cdef bint _begins                       # the first block is on disk already
+    cdef bint _may_resume
+    cdef object _insecure                   # StoreError of `secure`, or None
+    cdef dict _unsynced                     # path -> BlockFile: written and in no commit yet
+    cdef bint _names_changed
+    # Blocks to remove, each group with the position that a mark on disk must have reached.
+    cdef list _trash
+    cdef uint64_t _newest_then              # the number of the last block when that was done last
+    # Block number and offset: up to there everything is synced, and up to there a mark says so.
+    cdef tuple _synced_position
+    cdef tuple _marked_position
+    cdef tuple _durable_mark                # up to there a mark that is on disk says so
+    cdef tuple _clean                       # the end of the last block when nothing was to commit
+    # The blocks are those of another server: nothing in them says how far they were synced.
+    cdef bint _is_unmarked
+    cdef readonly Commit committing         # the one under way, or None
+    cdef list _pinned                       # of BlockFile: those that it syncs
+
+    cdef bint is_waiting(self) except -1
+    cdef bint is_changed(self) except -1
+    cdef int _write(self, Block block) except -1
+    cpdef void flush(self) except *
+    cpdef void finish_commit(self, Commit commit) except *
+    cdef int _mark_synced(self) except -1
+
+    @cython.locals(last=Block)
+    cdef bint _is_clean(self) except -1
+
+    @cython.locals(commit=Commit, file=BlockFile, last=Block, has_chores=bint)
+    cpdef Commit begin_commit(self)
+
+    @cython.locals(file=BlockFile)
+    cdef int _unpin(self) except -1
