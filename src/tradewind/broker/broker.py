@@ -21,6 +21,7 @@ from tradewind.broker.checks import Check, CheckQueue
 from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
+    Engine,
     Observer,
     RemoteAddress,
     Totals,
@@ -33,7 +34,7 @@ from tradewind.broker.identity import Gate, Identity, Rejection
 from tradewind.broker.info import ServerInfo
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
-from tradewind.broker.turn_end import TurnEnd
+from tradewind.broker.turn_end import end_turn
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
 from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
@@ -47,7 +48,7 @@ RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
 
 
-class Broker(TurnEnd):
+class Broker:
     """One server. `gates` maps a listener kind ("STANDARD", "WEBSOCKET") to its gate."""
 
     def __init__(
@@ -62,9 +63,11 @@ class Broker(TurnEnd):
         chance: random.Random,
     ) -> None:
         # Each has a number of its own, as what queue groups see could tell theirs.
-        super().__init__(
-            Router(chance.getrandbits(64)), Deadlines(), CheckQueue(), TurnWatch(clock, log)
-        )
+        self.router = Router(chance.getrandbits(64))
+        self.engine: Engine | None = None
+        self.deadlines = Deadlines()
+        self.deferred = CheckQueue()  # passwords to check elsewhere
+        self.watch = TurnWatch(clock, log)
         self.faults = self.router.faults
         self.faults.report = log.error
         self.hash_seed = chance.getrandbits(64)
@@ -325,6 +328,20 @@ class Broker(TurnEnd):
         self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
 
     # ---------------------------------------------------------------- turns and timers
+
+    def end_turn(self) -> list[Session]:
+        """Everything that happened since the last turn: sessions whose link has to write, pause,
+        resume or close.
+        """
+        return end_turn(self, self.router, self.watch)
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` has something to do next, by the monotonic clock."""
+        due_ns = self.deadlines.next_ns()
+        engine_ns = None if self.engine is None else self.engine.next_deadline_ns()
+        if due_ns is None or engine_ns is None:
+            return engine_ns if due_ns is None else due_ns
+        return min(due_ns, engine_ns)
 
     def close_doomed(self, session: Session) -> None:
         """Routing found that a session has to go."""

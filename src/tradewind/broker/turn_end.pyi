@@ -1,22 +1,20 @@
-from tradewind.broker.checks import CheckQueue
+from typing import Protocol
+
+from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import Engine
-from tradewind.broker.deadlines import Deadlines
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
 from tradewind.broker.turn_watch import TurnWatch
 
-class TurnEnd:
-    @property
-    def router(self) -> Router: ...
+class TurnOwner(Protocol):
+    """Whose turn ends: the broker."""
+
     engine: Engine | None
-    @property
-    def deadlines(self) -> Deadlines: ...
-    @property
-    def deferred(self) -> CheckQueue: ...
-    @property
-    def watch(self) -> TurnWatch: ...
-    def __init__(
-        self, router: Router, deadlines: Deadlines, deferred: CheckQueue, watch: TurnWatch
-    ) -> None: ...
-    def end_turn(self) -> list[Session]: ...
-    def next_deadline_ns(self) -> int | None: ...
+    def service_failed(self, message: InternalMessage, error: Exception) -> None:
+        """A service of the server has ended by a fault."""
+    def session_failed(self, session: Session, error: Exception) -> None:
+        """The same for what a session does."""
+    def close_doomed(self, session: Session) -> None:
+        """Routing has found a reason to close it."""
+
+def end_turn(owner: TurnOwner, router: Router, watch: TurnWatch) -> list[Session]: ...

@@ -26,6 +26,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.stream_types import StorageType
 from tradewind.broker.broker import Broker
+from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import Consumer
 from tradewind.errors import StoreError
 from tradewind.jetstream.account import ApiCounts, JetStreamAccount, account_limits
@@ -40,6 +41,7 @@ from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.turns import EngineTurns
+from tradewind.jetstream.usage import Usage
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
 
@@ -72,7 +74,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     storage_bytes_max: int
 
 
-class JetStream(EngineTurns):
+class JetStream:
     """The engine of one server. `root` is None for a server whose streams are all in memory."""
 
     def __init__(
@@ -83,10 +85,19 @@ class JetStream(EngineTurns):
         syncer: Syncer,
         workers: Workers,
     ) -> None:
-        clock = broker.clock
-        super().__init__(broker.router, syncer, Timers(), clock.wall_ns, clock.monotonic_ns)
         syncer.faults = broker.faults
         self.broker = broker
+        self.router = broker.router
+        self.turn = broker.router.turn
+        self.syncer = syncer
+        self.usage = Usage()  # of all streams
+        self.timers: Timers[Timed] = Timers()
+        # Who is meant by what a turn lists.
+        self.hosts: dict[Participant, HostedStream] = {}
+        self.consumer_hosts: dict[Participant, HostedStream] = {}
+        # Consumers that nobody has used for long: they go at the end of the turn.
+        self.retired: list[tuple[HostedStream, Consumer]] = []
+        self._turns = EngineTurns(self)
         self.log = broker.log
         self.faults = broker.faults
         self.settings = settings
@@ -181,6 +192,18 @@ class JetStream(EngineTurns):
         return server_room if room is None else min(room, server_room)
 
     # ---------------------------------------------------------------- turns
+
+    def set_time(self) -> None:
+        """Everything from here on happens now."""
+        self._turns.set_time()
+
+    def end_turn(self) -> None:
+        """The clients had their turn: write, acknowledge, send."""
+        self._turns.end_turn()
+
+    def next_deadline_ns(self) -> int | None:
+        """When `tick` has something to do."""
+        return self.timers.next_ns()
 
     def delete_retired(self) -> None:
         """Consumers that nobody has used for long go."""

@@ -2,24 +2,23 @@
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
-from tradewind.jetstream.usage cimport Usage
 from tradewind.store.syncer cimport Syncer
 
 
 cdef class EngineTurns:
-    cdef readonly Router router
-    cdef readonly Turn turn
-    cdef readonly Syncer syncer
-    cdef readonly Usage usage               # of all streams
+    cdef object _owner                      # TurnsOwner
+    cdef Router _router
+    cdef Turn _turn
+    cdef Syncer _syncer
     # Who is meant by what a turn lists.
-    cdef readonly dict hosts                # Ingest -> HostedStream
-    cdef readonly dict consumer_hosts       # Consumer -> HostedStream
+    cdef dict _hosts                        # Ingest -> HostedStream
+    cdef dict _consumer_hosts               # Consumer -> HostedStream
     # Consumers that nobody has used for long: they go at the end of the turn.
-    cdef readonly list retired              # (HostedStream, Consumer)
-    cdef readonly object timers             # Timers
-    cdef object wall_ns
-    cdef object monotonic_ns
+    cdef list _retired                      # (HostedStream, Consumer)
+    cdef object _timers                     # Timers
+    cdef object _wall_ns
+    cdef object _monotonic_ns
 
     cdef int _settle(self, hosted) except -1
-    cdef int send(self) except -1
+    cdef int _send(self) except -1
     cdef bint _is_late(self) except -1

@@ -1,38 +1,31 @@
-from collections.abc import Callable
+from typing import Protocol
 
+from tradewind.broker.broker import Broker
 from tradewind.broker.router import Router
-from tradewind.broker.turn import Participant, Turn
+from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import Consumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
-from tradewind.jetstream.usage import Usage
 from tradewind.store.syncer import Syncer
 
+class TurnsOwner(Protocol):
+    """Whose turns end: the engine. Its tables stay the same objects."""
+
+    broker: Broker
+    router: Router
+    syncer: Syncer
+    timers: Timers[Timed]
+    hosts: dict[Participant, HostedStream]
+    consumer_hosts: dict[Participant, HostedStream]
+    retired: list[tuple[HostedStream, Consumer]]
+    def delete_retired(self) -> None:
+        """There are some."""
+    def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
+        """A fault of ours while a stream was written."""
+    def consumer_failed(self, hosted: HostedStream, consumer: Consumer, error: Exception) -> None:
+        """A fault of ours while a consumer sent messages."""
+
 class EngineTurns:
-    @property
-    def router(self) -> Router: ...
-    @property
-    def turn(self) -> Turn: ...
-    @property
-    def syncer(self) -> Syncer: ...
-    @property
-    def usage(self) -> Usage: ...
-    @property
-    def hosts(self) -> dict[Participant, HostedStream]: ...
-    @property
-    def consumer_hosts(self) -> dict[Participant, HostedStream]: ...
-    @property
-    def retired(self) -> list[tuple[HostedStream, Consumer]]: ...
-    @property
-    def timers(self) -> Timers[Timed]: ...
-    def __init__(
-        self,
-        router: Router,
-        syncer: Syncer,
-        timers: Timers[Timed],
-        wall_ns: Callable[[], int],
-        monotonic_ns: Callable[[], int],
-    ) -> None: ...
+    def __init__(self, owner: TurnsOwner) -> None: ...
     def set_time(self) -> None: ...
     def end_turn(self) -> None: ...
-    def next_deadline_ns(self) -> int | None: ...

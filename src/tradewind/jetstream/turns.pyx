@@ -1,17 +1,18 @@
 """The end of a turn: what the engine does for every stream and consumer that has a part in it.
 
-Owns the order of things there, which `engine` describes, and the state that it needs. What becomes
-of the changes of a stream is in `commit_path`. Compiled, because with a publisher that waits for
-each acknowledgement this is most of what the server does. Whatever is rare is left to the subclass,
-`JetStream`.
+Owns the order of things there, which `engine` describes. What becomes of the changes of a stream is
+in `commit_path`. Compiled, because with a publisher that waits for each acknowledgement this is
+most of what the server does. Whatever is rare is left to the engine.
 """
 
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
-from tradewind.jetstream.usage cimport Usage, UsageShare
+from tradewind.jetstream.usage cimport UsageShare
 from tradewind.store.syncer cimport Syncer
 from tradewind.stream.commit_path cimport CommitPath
+
+from typing import Protocol
 
 from tradewind.errors import StoreError
 
@@ -22,49 +23,51 @@ cdef enum:
     LOOK_EVERY = 8
 
 
-cdef class EngineTurns:
-    """The subclass has `delete_retired`, `stream_failed`, `consumer_failed`, and all that is rare.
-    """
+class TurnsOwner(Protocol):
+    """Whose turns end: the engine. The stub says what it has."""
 
-    def __init__(self, Router router not None, Syncer syncer not None, timers not None,
-                 wall_ns not None, monotonic_ns not None):
-        self.router = router
-        self.turn = router.turn
-        self.syncer = syncer
-        self.usage = Usage()
-        self.hosts = {}
-        self.consumer_hosts = {}
-        self.retired = []
-        self.timers = timers
-        self.wall_ns = wall_ns
-        self.monotonic_ns = monotonic_ns
+
+cdef class EngineTurns:
+    """Of one engine, its `owner`; it looks into the owner's tables."""
+
+    def __init__(self, owner not None):
+        self._owner = owner
+        self._router = owner.router
+        self._turn = owner.router.turn
+        self._syncer = owner.syncer
+        self._hosts = owner.hosts
+        self._consumer_hosts = owner.consumer_hosts
+        self._retired = owner.retired
+        self._timers = owner.timers
+        clock = owner.broker.clock
+        self._wall_ns = clock.wall_ns
+        self._monotonic_ns = clock.monotonic_ns
 
     def set_time(self):
         """Everything from here on happens now."""
-        self.turn.now_ns = self.wall_ns()
-        self.turn.monotonic_ns = self.monotonic_ns()
+        self._turn.now_ns = self._wall_ns()
+        self._turn.monotonic_ns = self._monotonic_ns()
 
     def end_turn(self):
         """The clients had their turn: write, acknowledge, send.
 
         What takes too long goes on in the next turn, so that others are read in between.
         """
-        cdef Turn turn = self.turn
+        cdef Turn turn = self._turn
         cdef Py_ssize_t done = 0
         cdef list dirty
-        if not self.router.changes.is_empty():
+        if not self._router.changes.is_empty():
             self.set_time()
-            self.router.changes.tell(self._watcher_failed)
+            self._router.changes.tell(self._watcher_failed)
         if not turn.is_busy():
             return
-        self.turn.now_ns = self.wall_ns()
-        self.turn.monotonic_ns = self.monotonic_ns()
+        self.set_time()
         if turn.deferred:
             for handler, subject, reply, header, payload in turn.take_deferred():
                 try:
                     handler(subject, reply, header, payload)
                 except Exception as error:
-                    self.router.faults.contain("deferred message", error, repr(subject))
+                    self._router.faults.contain("deferred message", error, repr(subject))
         if turn.dirty:
             dirty = turn.take_dirty()
             for participant in dirty:
@@ -72,22 +75,22 @@ cdef class EngineTurns:
                 if done % LOOK_EVERY == 0 and self._is_late():
                     turn.put_back(dirty[done - 1:], [])
                     break
-                hosted = self.hosts.get(participant)
+                hosted = self._hosts.get(participant)
                 if hosted is not None:
                     try:
                         self._settle(hosted)
                     except Exception as error:
-                        self.stream_failed(hosted, error)
-        self.syncer.end_turn(turn.monotonic_ns)
+                        self._owner.stream_failed(hosted, error)
+        self._syncer.end_turn(turn.monotonic_ns)
         if turn.woken:
-            self.send()
-        if self.retired:
-            self.delete_retired()
+            self._send()
+        if self._retired:
+            self._owner.delete_retired()
 
     cdef int _settle(self, hosted) except -1:
         """A stream has changed: have it committed, count its bytes, and know its next deadline."""
         cdef CommitPath commits = hosted.commits
-        commits.settle(self.turn.monotonic_ns)
+        commits.settle(self._turn.monotonic_ns)
         (<UsageShare?>hosted.share).update()
         if commits.ingest.has_moved():
             hosted.set_timer()
@@ -95,38 +98,34 @@ cdef class EngineTurns:
 
     cdef bint _is_late(self) except -1:
         """Whether what is left should wait for the next turn."""
-        return <int64_t>self.monotonic_ns() - self.turn.monotonic_ns > TURN_NS_MAX
+        return <int64_t>self._monotonic_ns() - self._turn.monotonic_ns > TURN_NS_MAX
 
     def _watcher_failed(self, error):
-        self.router.faults.contain("listener to interest", error)
+        self._router.faults.contain("listener to interest", error)
 
-    def next_deadline_ns(self):
-        """When `tick` has something to do."""
-        return self.timers.next_ns()
-
-    cdef int send(self) except -1:
+    cdef int _send(self) except -1:
         """Consumers that may have something to send send it, each up to its budget."""
         cdef CommitPath commits
         cdef Py_ssize_t done = 0
-        cdef list woken = self.turn.take_woken()
+        cdef list woken = self._turn.take_woken()
         for participant in woken:
             done += 1
             if done % LOOK_EVERY == 0 and self._is_late():
-                self.turn.put_back([], woken[done - 1:])
+                self._turn.put_back([], woken[done - 1:])
                 break
-            hosted = self.consumer_hosts.get(participant)
+            hosted = self._consumer_hosts.get(participant)
             if hosted is None:
                 continue
             commits = hosted.commits
             try:
                 try:
                     if participant.fill(commits.ingest.visible()):
-                        self.turn.wake(participant)
+                        self._turn.wake(participant)
                 except StoreError as error:
                     # What one cannot read must not keep the others waiting.
                     hosted.hindered(error)
                 hosted.demand.filled(participant)
-                self.timers.set(participant, participant.next_deadline_ns)
+                self._timers.set(participant, participant.next_deadline_ns)
             except Exception as error:
-                self.consumer_failed(hosted, participant, error)
+                self._owner.consumer_failed(hosted, participant, error)
         return 0

@@ -53,7 +53,7 @@ STOP_STEP_SECONDS_MAX = 60.0
 EVENT_PAUSE_NS = SECOND_NS
 
 
-class Server(ServerTurns):
+class Server:
     """One running server inside a running event loop.
 
     `async with Server(options, log): ...` starts and stops it; `port` is the bound one.
@@ -90,7 +90,8 @@ class Server(ServerTurns):
             chance=random.SystemRandom(),
         )
         set_turn_budget(self.broker.watch, log)
-        self._passwords = PasswordThreads(self.broker, self.turn_needed)
+        self.turns = ServerTurns(self.broker)
+        self._passwords = PasswordThreads(self.broker, self.turns.turn_needed)
         self.view = MonitorView(self.broker)
         self.system = SystemServices(
             self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
@@ -155,7 +156,7 @@ class Server(ServerTurns):
         self.system.start()
         self.broker.observers.append(self.system)
         self._event_tick()
-        self.schedule_timer()
+        self.turns.start(self._loop, self._passwords.start_checks)
         before_ready()
         self.log.notice("Server is ready")
         self.broker.watch.start()
@@ -165,8 +166,9 @@ class Server(ServerTurns):
         from tradewind.monitor.jetstream import JetStreamMonitor
         from tradewind.server.jetstream import start_jetstream
 
+        turns = self.turns
         self.jetstream = start_jetstream(
-            self.broker, self.log, self.options.jetstream, self.turn_needed, self.commits_ended
+            self.broker, self.log, self.options.jetstream, turns.turn_needed, turns.commits_ended
         )
         monitor = JetStreamMonitor(self.jetstream.engine)
         self.view.jetstream = monitor
@@ -178,7 +180,7 @@ class Server(ServerTurns):
         context = client_tls(options)
         sockets = bind(options.host, options.port)
         self._listener = Listener(
-            self, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
+            self.turns, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
         )
         host, port = self._listener.address
         self._advertise()
@@ -209,7 +211,7 @@ class Server(ServerTurns):
 
         context = websocket_tls(self.options)
         self._websocket = WebSocketListener(
-            self, bind(options.host, options.port), options, context
+            self.turns, bind(options.host, options.port), options, context
         )
         host, port = self._websocket.address
         info = self.broker.info.listener("WEBSOCKET")
@@ -305,11 +307,11 @@ class Server(ServerTurns):
         if self.jetstream is not None:
             await self._try_waiting(self.jetstream.stop())
         self._try(partial(self.broker.close_all, ops.CLOSED_SERVER_SHUTDOWN))
-        self._try(self.turn_now)
+        self._try(self.turns.turn_now)
         self._try(self.system.stop)
-        for timer in (self._timer, self._event_timer):
-            if timer is not None:
-                timer.cancel()
+        self.turns.stop()
+        if self._event_timer is not None:
+            self._event_timer.cancel()
         self._try(self._passwords.stop)
         if self._ports_file is not None:
             self._try(self._ports_file.remove)
@@ -343,10 +345,6 @@ class Server(ServerTurns):
 
     # ---------------------------------------------------------------- turns
 
-    def check_passwords(self) -> None:
-        """Let worker threads do what takes long."""
-        self._passwords.start_checks()
-
     def _event_tick(self) -> None:
         """The system account's periodic events."""
         now_ns = self.broker.now_ns()
@@ -358,7 +356,7 @@ class Server(ServerTurns):
         self._event_timer = self._loop.call_later(
             max(next_ns - now_ns, 0) / SECOND_NS, self._event_tick
         )
-        self.turn_needed()
+        self.turns.turn_needed()
 
     def loop_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something that the event loop has called, and nobody else has caught."""
@@ -400,7 +398,7 @@ class Server(ServerTurns):
             self.log.notice(f"Reloaded: {change}")
         self.log.notice(f"Reloaded server configuration ({options.config_digest})")
         self._drop_unpinned(old)
-        self.turn_needed()
+        self.turns.turn_needed()
 
     def _reload_files(self, old: ServerOptions) -> None:
         """What other programs learn of this server from outside of a connection."""
@@ -454,7 +452,7 @@ class Server(ServerTurns):
                 self._try(listener.close)
         self.broker.lame_duck = True
         self._try(self.broker.broadcast_info)
-        self.turn_needed()
+        self.turns.turn_needed()
         if self.broker.sessions:
             await asyncio.sleep(self.options.lame_duck_grace_ns / SECOND_NS)
             self.log.notice("Closing existing clients")
@@ -468,7 +466,7 @@ class Server(ServerTurns):
                 if session is None:
                     continue
                 self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN, [session])
-                self.turn_needed()
+                self.turns.turn_needed()
                 if self.broker.sessions:
                     await asyncio.sleep(step)
         await self.stop()

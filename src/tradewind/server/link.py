@@ -25,7 +25,9 @@ class Held(Protocol):
 class Turns(Protocol):
     """What a link needs of the server: somebody who ends the turn."""
 
-    broker: Broker
+    @property
+    def broker(self) -> Broker:
+        """Whose turn it is."""
 
     def turn_needed(self) -> None:
         """Something happened: end the turn when every ready socket has been read."""

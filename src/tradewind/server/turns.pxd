@@ -1,12 +1,16 @@
 """State of the turns of a server; the code and the explanation are in turns.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t
-from tradewind.broker.turn_end cimport TurnEnd
+from tradewind.broker.router cimport Router
+from tradewind.broker.turn_watch cimport TurnWatch
 
 cdef class ServerTurns:
-    cdef public TurnEnd broker
-    cdef public object _loop            # None before the server is started
-    cdef public object _timer           # asyncio.TimerHandle, or None
+    cdef readonly object broker         # Broker
+    cdef Router _router                 # its
+    cdef TurnWatch _watch               # its
+    cdef object _loop                   # None before the server is started
+    cdef object _check_passwords
+    cdef object _timer                  # asyncio.TimerHandle, or None
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
     cdef list _held                     # links that are not read because of their receivers

@@ -1,13 +1,13 @@
 """When a turn ends, and what is done with what it leaves.
 
 Owns the one timer of the server and the question whether a turn is planned already. Everything
-about the protocol is in the broker, and whatever is rare in the subclass, `Server`. What the watch
-of the broker takes for a turn is one iteration of the loop, or less.
+about the protocol is in the broker. What the watch of the broker takes for a turn is one iteration
+of the loop, or less.
 """
 
 from libc.stdint cimport int64_t
+from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
-from tradewind.broker.turn_end cimport TurnEnd
 
 cdef enum:
     # So often one connection must have talked alone before nobody else is waited for.
@@ -22,10 +22,25 @@ LOOK_SECONDS = 1.0
 
 
 cdef class ServerTurns:
-    """The subclass has `check_passwords`."""
+    """Of one server: ends the turns of its broker. Nothing happens before `start`."""
 
-    def __cinit__(self, *arguments, **options):
+    def __init__(self, broker not None):
+        self.broker = broker
+        self._router = broker.router
+        self._watch = broker.watch
         self._held = []
+
+    def start(self, loop not None, check_passwords not None):
+        """Take part in a loop. `check_passwords` is called if there are any at the end of a turn.
+        """
+        self._loop = loop
+        self._check_passwords = check_passwords
+        self.schedule_timer()
+
+    def stop(self):
+        """No turn is due any more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def turn_needed(self):
         """End the turn when every ready socket has been read."""
@@ -59,32 +74,32 @@ cdef class ServerTurns:
 
     def commits_ended(self):
         """End the turn, in which acknowledgements have left."""
-        self.broker.watch.saw_commits = True
+        self._watch.saw_commits = True
         self._end_turn()
 
     cdef int _end_turn(self) except -1:
         self._run_turn()
-        self.broker.watch.end_turn()
+        self._watch.end_turn()
         return 0
 
     cdef int _run_turn(self) except -1:
         """Hand every touched session's output to its link, and see to what is due."""
-        cdef TurnEnd broker = self.broker
+        cdef Router router = self._router
         cdef Session session
-        broker.watch.begin()
-        for session in broker.end_turn():
+        self._watch.begin()
+        for session in self.broker.end_turn():
             if session.link is not None:
                 try:
                     session.link.flush()
                 except Exception as error:
                     session.link.give_up(error)
-        if broker.deferred:
+        if self.broker.deferred:
             try:
-                self.check_passwords()
+                self._check_passwords()
             except Exception as error:
-                broker.router.faults.contain("password check", error)
-        if broker.router.touched or broker.router.internal or broker.router.turn.is_busy() \
-                or broker.router.leaving or not broker.router.changes.is_empty():
+                router.faults.contain("password check", error)
+        if router.touched or router.internal or router.turn.is_busy() or router.leaving \
+                or not router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
         return 0
@@ -120,12 +135,17 @@ cdef class ServerTurns:
                 except Exception as error:
                     link.give_up(error)
 
+    @property
+    def is_timed(self):
+        """Whether the next deadline will be met."""
+        return self._timer is not None
+
     def schedule_timer(self):
         """Keep one timer, for the earliest deadline."""
         try:
             due_ns = self.broker.next_deadline_ns()
         except Exception as error:
-            self.broker.router.faults.contain("timer", error)
+            self._router.faults.contain("timer", error)
             due_ns = self.broker.monotonic_ns() + <int64_t>(LOOK_SECONDS * 1e9)
         if due_ns is None or (self._timer is not None and due_ns >= self._timer_ns):
             return
@@ -133,13 +153,14 @@ cdef class ServerTurns:
             self._timer.cancel()
         delay_ns = max(due_ns - self.broker.monotonic_ns(), 0)
         self._timer_ns = due_ns
-        self._timer = self._loop.call_later(delay_ns / 1e9, self._tick)
+        self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
 
-    def _tick(self):
+    def tick(self):
+        """See to what is due."""
         self._timer = None
-        self.broker.watch.begin()
+        self._watch.begin()
         try:
             self.broker.tick()
         except Exception as error:
-            self.broker.router.faults.contain("tick", error)
+            self._router.faults.contain("tick", error)
         self._end_turn()

@@ -86,7 +86,7 @@ def test_a_publisher_is_not_read_while_its_receiver_is_crowded(make_loop: Any) -
         receiver, _ = await ground.connect(b"SUB a 1\r\n")
         publisher, _ = await ground.connect()
         read(publisher, MESSAGE)
-        ground.server.turn_now()
+        ground.server.turns.turn_now()
         assert receiver._write_paused
         assert is_read(publisher)
         read(publisher, MESSAGE * ENOUGH)
@@ -132,7 +132,7 @@ def test_a_receiver_that_takes_nothing_holds_nobody(make_loop: Any) -> None:
         receiver, _ = await ground.connect(b"SUB a 1\r\n")
         publisher, _ = await ground.connect()
         read(publisher, MESSAGE)
-        ground.server.turn_now()
+        ground.server.turns.turn_now()
         assert receiver._write_paused
         ground.clock.advance_ns(10_000_000)
         read(publisher, MESSAGE * ENOUGH)

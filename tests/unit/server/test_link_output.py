@@ -62,7 +62,7 @@ class Receiver:
         payload = (b"%d " % self._number) * (size // 4 + 1)
         self.server.broker.accounts["$G"].publish("s", payload)
         self.due += b"MSG s 1 %d\r\n%s\r\n" % (len(payload), payload)
-        self.server.turn_now()
+        self.server.turns.turn_now()
 
     async def take(self, size: int) -> None:
         """Read so many bytes, which must be the next ones."""

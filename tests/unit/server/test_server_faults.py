@@ -130,10 +130,10 @@ async def test_events_and_deadlines_are_tried_again_after_a_fault(monkeypatch: P
             server._event_tick()
             patch.setattr(server.broker, "tick", fail)
             patch.setattr(server.broker, "next_deadline_ns", fail)
-            server._tick()
+            server.turns.tick()
         assert {"event", "tick", "timer"} <= set(server.broker.faults.counts)
         await check_alive(bystander)
-        assert server._timer is not None
+        assert server.turns.is_timed
 
 
 @pytest.mark.parametrize("way", ["stop", "lame duck"])
