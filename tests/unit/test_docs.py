@@ -623,3 +623,21 @@ def test_events_are_documented_and_compared() -> None:
     assert len(subjects) >= 7
     for page in ("docs/MONITORING.md", COMPATIBILITY):
         assert subjects <= {general(span) for span in spans_of(page)}, page
+
+
+def test_the_walk_of_a_message_names_what_is_there() -> None:
+    """Each hop of the tour is a function of the file, and of the class, that it names."""
+    heading = "One message, from its bytes to its acknowledgement"
+    hops = list(rows(section("docs/TOUR.md", heading)))[1:]
+    assert len(hops) > 20
+    for hop in hops:
+        (name,) = hop.names
+        (path,) = SPAN.findall(hop.cells[1])
+        kind, _, function = name.rpartition(".")
+        text = (SOURCE / path).read_text()
+        if kind:
+            text = re.split(rf"^(?:cdef )?class {kind}\b", text, flags=re.MULTILINE)[1]
+            text = re.split(r"^\S", text, flags=re.MULTILINE)[0]
+        assert re.search(rf"^ *(?:def|cdef|cpdef) (?:[\w*]+ )*{function}\(", text, re.MULTILINE), (
+            name
+        )

@@ -316,7 +316,7 @@ def a_worker_that_takes_nothing(world: World, patch: Patch) -> None:
 
 
 def a_direct_get(world: World, patch: Patch) -> None:
-    patch.setattr(world.stream("S").stream.direct, "decode", fail)
+    patch.setattr("tradewind.stream.direct.decode_lenient", fail)
     answers = world.victim.ask("$JS.API.DIRECT.GET.S", b'{"seq":1,"unknown":{}}')
     assert [header for _, header, _ in answers] == [INTERNAL]
 

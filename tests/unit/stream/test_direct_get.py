@@ -7,7 +7,7 @@ import json
 import pytest
 from stream_kit import StreamKit, frame
 
-from tradewind.stream.direct_core import PENDING_MAX, UNDER_WAY_MAX
+from tradewind.stream.direct import PENDING_MAX, UNDER_WAY_MAX
 from tradewind.stream.stream import Stream
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.disk import SimulatedDisk

@@ -13,7 +13,7 @@ from tradewind.api.base import encode
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.stream import reading
-from tradewind.stream.direct_core import PENDING_MAX
+from tradewind.stream.direct import PENDING_MAX
 from tradewind.stream.stream import Stream
 
 

@@ -31,6 +31,10 @@ from tradewind.stream.ingest cimport Ingest
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
 
+from tradewind.api.errors import ApiError
+from tradewind.api.request_types import MsgGetRequest
+from tradewind.api.requests import decode_lenient
+from tradewind.api.versioning import is_level_known
 from tradewind.errors import StoreError
 
 cdef enum:
@@ -66,7 +70,7 @@ UNDER_WAY_MAX = BATCHES_MAX
 
 cdef int on_request(void* target, Message* message) except -1:
     cdef GetSubject subject = <GetSubject>target
-    return subject.core.queue(message, subject.skip)
+    return subject.gets.queue(message, subject.skip)
 
 
 cdef inline bint is_behind(object session) noexcept:
@@ -110,11 +114,8 @@ cdef class Batch:
         buffer_free(&self.found)
 
 
-cdef class DirectCore:
-    """The subclass has `decode`, for bodies that are not plain, and `is_level_known`.
-
-    `on_deadline` is called when `next_deadline_ns` was set.
-    """
+cdef class DirectGet:
+    """Answers for one stream. `on_deadline` is called when `next_deadline_ns` was set."""
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.arrived)
@@ -131,6 +132,7 @@ cdef class DirectCore:
         self.request = GetRequest()
         self.bytes_max = bytes_max
         self.on_deadline = on_deadline
+        self.tokens = []
         self.ready = deque()
         self.crowded = deque()
 
@@ -142,14 +144,26 @@ cdef class DirectCore:
 
     # -------------------------------------------------------------- requests
 
-    def attach(self, str prefix not None):
-        """Listen below a prefix of the API; gives the tokens for `Account.unsubscribe`."""
-        cdef GetSubject whole = GetSubject(), one = GetSubject()
-        cdef bytes subject = f"{prefix}.DIRECT.GET.{self.name}".encode()
-        whole.core = one.core = self
-        one.skip = <uint32_t>(len(subject) + 1)
-        return [self.account.attach(subject, on_request, whole, b"_sys_"),
-                self.account.attach(subject + b".>", on_request, one, b"_sys_")]
+    def activate(self, tuple prefixes not None):
+        """Listen, once for each prefix of the API."""
+        cdef GetSubject whole, one
+        cdef bytes subject
+        if self.tokens:
+            return
+        for prefix in prefixes:
+            whole, one = GetSubject(), GetSubject()
+            subject = f"{prefix}.DIRECT.GET.{self.name}".encode()
+            whole.gets = one.gets = self
+            one.skip = <uint32_t>(len(subject) + 1)
+            self.tokens += [self.account.attach(subject, on_request, whole, b"_sys_"),
+                            self.account.attach(subject + b".>", on_request, one, b"_sys_")]
+
+    def deactivate(self):
+        """Listen no more, answer what was asked before, and forget what is under way."""
+        for token in self.tokens:
+            self.account.unsubscribe(token)
+        self.tokens.clear()
+        self.end()
 
     cdef int queue(self, Message* message, uint32_t skip) except -1:
         """Keep a request until the delivery that brought it is over."""
@@ -245,7 +259,7 @@ cdef class DirectCore:
     cdef int answer(self, Request* request) except -1:
         cdef RequestHead* head = &request.head
         try:
-            if head.header_size and not (<object>self).is_level_known(
+            if head.header_size and not is_level_known(
                     request.header[:head.header_size]):
                 return self.refuse(request, REQUIRED_LEVEL)
             return self.answer_request(request)
@@ -264,10 +278,10 @@ cdef class DirectCore:
         cdef uint32_t size = request.head.body_size
         if self.request.parse(request.body, size):
             return True
-        decoded = (<object>self).decode(request.body[:size])
-        if decoded is None:
+        try:
+            self.request.adopt(decode_lenient(MsgGetRequest, request.body[:size]))
+        except ApiError:
             return False
-        self.request.adopt(decoded)
         return True
 
     cdef int answer_request(self, Request* request) except -1:

@@ -1,4 +1,4 @@
-"""State of the direct gets of a stream; the code and the explanation are in direct_core.pyx."""
+"""State of the direct gets of a stream; the code and the explanation are in direct.pyx."""
 
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -34,7 +34,7 @@ ctypedef struct Request:
 
 
 cdef class GetSubject:
-    cdef DirectCore core
+    cdef DirectGet gets
     cdef uint32_t skip          # bytes in front of the subject that is asked for; 0: there is none
 
 
@@ -64,7 +64,7 @@ cdef class Batch:
     cdef bytes waiting          # RequestHead and its bytes
 
 
-cdef class DirectCore:
+cdef class DirectGet:
     cdef readonly Ingest ingest
     cdef MessageStore store
     cdef Router router
@@ -75,6 +75,7 @@ cdef class DirectCore:
     cdef str name
     cdef int64_t bytes_max              # of a batch that names no limit
     cdef object on_deadline
+    cdef list tokens                    # of its subscriptions; empty: it is not heard
     cdef Buffer arrived                 # RequestHead and bytes, oldest first
     cdef Buffer serving                 # the same; nothing is added, so that pointers stay valid
     cdef uint64_t queued                # requests ever queued
