@@ -6,7 +6,6 @@ import asyncio
 import datetime
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import nats
 import nats.js.errors
@@ -445,12 +444,9 @@ async def until_value(bucket: KeyValue, key: str, value: bytes) -> None:
     raise AssertionError(f"{bucket} has not got {key}")
 
 
-async def test_copies_of_buckets(js: JetStream, js_server: ServerProcess) -> None:
+async def test_copies_of_buckets(js: JetStream) -> None:
     origin = await js.kv.create("origin")
     await origin.put("a", b"1")
-    if js_server.kind == "tradewind":
-        await check_that_copies_are_refused(js)
-        return
     mirror = await js.kv.create("mirror", mirror="origin")
     union = await js.kv.create("union", sources=["origin"])
     await until_value(mirror, "a", b"1")
@@ -469,21 +465,6 @@ async def test_copies_of_buckets(js: JetStream, js_server: ServerProcess) -> Non
     assert await origin.get("own") is None
     again = await js.kv.open("mirror")
     assert await again.get("a") == await mirror.get("a")
-
-
-async def check_that_copies_are_refused(js: JetStream) -> None:
-    """Tradewind has none yet, and says so; it never makes a bucket that stays empty."""
-    wanted: dict[str, dict[str, Any]] = {
-        "mirror: this server does not support mirrors yet": {"mirror": "origin"},
-        "sources: this server does not support sources yet": {"sources": ["origin"]},
-    }
-    for text, settings in wanted.items():
-        with pytest.raises(JetStreamApiError) as refused:
-            await js.kv.create("copy", **settings)
-        error = refused.value
-        assert (error.code, error.err_code, error.description) == (500, 10052, text)
-        with pytest.raises(BucketNotFoundError):
-            await js.kv.open("copy")
 
 
 async def test_bucket_without_direct_gets_is_read_from_its_leader(js: JetStream) -> None:

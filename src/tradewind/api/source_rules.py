@@ -36,6 +36,23 @@ def check_mirror_and_sources(
     return config
 
 
+def unsupported_source(source: StreamSource) -> str:
+    """What a mirror or source asks for that this version cannot do; empty: nothing."""
+    if source.external is not None:
+        return "external: this server does not support origins in other accounts or domains yet"
+    if source.consumer is not None:
+        return "consumer: this server does not support mirrors and sources with consumers yet"
+    return ""
+
+
+def check_sources_supported(config: StreamConfig) -> None:
+    """ApiError if one of them asks for what this version cannot do."""
+    for source in _all_sources(config):
+        if reason := unsupported_source(source):
+            what = "mirror" if source is config.mirror else "sources"
+            raise STREAM_INVALID_CONFIG(err=f"{what}.{reason}")
+
+
 def check_source_filters(config: StreamConfig) -> None:
     """The check of filters that the official server makes last, when it makes the stream."""
     for source in _all_sources(config):

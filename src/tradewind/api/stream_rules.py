@@ -22,7 +22,11 @@ from tradewind.api.names import (
     metadata_bytes,
 )
 from tradewind.api.responses import AccountLimits
-from tradewind.api.source_rules import check_mirror_and_sources, check_source_filters
+from tradewind.api.source_rules import (
+    check_mirror_and_sources,
+    check_source_filters,
+    check_sources_supported,
+)
 from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,
@@ -46,8 +50,6 @@ SHORTEST_NS: Final = 100_000_000
 MARKER_TTL_NS_MIN: Final = 1_000_000_000
 # Valid settings that this version cannot carry out yet, with what they would be.
 UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
-    "mirror": "mirrors",
-    "sources": "sources",
     "allow_msg_schedules": "scheduled messages",
     "allow_batched": "fast batches",
 }
@@ -163,6 +165,7 @@ def check_supported(config: StreamConfig) -> None:
     for name, what in UNSUPPORTED_FIELDS.items():
         if getattr(config, name):
             raise _invalid(f"{name}: this server does not support {what} yet")
+    check_sources_supported(config)
 
 
 def check_stream_config(

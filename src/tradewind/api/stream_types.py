@@ -215,6 +215,7 @@ class StreamSourceInfo(ApiStruct, frozen=True, kw_only=True):
     name: str = always("")
     external: ExternalStream | None = None
     lag: Uint64 = always(0)
+    seq: Uint64 = 0
     active: Duration = always(0)
     error: ErrorDetail | None = None
     filter_subject: str = ""

@@ -4,12 +4,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
-from tradewind.broker.turn cimport Participant, Turn
+from tradewind.broker.turn cimport Turn
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pulls cimport PullRequest, Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.settled cimport Settled
+from tradewind.consumer.taker cimport Taker
 from tradewind.store.table.kept cimport KeptRecord
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport Record
@@ -29,7 +30,7 @@ cdef enum Wait:
     WAIT_DISK = 9               # a message could not be read; until pace_due_ns
 
 
-cdef class Delivery(Participant):
+cdef class Delivery(Taker):
     cdef readonly Turn turn
     cdef Router router
     cdef Account account
@@ -122,4 +123,3 @@ cdef class Delivery(Participant):
     cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1
-    cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1

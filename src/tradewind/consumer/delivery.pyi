@@ -2,16 +2,17 @@ from collections.abc import Iterable
 
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
-from tradewind.broker.turn import Participant, Turn
+from tradewind.broker.turn import Turn
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.pending import AckState
 from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.settled import Settled
+from tradewind.consumer.taker import Taker
 
 WAITS: dict[int, str]
 
-class Delivery(Participant):
+class Delivery(Taker):
     settled: Settled | None
     max_ack_pending: int
     headers_only: bool

@@ -71,7 +71,7 @@ cdef int on_request(void* target, Message* message) except -1:
     return (<Delivery>target)._request(message)
 
 
-cdef class Delivery(Participant):
+cdef class Delivery(Taker):
     """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_id`, `flow_acknowledged`,
     `look_at_binding` and `keep_acks`.
     """
@@ -823,6 +823,10 @@ cdef class Delivery(Participant):
         self.cursor.chosen.prepare()
         return self.cursor.chosen.accepts(subject_id) \
             and self.acks.is_needed(seq, self.cursor.limit())
+
+    cdef uint64_t limit(self) noexcept:
+        """No message from here on was given out."""
+        return self.cursor.limit()
 
     @property
     def has_demand(self):

@@ -21,6 +21,7 @@ from tradewind.jetstream.usage import Usage
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Lane
+    from tradewind.jetstream.replication.replica import Replica
 
 UNLIMITED: Final = -1
 
@@ -66,6 +67,8 @@ class JetStreamAccount(msgspec.Struct, eq=False):
     # Of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
+    # Who copies a stream of this name, whether it is there or not.
+    replicas: dict[str, dict[Replica, None]] = msgspec.field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,6 @@ the running server, then the event. The checks of a configuration are in `tradew
 
 from __future__ import annotations
 
-import hashlib
 import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,7 @@ from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.starts import is_by_last
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
-from tradewind.jetstream.names import DIGITS
+from tradewind.jetstream.names import short_hash
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.format.meta import ConsumerMeta
 
@@ -39,12 +38,6 @@ if TYPE_CHECKING:
 LOOKED_AT_PER_STEP: Final = 100_000
 # The official server reads such a time but cannot write it.
 _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
-
-
-def account_hash(name: str) -> str:
-    """The account in the second form of ack subjects."""
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
-    return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:8])
 
 
 def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> ConsumerContext:
@@ -69,7 +62,7 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
         inactive,
         engine.names.event_id,
         settled=hosted.retention,
-        account_hash=account_hash(home.name),
+        account_hash=short_hash(home.name),
         domain=engine.domain,
         long_subjects=engine.broker.options.feature_flags.get("js_ack_fc_v2", False),
         message_bytes_max=engine.broker.options.max_payload_bytes,

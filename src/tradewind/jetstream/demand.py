@@ -20,6 +20,7 @@ from tradewind.route.sublist import Sublist
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
     from tradewind.consumer.consumer import Consumer
+    from tradewind.consumer.taker import Taker
     from tradewind.store.table.messages import MessageStore
 
 # So few are woken without a look at the subjects.
@@ -40,17 +41,17 @@ class Lane:
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
-        self.members: list[Consumer] = []
-        self._places: dict[Consumer, int] = {}
-        self.waiting: dict[Consumer, None] = {}
+        self.members: list[Taker] = []
+        self._places: dict[Taker, int] = {}
+        self.waiting: dict[Taker, None] = {}
         self.start = -1
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Taker) -> None:
         """It has come."""
         self._places[consumer] = len(self.members)
         self.members.append(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: Taker) -> None:
         """It is gone; the order of the others means nothing."""
         self.waiting.pop(consumer, None)
         place, last = self._places.pop(consumer), self.members.pop()
@@ -67,8 +68,8 @@ class Demand:
         self._filters = Sublist(seed)
         self._by_handle: dict[int, Lane] = {}
         self._by_filter: dict[bytes, Lane] = {}
-        self._lanes: dict[Consumer, list[bytes]] = {}
-        self._waiting: dict[Consumer, None] = {}
+        self._lanes: dict[Taker, list[bytes]] = {}
+        self._waiting: dict[Taker, None] = {}
         self._seen_seq = 0
 
     def __del__(self) -> None:
@@ -90,8 +91,12 @@ class Demand:
 
     def add(self, consumer: Consumer) -> None:
         """It has come, or wants something else than before."""
+        self.add_taker(consumer, filters_of(consumer.config))
+
+    def add_taker(self, consumer: Taker, patterns: tuple[bytes, ...]) -> None:
+        """Somebody takes messages of these subjects, all without one."""
         self.remove(consumer)
-        filters = list(set(filters_of(consumer.config))) or [EVERYTHING]
+        filters = list(set(patterns)) or [EVERYTHING]
         self._lanes[consumer] = filters
         for pattern in filters:
             lane = self._by_filter.get(pattern)
@@ -100,7 +105,7 @@ class Demand:
                 lane = self._by_filter[pattern] = self._by_handle[handle] = Lane(handle)
             lane.add(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: Taker) -> None:
         """It is gone."""
         self._waiting.pop(consumer, None)
         for pattern in self._lanes.pop(consumer, ()):
@@ -110,7 +115,7 @@ class Demand:
                 del self._by_filter[pattern], self._by_handle[lane.handle]
                 self._filters.discard(lane.handle)
 
-    def filled(self, consumer: Consumer) -> None:
+    def filled(self, consumer: Taker) -> None:
         """It has sent what it could; does it wait for more?"""
         waits = consumer.has_demand
         if waits == (consumer in self._waiting) or consumer not in self._lanes:
@@ -144,7 +149,7 @@ class Demand:
     def needed_from(self) -> int:
         """From this sequence on some consumer wants everything; 0 if there is none like that."""
         lane = self._by_filter.get(EVERYTHING)
-        return min(each.cursor.limit_seq for each in lane.members) if lane is not None else 0
+        return min(each.limit_seq for each in lane.members) if lane is not None else 0
 
     def lanes(self, subject: bytes) -> list[Lane]:
         """Whoever wants messages of this subject is in one of these."""

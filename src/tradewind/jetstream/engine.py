@@ -37,6 +37,7 @@ from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
+from tradewind.jetstream.replication.replica import Replica
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
 from tradewind.jetstream.timers import Timed, Timers
@@ -333,6 +334,8 @@ class JetStream:
 
 def _named(owner: Timed, hosted: object) -> str:
     """Whose timer it is."""
+    if isinstance(owner, Replica):
+        return owner.place
     if not isinstance(hosted, HostedStream):
         return type(owner).__name__
     return f"{hosted.place} > {owner.name}" if isinstance(owner, Consumer) else hosted.place
@@ -342,6 +345,8 @@ def timer_label(owner: Timed) -> str:
     """How the watch over turns calls what is due."""
     if isinstance(owner, Consumer):
         return "timer of a consumer"
+    if isinstance(owner, Replica):
+        return "timer of a mirror or source"
     return "timer of a stream" if isinstance(owner, HostedStream) else "timer of a backup"
 
 

@@ -21,9 +21,12 @@ from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.account import stream_usage
+from tradewind.jetstream.companions import Companions
 from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.promises import Promises
+from tradewind.jetstream.replication.kinds import replicas_of
+from tradewind.jetstream.replication.ledger import Ledger
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.folder.consumer_states import ConsumerFiles
@@ -35,6 +38,7 @@ from tradewind.subjects import is_subset
 if TYPE_CHECKING:
     from tradewind.jetstream.account import JetStreamAccount
     from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.replication.replica import Replica
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
     from tradewind.store.syncer import SyncEntry
@@ -71,6 +75,9 @@ class HostedStream:
         if self.config.retention is not RetentionPolicy.LIMITS:
             self.retention = self._new_retention(self.config)
         stream.interest = self
+        self.companions = Companions(self, (replicas_of,))
+        self.ledger = Ledger(stream, self._ledger_problem)
+        self.replicas: dict[Replica, None] = {}  # those that copy this stream
         self._hindrance = ""  # what the log was told last
 
     def _new_retention(self, config: StreamConfig) -> Retention:
@@ -120,6 +127,13 @@ class HostedStream:
         self.recount()
         self.stream.activate()
         self.engine.timers.set(self, self.next_deadline_ns)
+        self.companions.set()
+        for replica in list(self.home.replicas.get(self.name, ())):
+            if replica.upstream is None:
+                replica.origin_came(self)
+
+    def _ledger_problem(self, text: str) -> None:
+        self.engine.log.error(f"JetStream stream {self.place}: {text}")
 
     def _damaged(self, report: RecoveryReport) -> None:
         """The store has found damage while it was read, and says what it cost."""
@@ -129,6 +143,8 @@ class HostedStream:
     def detach(self) -> None:
         """Have no part in turns any more; commits end as they will."""
         self.stream.deactivate()
+        for replica in list(self.replicas):
+            replica.origin_left()
         self.engine.timers.forget(self)
         self.engine.hosts.pop(self.stream.ingest, None)
         self.home.streams.pop(self.name, None)
@@ -139,6 +155,7 @@ class HostedStream:
 
     def retire(self) -> None:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
+        self.companions.close(for_good=True)
         self.detach()
         self.stream.dismiss_waiting()
         if self.files is not None:
@@ -164,8 +181,11 @@ class HostedStream:
             self.retention = None if limits else self._new_retention(config)
             for consumer in self.consumers.values():
                 consumer.settled = self.retention
+            for replica in self.replicas:
+                self._share_retention(replica)
             self.interest_changed()
         self.recount()
+        self.companions.set()
         self.engine.timers.set(self, self.next_deadline_ns)
 
     def catch_up(self) -> Steps[None]:
@@ -193,6 +213,7 @@ class HostedStream:
 
     def begin_stop(self) -> None:
         """The server is about to stop: take no more messages, and write down all states."""
+        self.companions.close(for_good=False)
         self.stream.deactivate()
         for consumer in list(self.consumers.values()):
             self._close_consumer(consumer, SHUTDOWN)
@@ -202,6 +223,7 @@ class HostedStream:
 
     def close(self) -> None:
         """Close the stream; its files are complete afterwards."""
+        self.companions.close(for_good=False)
         for consumer in list(self.consumers.values()):
             self.remove_consumer(consumer)
         self.detach()
@@ -220,12 +242,17 @@ class HostedStream:
     def _close_stream(self) -> None:
         if (finish := self.stream.begin_close()) is not None:
             self.engine.stream_closed(finish)
+            self.engine.stream_closed(self.ledger.save)
 
     # ---------------------------------------------------------------- turns
 
     def wake_consumers(self) -> None:
         """There may be something to send."""
         self.demand.wake(self.engine.turn, self.stream.visible_seq)
+
+    def tell_companions(self) -> None:
+        """More of what was stored is safe."""
+        self.companions.kept()
 
     def refuse_waiting(self) -> None:
         """By a fault of ours nobody knows what became of what they wait for."""
@@ -239,6 +266,7 @@ class HostedStream:
         self.engine.log.notice(f"JetStream stream {self.place} takes messages again")
         if self.retention is not None:
             self.retention.remove_refused()
+        self.companions.kept()
         self.set_timer()  # what was left to remove goes now
 
     def _write_stream(self) -> None:
@@ -310,10 +338,39 @@ class HostedStream:
 
     def interest_changed(self) -> None:
         """A consumer has gone or wants less: what nobody needs goes too, in steps."""
-        if self.config.retention is RetentionPolicy.INTEREST and self.retention is not None:
+        if self.config.retention is RetentionPolicy.INTEREST:
+            self._begin_sweep()
+
+    def _begin_sweep(self) -> None:
+        if self.retention is not None:
             self.retention.begin_sweep(self.stream.store.last_seq)
             self.stream.ingest.has_deadline = True
             self.engine.turn.add_dirty(self.stream.ingest)
+
+    # ---------------------------------------------------------------- replicas
+
+    def add_replica(self, replica: Replica) -> None:
+        """Another stream copies this one from now on."""
+        self.replicas[replica] = None
+        self.engine.consumer_hosts[replica] = self
+        self.demand.add_taker(replica, replica.patterns)
+        self._share_retention(replica)
+
+    def _share_retention(self, replica: Replica) -> None:
+        """What it has no safe copy of stays."""
+        if self.retention is not None:
+            self.retention.is_copied = True
+        replica.set_settled(self.retention)
+
+    def remove_replica(self, replica: Replica, *, for_good: bool) -> None:
+        """It copies this stream no more; `for_good`: what only it needed goes, in steps."""
+        self.replicas.pop(replica, None)
+        self.demand.remove(replica)
+        self.engine.consumer_hosts.pop(replica, None)
+        if self.retention is not None:
+            self.retention.is_copied = bool(self.replicas)
+        if for_good:
+            self._begin_sweep()
 
     def recovered(self) -> None:
         """All consumers are there again: what they have acknowledged goes, if it is still there.

@@ -56,6 +56,7 @@ def stream_info(
         config = _answered(config)
     state = hosted.stream.state(len(hosted.consumers))
     return StreamInfo(
+        **hosted.companions.describe(),
         config=config,
         created=format_time(hosted.stream.created_ns),
         state=state,

@@ -89,6 +89,9 @@ def recover_account(
             place = f"'{home.name} > {folder.stream}'"
             home.problems[folder.stream] = reason = _reason(engine, error, place)
             engine.log.error(f"JetStream cannot open stream {place}: {reason}")
+    # Whoever copies a stream needs messages of it, too, and may have been opened after it.
+    for hosted in opened:
+        hosted.recovered()
     _secure(opened, run_all)
 
 
@@ -124,7 +127,6 @@ def _recover_stream(
     engine.log.notice(f"  Restored {count} messages for stream {label} in {took_ms}ms")
     _log_damage(engine, label, report)
     _recover_consumers(engine, hosted, folder)
-    hosted.recovered()
     return hosted
 
 

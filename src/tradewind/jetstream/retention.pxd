@@ -14,6 +14,7 @@ cdef class Retention(Settled):
     cdef Turn turn
     cdef object demand              # Demand: who wants what
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
+    cdef public bint is_copied      # mirrors or sources take part: they must have it, too
     cdef SequenceSet refused        # nobody needs them, but the store could not remove them
     # Messages that nobody needs any more are looked for in [sweep_from, sweep_to]; 0: they are not.
     cdef uint64_t sweep_from

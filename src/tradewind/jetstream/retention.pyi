@@ -6,6 +6,7 @@ from tradewind.stream.ingest import Ingest
 
 class Retention(Settled):
     any_ack: bool
+    is_copied: bool
     def __init__(
         self, ingest: Ingest, store: MessageStore, turn: Turn, demand: Demand, any_ack: bool
     ) -> None: ...

@@ -1,7 +1,8 @@
 """Streams that keep messages for their consumers: when the last one is done, the message goes.
 
 Owns the decision. In a work queue any acknowledgement removes a message; by interest it stays until
-every consumer that wants its subject has acknowledged it. It runs in the middle of a delivery, so
+every consumer that wants its subject has acknowledged it. Mirrors and sources are asked, too, by
+either: they need a message until their copy of it is safe. It runs in the middle of a delivery, so
 it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
 
 An acknowledgement counts whatever becomes of the removal: what a store that takes no changes could
@@ -9,7 +10,7 @@ not remove is remembered, and goes when it takes them again.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from tradewind.consumer.delivery cimport Delivery
+from tradewind.consumer.taker cimport Taker
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.record_index cimport records_find
 from tradewind.store.format.records cimport Record
@@ -20,7 +21,7 @@ from tradewind.errors import StoreError
 
 
 cdef class Retention(Settled):
-    """One per stream with such a retention. `demand` has its consumers, each a Delivery."""
+    """One per stream with such a retention. `demand` has its takers."""
 
     def __init__(self, Ingest ingest not None, MessageCore store not None, Turn turn not None,
                  demand not None, bint any_ack):
@@ -40,7 +41,7 @@ cdef class Retention(Settled):
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1:
         """Remove a message that `without` does not need, unless another one does."""
         try:
-            if not self.any_ack and self._is_needed(seq, without):
+            if (not self.any_ack or self.is_copied) and self._is_needed(seq, without):
                 return False
             return (<object>self.store).remove(seq)
         except StoreError:
@@ -80,7 +81,7 @@ cdef class Retention(Settled):
             for _index in range(count):
                 place = place + 1 if place + 1 < count else 0
                 consumer = members[place]
-                if consumer is not without and (<Delivery?>consumer).needs_message(seq, subject_id):
+                if consumer is not without and (<Taker?>consumer).needs_message(seq, subject_id):
                     # It is asked first the next time: until it is done nobody else need be.
                     lane.start = place - 1
                     return True

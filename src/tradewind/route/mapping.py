@@ -74,6 +74,11 @@ class SubjectMapping:
         # The same subject may become another one the next time.
         self.is_random = is_random
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether every subject stays as it is."""
+        return self._is_identity
+
     def apply(self, subject: str) -> str | None:
         """What a literal subject becomes, None if the source does not match it.
 

@@ -11,10 +11,15 @@ class Audience(Protocol):
     """Who waits for the messages of a stream; given by the engine."""
 
     @property
-    def consumers(self) -> Sized:
-        """Nobody is woken where there are none."""
+    def demand(self) -> Sized:
+        """Who takes messages; nobody is woken where there are none."""
     def wake_consumers(self) -> None:
         """There may be more to see."""
+    @property
+    def companions(self) -> Sized:
+        """What lives beside the stream."""
+    def tell_companions(self) -> None:
+        """More of what the stream has stored is safe."""
     def resumed(self) -> None:
         """The stream takes messages again, after a full disk."""
 

@@ -82,8 +82,11 @@ cdef class CommitPath:
     cpdef void show(self) except *:
         """What is safe is promised: acknowledge it, and wake who may see more."""
         self.ingest.promise(self.ingest.visible())
-        if self.audience is not None and self.audience.consumers:
-            self.audience.wake_consumers()
+        if self.audience is not None:
+            if self.audience.demand:
+                self.audience.wake_consumers()
+            if self.audience.companions:
+                self.audience.tell_companions()
 
     # -------------------------------------------------------------- failures
 

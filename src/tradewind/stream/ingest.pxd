@@ -58,5 +58,9 @@ cdef class Ingest(Participant):
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
                           uint32_t header_size, uint32_t total_size, Span* id,
                           int64_t ttl_ns) except 0
+    cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
+                   uint32_t subject_size, const char* body, uint32_t header_size,
+                   uint32_t total_size, int64_t ttl_ns) except -1
+    cdef bint has_room_for_copies(self) noexcept
     cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp, Span* id) except -1
     cdef int _remember_last(self, Span* id) except -1

@@ -65,6 +65,9 @@ class Ingest(Participant):
         payload: bytes,
         message_id: bytes = b"",
         ttl_ns: int = 0,
+        *,
+        seq: int = 0,
+        timestamp: int = 0,
     ) -> int: ...
     def remember_id(self, message_id: bytes, seq: int) -> None: ...
     def skip(self, message_id: bytes = b"") -> int: ...

@@ -231,6 +231,36 @@ cdef class Ingest(Participant):
         self._note_stored(seq, size, timestamp, id)
         return seq
 
+    cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
+                   uint32_t subject_size, const char* body, uint32_t header_size,
+                   uint32_t total_size, int64_t ttl_ns) except -1:
+        """Store under a given sequence, which is behind the last one, at a given time; sequences in
+        between are used up. Its id is not remembered.
+        """
+        cdef uint64_t size = self.store.stored_size(
+            subject_size, header_size, total_size - header_size)
+        cdef Span no_id
+        no_id.size = 0
+        self.turn.mark_dirty(self)
+        if seq > self.store.last_seq + 1:
+            (<object>self.store).skip(seq - 1, 0)
+        try:
+            self.store.append(subject, subject_size, body, header_size, body + header_size,
+                              total_size - header_size, timestamp, ttl_ns)
+        except StoreError:
+            if self.store.last_seq == seq:
+                self._note_stored(seq, size, timestamp, &no_id)
+                return 0
+            raise
+        self._note_stored(seq, size, timestamp, &no_id)
+        return 0
+
+    cdef bint has_room_for_copies(self) noexcept:
+        """Whether half of what may wait for the disk is free; the other half is for publishers."""
+        return not self.waits or (
+            self.store.last_seq - self.promised_seq < self.waiting_msgs_max // 2
+            and self.appended_bytes - self.promised_bytes < self.waiting_bytes_max // 2)
+
     cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
                           Span* id) except -1:
         self.appended_bytes += size
@@ -299,10 +329,16 @@ cdef class Ingest(Participant):
         self.router.publish(self.account, &message)
 
     def append(self, bytes subject not None, bytes header not None, bytes payload not None,
-               bytes message_id=b"", int64_t ttl_ns=0):
-        """Store a message that has passed all checks; gives its sequence."""
+               bytes message_id=b"", int64_t ttl_ns=0, *, uint64_t seq=0, int64_t timestamp=0):
+        """Store a message that has passed all checks; gives its sequence. That, and its time, may
+        be given: see `place`.
+        """
         cdef Span id
         cdef bytes body = header + payload
+        if seq:
+            self.place(seq, timestamp, subject, <uint32_t>len(subject), body,
+                       <uint32_t>len(header), <uint32_t>len(body), ttl_ns)
+            return seq
         id.start = message_id
         id.size = <uint32_t>len(message_id)
         return self._append(subject, <uint32_t>len(subject), body, <uint32_t>len(header),

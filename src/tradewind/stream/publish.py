@@ -126,6 +126,40 @@ class Judge(msgspec.Struct):
             message, Accept(message_id, rollup, ttl_ns, count=self._count(message), header=header)
         )
 
+    def judge_copy(self, message: Publish, now_ns: int, *, dedupes: bool) -> Accept | Duplicate:
+        """The verdict on the copy of another stream's message; ApiError if there is no room.
+
+        What its publisher had to keep to was checked by the origin. Here it may mean nothing: a
+        stream that does not expire or roll up messages keeps the fields as they are.
+        """
+        config, fields = self.config, message.fields
+        size = len(message.header) + len(message.payload)
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
+        if config.sealed:
+            raise errors.STREAM_SEALED()
+        if 0 <= _limit(config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        message_id = fields.get(headers.MESSAGE_ID, b"") if dedupes else b""
+        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+            return Duplicate(seq)
+        if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
+            raise errors.STREAM_TOO_MANY_REQUESTS()
+        rollup = ""
+        if config.allow_rollup_hdrs and not config.deny_purge:
+            value = fields.get(headers.ROLLUP, b"").decode("utf-8", "replace").lower()
+            rollup = value if value in (ROLLUP_SUBJECT, ROLLUP_ALL) else ""
+        ttl_ns = time_to_live(fields.get(headers.TTL, b"")) if config.allow_msg_ttl else 0
+        if (error := self.resources(self.counted_size(message))) is not None:
+            raise error
+        if config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
+            return Accept(message_id, skip=True)
+        if config.discard is DiscardPolicy.NEW:
+            self.check_room(message, rollup)
+        return Accept(message_id, rollup, ttl_ns)
+
     def _count(self, message: Publish) -> Count | None:
         """The sum, if this is a counter; its size is that of the message from now on."""
         if not self.config.allow_msg_counter:

@@ -369,6 +369,20 @@ class Stream:
         else:
             self._accept(message, verdict, reply)
 
+    def store_copy(
+        self, subject: bytes, header: bytes, payload: bytes, place: tuple[int, int] | None
+    ) -> None:
+        """Store the copy of another stream's message; `place` is the sequence and time of a mirror.
+
+        ApiError or StoreError if it cannot be stored now.
+        """
+        if self._transform is not None:
+            subject = self._transform.apply_bytes(subject) or subject
+        message = Publish(subject, header, payload, headers.special_fields(header))
+        verdict = self._judge.judge_copy(message, self.turn.now_ns, dedupes=place is None)
+        if isinstance(verdict, Accept):
+            self._follow(self._append(message, verdict, place), verdict)
+
     def _publish_part(self, message: Publish, reply: bytes) -> None:
         """A message of an atomic batch: kept until the last one comes, which stores them all."""
         try:
@@ -420,14 +434,27 @@ class Stream:
         tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
         self.ingest.acknowledge(reply, stored.seq, tail=tail)
 
-    def _append(self, message: Publish, verdict: Accept) -> Stored:
-        """Store a message, or use up a sequence."""
+    def _append(
+        self, message: Publish, verdict: Accept, place: tuple[int, int] | None = None
+    ) -> Stored:
+        """Store a message, or use up a sequence. Both may have a place of their own."""
+        seq, timestamp = place or (0, 0)
+        if verdict.skip and seq:
+            self.store.skip(seq, timestamp)
+            self.turn.add_dirty(self.ingest)
+            return Stored(message, seq, 0)
         if verdict.skip:
             return Stored(message, self.ingest.skip(verdict.message_id), 0)
         message = verdict.stored_form(message)
         previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
-            message.subject, message.header, message.payload, verdict.message_id, verdict.ttl_ns
+            message.subject,
+            message.header,
+            message.payload,
+            verdict.message_id,
+            verdict.ttl_ns,
+            seq=seq,
+            timestamp=timestamp,
         )
         return Stored(message, seq, previous.last_seq if previous else 0)
 

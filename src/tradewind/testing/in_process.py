@@ -165,7 +165,7 @@ class InProcessServer:
         # Whether a fault of the server is what the test is about; else it fails.
         self.expects_faults = False
         self._connections = 0
-        self._manual_sync = manual_sync
+        self.manual_sync = manual_sync
         self.syncer = SteppedSyncer(self.clock)
         self.workers = InlineWorkers()
         self.engine: JetStream | None = None
@@ -196,8 +196,8 @@ class InProcessServer:
 
     def settle(self) -> None:
         """End turns, and commits unless they are the test's, until nothing is left to do."""
-        while self.broker.router.has_work or (self.syncer.waiting and not self._manual_sync):
-            if not self._manual_sync:
+        while self.broker.router.has_work or (self.syncer.waiting and not self.manual_sync):
+            if not self.manual_sync:
                 self.syncer.run_all()
             self.broker.watch.begin()
             for session in self.broker.end_turn():

@@ -148,11 +148,24 @@ def test_a_checked_configuration_stays_as_it_is(case: ConfigCase) -> None:
 
 @pytest.mark.parametrize("name", stream_rules.UNSUPPORTED_FIELDS)
 def test_what_is_not_supported_is_refused_by_name(name: str) -> None:
-    values = {"mirror": {"name": "M"}, "sources": [{"name": "M"}]}
-    value = values.get(name, SECOND_NS if name.endswith("_ttl") and "delete" in name else True)
+    value = SECOND_NS if name.endswith("_ttl") and "delete" in name else True
     with pytest.raises(ApiError, match=f"{name}: this server does not support") as refusal:
         Engine().run("STREAM.CREATE.S", {"name": "S", name: value})
     assert refusal.value.is_kind(errors.STREAM_INVALID_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("external", {"api": "$JS.hub.API", "deliver": ""}),
+        ("consumer", {"name": "c", "deliver_subject": "d"}),
+    ],
+)
+def test_what_a_source_cannot_be_is_refused_by_name(field: str, value: Any) -> None:
+    source = {"name": "O", field: value}
+    for name, config in (("mirror", {"mirror": source}), ("sources", {"sources": [source]})):
+        with pytest.raises(ApiError, match=f"{name}.{field}: this server does not support"):
+            Engine().run("STREAM.CREATE.S", {"name": "S", **config})
 
 
 def test_unsupported_consumers_are_refused_by_name() -> None:

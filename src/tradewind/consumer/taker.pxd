@@ -1,0 +1,9 @@
+"""Whoever takes the messages of a stream; the code is in taker.pyx."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from tradewind.broker.turn cimport Participant
+
+
+cdef class Taker(Participant):
+    cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1
+    cdef uint64_t limit(self) noexcept

@@ -1,0 +1,328 @@
+"""Messages of one stream -> another stream, from store to store. Runs once per message.
+
+Owns how far it has come, and how much is copied before others have their turn. Only what is safe in
+the origin is copied, so a copy never says more than its original, and it is written and synced with
+everything else that the target takes: copying adds no commit of its own. Where too much waits for
+that disk already, it waits too.
+
+A mirror keeps sequences and times; a source gets new ones, and each copy says in its header where
+it came from. That is all there is to know after a restart. Whatever is unusual in a message or in a
+configuration leaves the fast path for `copy_slowly`, which is plain Python.
+
+An origin that keeps messages until they were taken may let go of one when its copy is safe.
+"""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from tradewind.containers.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
+    write_decimal)
+from tradewind.jetstream.replication.header_copy cimport (
+    NOTE_DROPPED, NOTE_INCREMENT, NOTE_MALFORMED, NOTE_NOTHING, NOTE_ROLLUP, NOTE_TTL, copy_fields,
+    look_at_header)
+from tradewind.store.format.records cimport RECORD_MAX
+from tradewind.stream.header_scan cimport Span
+
+from tradewind.errors import StoreError
+
+cdef enum:
+    # What one copier does in one turn: about two milliseconds of work.
+    TURN_MSGS_MAX = 4096
+    TURN_BYTES_MAX = 1048576
+    TURN_SETTLED_MAX = 1024
+    DECIMAL_MAX = 20
+    HEADER_BYTES_MAX = 65535
+
+# Whatever keeps a copy from being stored is tried again after this time.
+RETRY_NS = 2_000_000_000
+
+
+cdef class Copier(Taker):
+    """Copies into `target` from `connect` to `disconnect`. The subclass has `copy_slowly`."""
+
+    def __cinit__(self, *_, **__):
+        buffer_init(&self.body)
+        buffer_init(&self.marks)
+        self.head = self.middle = self.tail = b""
+
+    def __init__(self, Ingest target not None, tuple patterns not None, *, bint keeps_place):
+        self.target = target
+        self.turn = target.turn
+        self.patterns = patterns
+        self.keeps_place = keeps_place
+
+    def __dealloc__(self):
+        buffer_free(&self.body)
+        buffer_free(&self.marks)
+
+    def connect(self, Ingest origin not None, uint64_t next_seq, uint64_t first_seq,
+                Settled settled=None):
+        """Copy from `next_seq` on. Everything below is safe, and nothing below `first_seq` is
+        wanted.
+        """
+        self.origin = origin
+        self.chosen = SubjectFilter(origin.store.index, self.patterns)
+        self.next_seq = max(next_seq, <uint64_t>1)
+        self.confirmed_seq = self.next_seq - 1
+        # The origin may not have heard of all that is safe.
+        self.settled_seq = min(max(first_seq, <uint64_t>1), self.next_seq) - 1
+        self.settled = settled
+        self.due_ns = 0
+        self.is_crowded = False
+        buffer_clear(&self.marks)
+        self.turn.wake(self)
+
+    def set_settled(self, Settled settled=None):
+        """The origin keeps its messages differently from now on."""
+        self.settled = settled
+
+    def disconnect(self):
+        """The origin is gone, or is not to be copied any more."""
+        self.origin = None
+        self.chosen = None
+        self.settled = None
+        self.due_ns = 0
+        buffer_clear(&self.marks)
+
+    def forget_copied(self, uint64_t seq=0):
+        """The last one that was copied is this."""
+        self.copied_seq = seq
+
+    # -------------------------------------------------------------- per message
+
+    def fill(self, uint64_t visible_seq):
+        """Copy what there is up to a sequence; true if another turn is wanted at once."""
+        if self.origin is None:
+            return False
+        try:
+            return self._copy_some(visible_seq)
+        except StoreError:
+            self.wait_for_disk()
+            raise
+
+    cdef bint _copy_some(self, uint64_t visible_seq) except -1:
+        cdef bint wants_more = False
+        if self.due_ns <= self.turn.monotonic_ns:
+            wants_more = self._copy_next(visible_seq)
+        if self.settled is not None:
+            self._settle_some()
+            wants_more = wants_more or self.settled_seq < self.confirmed_seq
+        return wants_more
+
+    cdef bint _copy_next(self, uint64_t visible_seq) except -1:
+        """Copy up to the budget; whether there is more."""
+        cdef Record record
+        cdef uint64_t seq, size = 0
+        cdef uint32_t count = 0
+        cdef bint wants_more = False
+        self.due_ns = 0
+        self.is_crowded = False
+        while self.next_seq <= visible_seq:
+            if count >= TURN_MSGS_MAX or size >= TURN_BYTES_MAX:
+                wants_more = True
+                break
+            if not self.target.has_room_for_copies():
+                self.is_crowded = True
+                break
+            seq = self.origin.store.next_matching(self.next_seq, self.chosen)
+            if seq == 0 or seq > visible_seq:
+                # What was passed over is not looked at again.
+                self.next_seq = visible_seq + 1
+                break
+            if self.origin.store.read(seq, &record) == 0:
+                if not self._copy(&record):
+                    break
+                if self.origin is None:
+                    return False
+                self.copied_seq = seq
+                count += 1
+                size += record.size
+            self.next_seq = seq + 1
+        self._note_copied()
+        return wants_more
+
+    cdef bint _copy(self, Record* record) except -1:
+        """Whether it was stored, or need not be; if not it is tried again later."""
+        cdef Span id
+        cdef int notes = NOTE_NOTHING
+        cdef uint64_t size = self.target.store.stored_size(
+            record.subject_size, record.header_size, record.payload_size)
+        id.size = 0
+        if record.header_size:
+            notes = look_at_header(record.header, record.header_size, not self.keeps_place, &id)
+        # The header of a source's copy takes room, too; what is near a limit is looked at closely.
+        size += len(self.head) + len(self.middle) + len(self.tail) + DECIMAL_MAX \
+            + record.subject_size
+        if not self.is_plain or notes & (NOTE_MALFORMED | NOTE_INCREMENT) \
+                or notes & NOTE_TTL and self.expires or notes & NOTE_ROLLUP and self.rolls_up \
+                or <int64_t>size > self.target.credit_bytes or size > RECORD_MAX:
+            return self._copy_slowly(record)
+        if 0 <= self.target.message_bytes_max < <int64_t>size:
+            return self._copy_slowly(record)
+        try:
+            if self.keeps_place:
+                return self._copy_placed(record, notes)
+            if id.size and self.target.ids.window_ns > 0:
+                if self.target.ids.find(id.start, id.size, self.turn.now_ns):
+                    return True
+                if not self.target.ids.has_room(id.size):
+                    return self.hold("too many message ids are remembered")
+            return self._copy_sourced(record)
+        except StoreError as error:
+            return self.hold(str(error))
+
+    cdef bint _copy_placed(self, Record* record, int notes) except -1:
+        """A message of a mirror."""
+        cdef const char* body = record.header if record.header_size else record.payload
+        cdef uint32_t header_size = record.header_size
+        if notes & NOTE_DROPPED:
+            self._build(record)
+            header_size = <uint32_t>self.body.end - record.payload_size
+            body = self.body.data
+        self.target.place(record.seq, record.timestamp, record.subject, record.subject_size, body,
+                          header_size, header_size + record.payload_size, 0)
+        return True
+
+    cdef bint _copy_sourced(self, Record* record) except -1:
+        """A message with a new sequence and time; what it says of its origin is behind its fields.
+
+        Everything is in `body`, the subject first: the origin may be the target.
+        """
+        cdef uint32_t subject_size = record.subject_size, header_size, payload_size
+        cdef Span id
+        payload_size = record.payload_size
+        self._build(record)
+        if buffer_append(&self.body, record.subject, subject_size) != 0:
+            raise MemoryError
+        header_size = <uint32_t>(self.body.end - payload_size - subject_size)
+        if header_size > HEADER_BYTES_MAX:
+            return self._copy_slowly(record)
+        id.size = 0
+        look_at_header(self.body.data, header_size, False, &id)
+        self.target._append(self.body.data + header_size + payload_size, subject_size,
+                            self.body.data, header_size, header_size + payload_size, &id, 0)
+        return True
+
+    cdef int _build(self, Record* record) except -1:
+        """The header and payload of a copy, in `body`."""
+        cdef size_t begin
+        cdef char* at
+        buffer_clear(&self.body)
+        if buffer_append(&self.body, b"NATS/1.0\r\n", 10) != 0:
+            raise MemoryError
+        begin = self.body.end
+        if record.header_size and copy_fields(
+                record.header, record.header_size, not self.keeps_place, &self.body) != 0:
+            raise MemoryError
+        if self.head:
+            if buffer_reserve(&self.body, len(self.head) + DECIMAL_MAX + len(self.middle)
+                              + record.subject_size + len(self.tail)) != 0:
+                raise MemoryError
+            buffer_append(&self.body, self.head, len(self.head))
+            at = self.body.data + self.body.end
+            self.body.end += write_decimal(at, record.seq)
+            buffer_append(&self.body, self.middle, len(self.middle))
+            buffer_append(&self.body, record.subject, record.subject_size)
+            buffer_append(&self.body, self.tail, len(self.tail))
+        if self.body.end == begin:
+            buffer_clear(&self.body)        # no field is left: there is no block
+        elif buffer_append(&self.body, b"\r\n", 2) != 0:
+            raise MemoryError
+        if buffer_append(&self.body, record.payload, record.payload_size) != 0:
+            raise MemoryError
+        return 0
+
+    cdef bint _copy_slowly(self, Record* record) except -1:
+        cdef bytes subject = record.subject[:record.subject_size]
+        cdef bytes payload = record.payload[:record.payload_size]
+        cdef uint64_t seq = record.seq
+        cdef int64_t timestamp = record.timestamp
+        cdef bytes header
+        if record.header_size and look_at_malformed(record):
+            header = record.header[:record.header_size]
+        else:
+            self._build(record)
+            header = self.body.data[:self.body.end - record.payload_size] \
+                if self.body.end > record.payload_size else b""
+        return self.copy_slowly(seq, timestamp, subject, header, payload)
+
+    def hold(self, str reason not None):
+        """Something keeps the next copy from being stored: it is tried again later. Gives False."""
+        self.due_ns = self.turn.monotonic_ns + RETRY_NS
+        return False
+
+    def wait_for_disk(self):
+        """A message could not be read: it is tried again later."""
+        self.due_ns = self.turn.monotonic_ns + RETRY_NS
+
+    # -------------------------------------------------------------- what is safe
+
+    cdef int _note_copied(self) except -1:
+        """Everything below `next_seq` is safe when the target has kept what it has now."""
+        cdef CopyMark mark
+        cdef CopyMark* last
+        mark.target_seq = self.target.store.last_seq
+        mark.origin_seq = self.next_seq - 1
+        if buffer_size(&self.marks):
+            last = <CopyMark*>(self.marks.data + self.marks.end - sizeof(CopyMark))
+            if last.target_seq == mark.target_seq:
+                last.origin_seq = mark.origin_seq
+                self.confirm()
+                return 0
+        if buffer_append(&self.marks, <const char*>&mark, sizeof(CopyMark)) != 0:
+            raise MemoryError
+        self.confirm()
+        return 0
+
+    cpdef void confirm(self) except *:
+        """The target may have kept more than before."""
+        cdef CopyMark* mark
+        cdef uint64_t safe = self.target.visible()
+        while buffer_size(&self.marks):
+            mark = <CopyMark*>(self.marks.data + self.marks.begin)
+            if mark.target_seq > safe:
+                break
+            self.confirmed_seq = max(self.confirmed_seq, mark.origin_seq)
+            self.marks.begin += sizeof(CopyMark)
+        if buffer_size(&self.marks) == 0:
+            buffer_clear(&self.marks)
+
+    cdef int _settle_some(self) except -1:
+        """Tell the origin of messages that are safe here, so that it need not keep them."""
+        cdef uint64_t seq
+        cdef uint32_t _count
+        for _count in range(TURN_SETTLED_MAX):
+            if self.settled_seq >= self.confirmed_seq:
+                return 0
+            seq = self.origin.store.next_matching(self.settled_seq + 1, self.chosen)
+            if seq == 0 or seq > self.confirmed_seq:
+                self.settled_seq = self.confirmed_seq
+                return 0
+            self.settled_seq = seq
+            self.settled.settle(self, seq)
+        return 0
+
+    cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
+        """Whether there is no safe copy of a message yet."""
+        if self.origin is None or seq <= self.confirmed_seq:
+            return False
+        self.chosen.prepare()
+        return self.chosen.accepts(subject_id)
+
+    cdef uint64_t limit(self) noexcept:
+        """No message from here on is safe."""
+        return self.confirmed_seq + 1
+
+    @property
+    def has_demand(self):
+        """Whether it would copy a message, if there were one."""
+        return self.origin is not None and not self.is_crowded and self.due_ns == 0
+
+    @property
+    def has_unsettled(self):
+        """Whether the origin is to be told that it need not keep something any more."""
+        return self.settled is not None and self.settled_seq < self.confirmed_seq
+
+
+cdef bint look_at_malformed(Record* record) noexcept:
+    cdef Span id
+    return look_at_header(record.header, record.header_size, False, &id) & NOTE_MALFORMED

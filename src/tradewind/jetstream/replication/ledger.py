@@ -1,0 +1,133 @@
+"""How far each source of a stream has come, across restarts.
+
+Owns no file that has to be right: each copy says where it came from, so the last copy of each
+source is its position. `sources.db` is written when a stream is closed, and says what the messages
+cannot: the positions of sources whose copies were all removed. It counts up to its stamp; newer
+messages are read. One that is ahead of its stream is of another time and is not used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tradewind.errors import StoreError
+from tradewind.jetstream.replication.look_back import look_back
+from tradewind.jetstream.replication.names import IndexName, parse_source_header
+from tradewind.store.files.disk import MissingFile
+from tradewind.store.format.layout import SOURCES_FILE
+from tradewind.store.format.side_files import SourcePosition, decode_sources, encode_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tradewind.stream.stream import Stream
+
+# Positions of sources that the configuration does not name any more are kept up to this number.
+POSITIONS_MAX: Final = 1000
+# Messages that are looked at in one go for what they say of their origins.
+LOOKED_AT_PER_STEP: Final = 20_000
+
+
+class Position(NamedTuple):
+    """The last message of the origin that was copied, and which stream that origin was."""
+
+    seq: int
+    identity: str
+
+
+class Ledger:
+    """The positions of all sources that a stream ever had, as far as anything tells."""
+
+    def __init__(self, stream: Stream, tell: Callable[[str], None]) -> None:
+        self._stream = stream
+        self._tell = tell
+        self._positions: dict[IndexName, Position] = {}
+        self._exact: set[IndexName] = set()  # those that need not be looked for
+        self._is_read = False
+        self._stamp = 0
+        # Sources whose copies are looked for, down to a sequence, from `_at` backwards.
+        self._wanted: dict[IndexName, int] = {}
+        self._at = 0
+
+    def seek(self, name: IndexName) -> None:
+        """Find the position of a source, if it is not known."""
+        if name in self._exact:
+            return
+        if not self._is_read:
+            self._is_read = True
+            self._stamp = self._read_file()
+        # What the file does not name may be older than the file.
+        stamp = self._stamp if name in self._positions else 0
+        self._wanted[name] = stamp
+        self._at = self._stream.store.last_seq
+
+    def step(self) -> bool:
+        """Look at some more messages; whether all positions that were asked for are known."""
+        if self._wanted and self._at:
+            stamp = min(self._wanted.values())
+            store = self._stream.store
+            self._at = look_back(store, self._at, stamp, LOOKED_AT_PER_STEP, self._take)
+        if not self._at:
+            self._exact |= self._wanted.keys()
+            self._wanted.clear()
+        return not self._wanted
+
+    def _take(self, value: bytes) -> bool:
+        """A copy says where it came from; whether somebody still waits for an older one."""
+        origin = parse_source_header(value)
+        if origin is not None:
+            for name in list(self._wanted):
+                if origin.name in (name, IndexName(name.stream, "", "")):
+                    self._positions[name] = Position(origin.seq, origin.identity)
+                    self._exact.add(name)
+                    del self._wanted[name]
+        return bool(self._wanted)
+
+    def _read_file(self) -> int:
+        """Everything below the sequence that it gives is known."""
+        folder = self._stream.folder
+        if folder is None:
+            return 0
+        path = f"{folder.path}/{SOURCES_FILE}"
+        try:
+            positions, stamp = decode_sources(folder.disk.read_file(path), path)
+        except MissingFile:
+            return 0
+        except StoreError as error:
+            self._tell(f"{error}; its messages tell how far its sources have come")
+            return 0
+        if stamp > self._stream.store.last_seq + 1:
+            return 0
+        for each in positions:
+            parts = each.name.decode("utf-8", "surrogateescape").split(" ")
+            if len(parts) == 3 and each.seq:
+                identity = each.identity.decode("utf-8", "replace")
+                self._positions[IndexName(*parts)] = Position(each.seq, identity)
+        return stamp
+
+    def position(self, name: IndexName) -> Position | None:
+        """Of one source; None: nothing was copied."""
+        return self._positions.get(name)
+
+    def note(self, name: IndexName, position: Position | None) -> None:
+        """A source stands here; None: it starts over."""
+        self._positions.pop(name, None)
+        self._exact.add(name)
+        if position is not None:
+            self._positions[name] = position
+            while len(self._positions) > POSITIONS_MAX:
+                del self._positions[next(iter(self._positions))]
+
+    def save(self) -> None:
+        """Write them down; everything that the stream has stored is durable."""
+        folder = self._stream.folder
+        if folder is None or not self._positions:
+            return
+        entries = [
+            SourcePosition(
+                name.text.encode("utf-8", "surrogateescape"), each.seq, each.identity.encode()
+            )
+            for name, each in self._positions.items()
+        ]
+        content = encode_sources(entries, self._stream.store.last_seq + 1)
+        folder.disk.write_file_atomically(f"{folder.path}/{SOURCES_FILE}", content)

@@ -1,0 +1,7 @@
+from collections.abc import Callable
+
+from tradewind.store.table.messages import MessageStore
+
+def look_back(
+    store: MessageStore, seq: int, stamp: int, budget: int, take: Callable[[bytes], bool]
+) -> int: ...

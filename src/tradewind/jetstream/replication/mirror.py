@@ -1,0 +1,68 @@
+"""A stream that is the copy of another one: the same sequences, the same times.
+
+Owns where a mirror goes on, which its last sequence tells, and the refusal to mix two streams in
+one mirror: an origin that was deleted and created again, or restored from an older backup, is named
+in the error of the mirror and not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tradewind.api import errors
+from tradewind.api.stream_types import StreamSource
+from tradewind.jetstream.replication.replica import Replica
+from tradewind.store.contract import NotFoundError
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.hosted import HostedStream
+    from tradewind.store.table.messages import MessageStore
+
+
+class Mirror(Replica):
+    """The companion of a mirror."""
+
+    def __init__(self, hosted: HostedStream, source: StreamSource) -> None:
+        super().__init__(hosted, source, keeps_place=True)
+
+    def next_of(self, origin: HostedStream) -> int:
+        """Behind the last sequence; ApiError if the origin is not the stream that was mirrored."""
+        own, other = self.hosted.stream.store, origin.stream.store
+        if own.last_seq == 0:
+            start = self.first_of(origin)
+            if start > 1:
+                own.skip(start - 1, 0)
+                self.hosted.engine.turn.add_dirty(self.target)
+            return start
+        if own.last_timestamp > 0:
+            self._compare(own, other, origin.stream.created_ns)
+        return own.last_seq + 1
+
+    def _compare(self, own: MessageStore, other: MessageStore, created_ns: int) -> None:
+        seq = own.last_seq
+        how = ""
+        if created_ns > own.last_timestamp:
+            how = "it was created after the last message of this mirror"
+        elif other.last_seq < seq:
+            how = f"its last sequence is {other.last_seq}, that of this mirror {seq}"
+        else:
+            times = [_time_of(store, seq) for store in (own, other)]
+            if all(times) and times[0] != times[1]:
+                how = f"its message {seq} has another time than that of this mirror"
+        if how:
+            raise errors.STREAM_INVALID_CONFIG(
+                err=f"stream '{self.source.name}' is not the one that was mirrored: {how};"
+                " make this mirror a stream of its own, or create it anew"
+            )
+
+    def describe(self) -> Mapping[str, Any]:
+        """The member `mirror`."""
+        return {"mirror": self.info()}
+
+
+def _time_of(store: MessageStore, seq: int) -> int:
+    try:
+        return store.get(seq).timestamp_ns
+    except NotFoundError:
+        return 0

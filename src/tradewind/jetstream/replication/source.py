@@ -1,0 +1,103 @@
+"""A stream that takes the messages of others beside its own: they get new sequences and times.
+
+Owns what the copies say of their origin, where a source goes on, and what happens when its origin
+is another stream of the same name: then it starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tradewind.api.stream_types import StreamSource
+from tradewind.jetstream.replication.ledger import Ledger, Position
+from tradewind.jetstream.replication.names import identity_of, index_name
+from tradewind.jetstream.replication.replica import Replica
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.hosted import HostedStream
+
+
+class Source(Replica):
+    """The companion of a stream with sources; `ledger` is that of all of them."""
+
+    def __init__(self, hosted: HostedStream, source: StreamSource, ledger: Ledger) -> None:
+        super().__init__(hosted, source, keeps_place=False)
+        self.index_name = index_name(source)
+        self._ledger = ledger
+        self._identity = ""
+        self._is_seeking = True
+
+    def attach(self) -> None:
+        """Find out where to go on, in steps, then copy."""
+        self._ledger.seek(self.index_name)
+        if not self._is_found():
+            self.hosted.home.replicas.setdefault(self.source.name, {})[self] = None
+
+    def _is_found(self) -> bool:
+        if not self._ledger.step():
+            return False
+        self._is_seeking = False
+        position = self._ledger.position(self.index_name)
+        self.forget_copied(position.seq if position is not None else 0)
+        super().attach()
+        return True
+
+    def tick(self) -> None:
+        """Look at more messages, or try again."""
+        if not self._is_seeking or not self._is_found():
+            super().tick()
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When there is something to do."""
+        if self._is_seeking:
+            return max(self.hosted.engine.turn.monotonic_ns, 1)
+        return super().next_deadline_ns
+
+    def origin_came(self, origin: HostedStream) -> None:
+        """The origin is there: its copies say who it is."""
+        if self._is_seeking:
+            return
+        self._identity = identity_of(origin.stream)
+        name = self.index_name
+        encoded = [part.encode("utf-8", "surrogateescape") for part in name]
+        self.head = b"Nats-Stream-Source: %s " % encoded[0]
+        self.middle = b" %s %s " % (encoded[1], encoded[2])
+        self.tail = b" %s\r\n" % self._identity.encode()
+        super().origin_came(origin)
+
+    def next_of(self, origin: HostedStream) -> int:
+        """Behind the last copy; from the beginning if the origin is another stream."""
+        position = self._ledger.position(self.index_name)
+        if position is not None and position.identity not in ("", self._identity):
+            self.hosted.engine.log.notice(
+                f'JetStream source stream "{self.source.name}" for stream {self.hosted.place}'
+                " was recreated, resetting source state"
+            )
+            self._ledger.note(self.index_name, None)
+            position = None
+        self.forget_copied(position.seq if position is not None else 0)
+        if position is None:
+            return self.first_of(origin)
+        last_seq = origin.stream.store.last_seq
+        if position.seq > last_seq:
+            # All that it holds was copied before; what comes is new.
+            self.hosted.engine.log.warn(
+                f"JetStream {self.place}: it went back to sequence {last_seq}, {position.seq} was"
+                " copied before"
+            )
+            self._ledger.note(self.index_name, Position(last_seq, self._identity))
+            return last_seq + 1
+        return position.seq + 1
+
+    def _let_go(self, *, for_good: bool) -> None:
+        if self.upstream is not None and self.copied_seq:
+            self._ledger.note(self.index_name, Position(self.copied_seq, self._identity))
+        super()._let_go(for_good=for_good)
+
+    def describe(self) -> Mapping[str, Any]:
+        """A part of the member `sources`."""
+        return {"sources": [msgspec.structs.replace(self.info(), seq=self.copied_seq)]}
