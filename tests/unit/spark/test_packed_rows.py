@@ -9,7 +9,7 @@ from tradewind.client.core.protocol import ClientCore
 from tradewind.client.streams.packed import Packed
 from tradewind.client.streams.pull import PullCore
 from tradewind.spark.arrow import batches
-from tradewind.spark.options import COLUMNS
+from tradewind.spark.columns import MESSAGES
 from tradewind.spark.rows import RowDecoder
 
 HEADER = b"NATS/1.0\r\nA: 1\r\n\r\n"
@@ -49,7 +49,7 @@ def deliveries(draw: st.DrawFn) -> list[Message]:
 def test_rows_are_what_was_delivered(messages: list[Message], first_seq: int, span: int) -> None:
     decoder = RowDecoder(first_seq=first_seq, last_seq=first_seq + span)
     decoder.take_packed(packed_of(messages))
-    found = [row for batch in batches(decoder, "S", COLUMNS) for row in batch.to_pylist()]
+    found = [row for batch in batches(decoder, "S", tuple(MESSAGES)) for row in batch.to_pylist()]
     wanted = [message for message in messages if first_seq <= message[0] <= first_seq + span]
     assert [(row["seq"], row["subject"], row["data"]) for row in found] == [
         (seq, subject.decode(errors="replace"), payload) for seq, subject, _, payload in wanted
