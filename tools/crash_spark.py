@@ -9,8 +9,8 @@ and victims take turns until there were as many kills as wanted, or the time is 
 the Python workers of tasks, the server, one of two executors, and of the driver its Java, its
 Python, or all of it at once. Each kill comes at a step of a batch that the seed chooses, and up to
 60 ms later; a job whose run has ended by it goes on from its checkpoint. Only the exact moment does
-not follow from the seed. Prints a table. Exits with 1 if a row was lost or is
-there twice, or if a reader could see that.
+not follow from the seed. Prints a table of the rounds that have come to their end, also if it is
+stopped. Exits with 1 if a row was lost or is there twice, or if a reader could see that.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import logging
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -61,10 +62,22 @@ def main() -> int:
     given = parser.parse_args()
     # That connections are lost is the point.
     logging.getLogger("tradewind").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    tallies: dict[tuple[str, str], Tally] = {}
+    try:
+        has_failed = _rounds(given, tallies)
+    except KeyboardInterrupt:
+        has_failed = True
+        sys.stdout.write("stopped; the round that was under way does not count\n")
+    _print(tallies)
+    return int(has_failed or any(one.lost or one.doubled for one in tallies.values()))
+
+
+def _rounds(given: argparse.Namespace, tallies: dict[tuple[str, str], Tally]) -> bool:
+    """Whether one of them failed; those that have come to their end are in the tallies."""
     pairs = [(job, victim) for job in given.jobs for victim in given.victims]
     chance = random.Random(given.seed)  # noqa: S311 - no secret
     chance.shuffle(pairs)
-    tallies: dict[tuple[str, str], Tally] = {}
     left = given.kills
     deadline = time.monotonic() + given.seconds
     number = 0
@@ -77,11 +90,10 @@ def main() -> int:
         dice = random.Random(chance.random())  # noqa: S311 - kills need no secrets
         failure = _round(job, victim, kills, deadline, dice, tally)
         left -= kills
-        has_failed = has_failed or bool(failure) or bool(tally.lost or tally.doubled)
         if failure:
+            has_failed = True
             sys.stdout.write(f"seed {given.seed}, round {number}: {job}, {victim}: {failure}\n")
-    _print(tallies)
-    return int(has_failed)
+    return has_failed
 
 
 def _list_of(known: tuple[str, ...]) -> Callable[[str], list[str]]:
@@ -114,8 +126,7 @@ def _round(
             made.finish()
         except AssertionError as error:
             return f"{error}; see {folder}"
-        finally:
-            _add(tally, made.tally)
+    _add(tally, made.tally)
     if not made.tally.lost and not made.tally.doubled:
         shutil.rmtree(folder)
         return ""
