@@ -228,7 +228,8 @@ class Connection(Lifecycle):
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*(self._drain_one(queue) for queue in self._subscribers()))
                 for context in self._contexts.values():
-                    await context._window.wait_idle()
+                    for window in context._windows:
+                        await window.wait_idle()
                 await self.flush(seconds)
         except TimeoutError:
             raise DrainTimeoutError(
@@ -252,9 +253,11 @@ class Connection(Lifecycle):
     def _fail_requests(self, error: Exception, subject: str) -> None:
         self.replies.fail(error, subject)
         for context in self._contexts.values():
-            context._window.fail_all(error, subject)
+            for window in context._windows:
+                window.fail_all(error, subject)
 
     def _close_requests(self, error: Exception) -> None:
         self.replies.close(error)
         for context in self._contexts.values():
-            context._window.close(error)
+            for window in context._windows:
+                window.close(error)

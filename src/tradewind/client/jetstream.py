@@ -31,6 +31,7 @@ from tradewind.client.streams.manager import JetStreamManager
 from tradewind.client.streams.pipeline import PendingAck
 from tradewind.client.streams.publishing import PublishWindow
 from tradewind.client.streams.pushed import PushedMessages, bind_push, create_push
+from tradewind.client.streams.row_window import RowWindow
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
@@ -104,6 +105,7 @@ class JetStream:
         self.api = self.manager.api
         self.consumers = ConsumerAccess(self.api)
         self._window = PublishWindow(connection, publish_window)
+        self._rows: RowWindow | None = None
         self.kv = KvBuckets(self)
         self.objects = ObjectStores(self)
 
@@ -183,9 +185,16 @@ class JetStream:
         return self._window.unacknowledged
 
     @property
-    def window(self) -> PublishWindow:
-        """The messages on their way, for writers that make header blocks themselves."""
-        return self._window
+    def rows(self) -> RowWindow:
+        """For one writer of many messages with ids that makes operations itself."""
+        if self._rows is None:
+            self._rows = RowWindow(self.connection, self._window.size)
+        return self._rows
+
+    @property
+    def _windows(self) -> list[PublishWindow | RowWindow]:
+        """All that is on its way."""
+        return [self._window] if self._rows is None else [self._window, self._rows]
 
     async def increment(
         self, subject: str, by: int = 1, *, timeout: float | None = None, msg_id: str = ""

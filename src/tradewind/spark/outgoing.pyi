@@ -1,5 +1,6 @@
-from collections.abc import Callable
 from typing import Any, final
+
+from tradewind.client.streams.row_core import RowCore
 
 @final
 class OutgoingRows:
@@ -21,7 +22,7 @@ class OutgoingRows:
     def ids(self) -> list[bytes]: ...
     def send(
         self,
-        publish: Callable[[str, bytes, bytes, float], object],
+        window: RowCore,
         row: int,
         bytes_max: int,
         deadline: float,

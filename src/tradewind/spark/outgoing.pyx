@@ -10,12 +10,12 @@ be computed a little differently the second time. A row with an id of its own ha
 decides what is sent: the caller does, with what it knows of the stream.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
+from tradewind.client.streams.row_core cimport RowCore
 from tradewind.store.format.hash cimport Part, hash_key_init, hash_parts
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
@@ -81,14 +81,17 @@ cdef class OutgoingRows:
             found.append(self._block.data[self._id_begin:self._id_end])
         return found
 
-    def send(self, publish, int64_t row, size_t bytes_max, deadline, set stored, list chosen):
+    def send(self, RowCore window not None, int64_t row, size_t bytes_max, double deadline,
+             set stored, list chosen):
         """Publish rows from `row` on, up to so many bytes; gives the row to go on with.
 
-        `publish` gets subject, payload, header block and deadline. Rows whose ids are in `stored`
-        are left out, and so are those that `chosen` (a flag per row, None for all) leaves out.
+        Rows whose ids are in `stored` are left out, and so are those that `chosen` (a flag per row,
+        None for all) leaves out.
         """
         cdef size_t total = 0
-        cdef int32_t begin, end
+        cdef const char* subject
+        cdef const char* payload
+        cdef int32_t subject_size, payload_size
         while row < self.count and total < bytes_max:
             self._encode(row)
             row += 1
@@ -96,15 +99,11 @@ cdef class OutgoingRows:
                 continue
             if stored is not None and self._block.data[self._id_begin:self._id_end] in stored:
                 continue
-            begin = self._subjects.ends[self._subjects.first + row - 1]
-            end = self._subjects.ends[self._subjects.first + row]
-            subject = PyUnicode_DecodeUTF8(self._subjects.data + begin, end - begin, NULL)
-            begin = self._payloads.ends[self._payloads.first + row - 1]
-            end = self._payloads.ends[self._payloads.first + row]
-            payload = PyBytes_FromStringAndSize(self._payloads.data + begin, end - begin)
-            block = PyBytes_FromStringAndSize(self._block.data, self._block.end)
-            publish(subject, payload, block, deadline)
-            total += (end - begin) + self._block.end
+            subject = text_at(&self._subjects, row - 1, &subject_size)
+            payload = text_at(&self._payloads, row - 1, &payload_size)
+            window.send(subject, subject_size, self._block.data, self._block.end, payload,
+                        payload_size, deadline)
+            total += payload_size + self._block.end
         return row
 
     # ------------------------------------------------------------------ inside

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.connection import Connection
     from tradewind.client.jetstream import JetStream
+    from tradewind.client.streams.row_window import RowWindow
     from tradewind.spark.network import Address
     from tradewind.spark.outgoing_columns import ColumnPlan, Outgoing
     from tradewind.spark.sink_options import SinkOptions
@@ -285,7 +286,7 @@ class PartitionWrite:
         self, batches: AsyncIterator[pa.RecordBatch], stored: set[bytes] | None
     ) -> int:
         rows = self._new_rows()
-        window = self._js.window
+        window = self._js.rows
         async for batch in batches:
             outgoing = self._plan.outgoing(batch)
             self._check_subjects(outgoing.subjects)
@@ -295,15 +296,16 @@ class PartitionWrite:
             while row < rows.count:
                 if not window.has_room:
                     await window.wait_for_room()
+                    _raise_failures(window)
                 deadline = window.begin(self._timeout)
-                row = rows.send(window.send_row, row, BURST_BYTES, deadline, stored or None, chosen)
+                row = rows.send(window, row, BURST_BYTES, deadline, stored or None, chosen)
             if self._options.bucket:
                 # A value that is sent again after a reconnect must not pass a newer one.
                 await window.wait_idle()
-            if (error := window.take_failures()) is not None:
-                raise error
+            _raise_failures(window)
             await self._keep_lease()
-        await self._js.publish_async_completed()
+        await window.wait_idle()
+        _raise_failures(window)
         mark = self._mark.current
         assert mark is not None
         if rows.row_count >= mark.rows:
@@ -366,6 +368,11 @@ def report_unknown(options: SinkOptions, what: str) -> None:
             " then"
         )
     logger.warning("%s", what)
+
+
+def _raise_failures(window: RowWindow) -> None:
+    if (error := window.take_failures()) is not None:
+        raise error
 
 
 def _last_of_each(subjects: pa.Array) -> list[bool]:

@@ -20,6 +20,8 @@ from pyspark.sql.types import (
 )
 
 from tradewind.client.core.headers import decode_headers
+from tradewind.client.core.protocol import ClientCore
+from tradewind.client.streams.row_core import RowCore
 from tradewind.spark.errors import OptionError, RowError
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.outgoing_columns import plan_columns
@@ -39,13 +41,26 @@ ROWS = st.lists(
 )
 
 
+def published(data: bytes) -> list[tuple[str, bytes, bytes]]:
+    """Subject, payload and header block of each operation in an outbox."""
+    found = []
+    while data:
+        line, _, rest = data.partition(b"\r\n")
+        verb, subject, _, header, total = line.split(b" ")
+        assert verb == b"HPUB"
+        found.append((subject.decode(), rest[int(header) : int(total)], rest[: int(header)]))
+        data = rest[int(total) + 2 :]
+    return found
+
+
 def sent(rows: OutgoingRows, batch: pa.RecordBatch, stored: set[bytes] | None = None) -> list[Any]:
-    found: list[Any] = []
+    core = ClientCore()
+    window = RowCore(core, "inbox.")
     rows.load(batch.column(0), batch.column(2), batch.column(1))
     row = 0
     while row < rows.count:
-        row = rows.send(lambda *message: found.append(message[:3]), row, 64, 1.0, stored, None)
-    return found
+        row = rows.send(window, row, 64, 1.0, stored, None)
+    return published(core._take())
 
 
 def batch_of(rows: list[tuple[Any, ...]], skip: int = 0) -> pa.RecordBatch:
@@ -136,8 +151,9 @@ def test_operations_become_headers() -> None:
     rows = OutgoingRows(b"s:", by_key=True)
     operations = pa.array(["DEL", "PURGE", "PUT", None])
     rows.load(pa.array(["a", "b", "c", "d"]), pa.array([""] * 4), operations=operations)
-    found: list[Any] = []
-    rows.send(lambda *message: found.append(decode_headers(message[2])), 0, 10_000, 1.0, None, None)
+    core = ClientCore()
+    rows.send(RowCore(core, "inbox."), 0, 10_000, 1.0, None, None)
+    found = [decode_headers(block) for _, _, block in published(core._take())]
     assert [headers.get("KV-Operation") for headers in found] == ["DEL", "PURGE", None, None]
     assert [headers.get("Nats-Rollup") for headers in found] == [None, "sub", None, None]
 

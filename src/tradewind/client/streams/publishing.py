@@ -39,7 +39,7 @@ class PublishWindow(PublishCore):
     def __init__(self, connection: Connection, size: int) -> None:
         super().__init__(connection, f"{connection.options.inbox_prefix}.{nuid.next()}.")
         self._connection = connection
-        self._size = size
+        self.size = size
         self._loop = connection._loop
         self._line: deque[asyncio.Future[None]] = deque()  # who waits for room
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -71,10 +71,6 @@ class PublishWindow(PublishCore):
         if self._timer is None or deadline < self._timer_deadline:
             self._set_timer(deadline)
         return deadline
-
-    def send_row(self, subject: str, payload: bytes, block: bytes, deadline: float) -> None:
-        """Publish one of many messages with ids, whose deadline `begin` gave."""
-        self._send(subject, payload, block, deadline, True)
 
     def is_ready(self, timeout: float) -> bool:
         """Whether `send` would touch nothing but the outbox, so that any thread may call it."""
@@ -215,7 +211,7 @@ class PublishWindow(PublishCore):
 
     @property
     def _has_free_place(self) -> bool:
-        return self.unacknowledged < self._size and self.unacknowledged_bytes < WINDOW_BYTES_MAX
+        return self.unacknowledged < self.size and self.unacknowledged_bytes < WINDOW_BYTES_MAX
 
     def _open(self) -> None:
         self._connection._check_open()
@@ -228,7 +224,7 @@ class PublishWindow(PublishCore):
 
     def _wake_next(self) -> None:
         """Let as many go on as there is room for."""
-        room = self._size - self.unacknowledged
+        room = self.size - self.unacknowledged
         if self.unacknowledged_bytes >= WINDOW_BYTES_MAX:
             return
         for waiter in self._line:
