@@ -78,8 +78,9 @@ _STREAM_HEADER: Final = b"\r\nNats-Stream: "
 ASK_SECONDS: Final = 0.05
 # While nothing changes, at most one part in so many of the time is spent on asking.
 ASK_SHARE: Final = 10
-ASK_GROWTH: Final = 1.2
-ASK_IDLE_SECONDS: Final = 0.25
+# Slow growth: after a silence of some seconds the next message waits for a small part of that.
+ASK_GROWTH: Final = 1.05
+ASK_IDLE_SECONDS: Final = 0.5
 ASK_SECONDS_MAX: Final = 1.0
 # More streams by name than this are found in a list, which has up to 256 of them on a page.
 NAMES_PER_PAGE: Final = 4
