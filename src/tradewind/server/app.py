@@ -139,6 +139,7 @@ class Server:
         that line may send a signal at once.
         """
         self._loop = asyncio.get_running_loop()
+        self.turns.start(self._loop, self._passwords.start_checks)
         try:
             log_start(self.log, self.broker, self.options, gate_notices(self.options))
             if self.options.pid_file:
@@ -156,7 +157,7 @@ class Server:
         self.system.start()
         self.broker.observers.append(self.system)
         self._event_tick()
-        self.turns.start(self._loop, self._passwords.start_checks)
+        self.turns.schedule_timer()
         before_ready()
         self.log.notice("Server is ready")
         self.broker.watch.start()

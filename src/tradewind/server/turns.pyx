@@ -35,7 +35,6 @@ cdef class ServerTurns:
         """
         self._loop = loop
         self._check_passwords = check_passwords
-        self.schedule_timer()
 
     def stop(self):
         """No turn is due any more."""

@@ -45,7 +45,8 @@ class Ground:
         self._sockets.enter_context(theirs)
         remote = RemoteAddress("192.0.2.1", 4711)
         _, link = await asyncio.get_running_loop().connect_accepted_socket(
-            lambda: StreamLink(self.server, lambda: self.server.broker.open_session(remote)), ours
+            lambda: StreamLink(self.server.turns, lambda: self.server.broker.open_session(remote)),
+            ours,
         )
         await asyncio.sleep(0)
         read(link, CONNECT + lines)

@@ -126,7 +126,7 @@ async def with_tiny_buffer(server: Server) -> AsyncIterator[tuple[Receiver, sock
     ours.setblocking(False)
     remote = RemoteAddress("192.0.2.1", 4711)
     await loop.connect_accepted_socket(
-        lambda: StreamLink(server, lambda: server.broker.open_session(remote)), ours
+        lambda: StreamLink(server.turns, lambda: server.broker.open_session(remote)), ours
     )
     receiver = Receiver(server, lambda size: loop.sock_recv(theirs, size))
     with theirs:
