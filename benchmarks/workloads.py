@@ -18,6 +18,7 @@ from benchmarks.durable_workloads import DURABLE_WORKLOADS
 from benchmarks.figures import percentile
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
+from benchmarks.replica_workloads import REPLICA_WORKLOADS
 from benchmarks.servers import Server
 from benchmarks.stream_workloads import STREAM_WORKLOADS
 
@@ -310,4 +311,5 @@ WORKLOADS = (
     *STREAM_WORKLOADS,
     *DIRECT_WORKLOADS,
     *DURABLE_WORKLOADS,
+    *REPLICA_WORKLOADS,
 )
