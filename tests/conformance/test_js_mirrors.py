@@ -232,3 +232,21 @@ def test_mirror_direct_is_what_the_origin_allows(
     origin = peer.create(allow_direct=allows)
     mirror = mirror_of(peer, origin, mirror_direct=not allows)
     assert peer.api(f"STREAM.INFO.{mirror}")["config"]["mirror_direct"] is expected
+
+
+def test_mirror_answers_direct_gets_for_its_origin(peer: Publisher) -> None:
+    origin = peer.create(allow_direct=True)
+    fill(peer, origin, "a")
+    mirror = mirror_of(peer, origin, mirror_direct=True)
+    wait_for_last(peer, mirror, 1)
+    assert peer.api(f"STREAM.DELETE.{origin}")["success"]
+    request = b'{"seq":1}'
+
+    def answer() -> bytes:
+        return peer.publish(f"$JS.API.DIRECT.GET.{origin}", request)
+
+    assert f"Nats-Stream: {mirror}\r\n".encode() in wait_until(
+        lambda: found if b"503" not in (found := answer())[:20] else b""
+    )
+    peer.api(f"STREAM.DELETE.{mirror}")
+    wait_until(lambda: b"503" in answer()[:20])

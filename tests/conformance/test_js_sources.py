@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -214,3 +215,33 @@ def test_cycles_are_refused(peer: Publisher) -> None:
         )
         assert answer["error"]["err_code"] == 10052
         assert answer["error"]["description"] == "detected cycle"
+
+
+def test_counters_of_several_streams_become_one_sum(peer: Publisher) -> None:
+    one, two = peer.create(allow_msg_counter=True), peer.create(allow_msg_counter=True)
+    name = sourcing(
+        peer,
+        {"name": one, "subject_transforms": [{"src": f"{one.lower()}.*", "dest": "sum.$1"}]},
+        {"name": two, "subject_transforms": [{"src": f"{two.lower()}.*", "dest": "sum.$1"}]},
+        allow_msg_counter=True,
+    )
+    for number, (origin, increment) in enumerate([(one, "5"), (two, "+7"), (one, "-2")], 1):
+        reply = peer.publish(f"{origin.lower()}.a", b"", f"Nats-Incr: {increment}".encode())
+        assert b'"val"' in reply, reply
+        wait_for_last(peer, name, number)
+    copies = messages(peer, name)
+    assert [each["data"] for each in copies] == ['{"val":"5"}', '{"val":"12"}', '{"val":"10"}']
+    fields = [
+        dict(line.split(": ", 1) for line in each["hdrs"].split("\r\n")[1:] if line)
+        for each in copies
+    ]
+    assert [each["Nats-Incr"] for each in fields] == ["5", "7", "-2"]
+    first, second = f"{one.lower()}.a", f"{two.lower()}.a"
+    assert [json.loads(each["Nats-Counter-Sources"]) for each in fields] == [
+        {one: {first: "5"}},
+        {one: {first: "5"}, two: {second: "7"}},
+        {one: {first: "3"}, two: {second: "7"}},
+    ]
+    assert [list(each) for each in fields] == [
+        ["Nats-Incr", "Nats-Stream-Source", "Nats-Counter-Sources"]
+    ] * 3

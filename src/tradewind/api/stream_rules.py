@@ -114,6 +114,8 @@ def check_stream_update(
     if new.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     _check_unchangeable(old, new)
+    if new.mirror is None:
+        new = msgspec.structs.replace(new, mirror_direct=False)
     if new.sealed:
         new = msgspec.structs.replace(
             new,

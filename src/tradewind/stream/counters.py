@@ -34,6 +34,7 @@ _FORBIDDEN: Final = (
     headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
 )
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
+_SUBJECT_FIELD: Final = 4  # of Nats-Stream-Source
 # The integers of Python refuse more than 4,300 digits, and turn into text in quadratic time.
 DIGITS_MAX: Final = 10_000_000
 _EXACT: Final = Context(prec=DIGITS_MAX, Emin=MIN_EMIN, Emax=MAX_EMAX)
@@ -75,16 +76,54 @@ def count(header: bytes, fields: Mapping[bytes, bytes], previous: StoredMessage 
         raise errors.MESSAGE_INCR_MISSING()
     total = Decimal(increment.decode())
     if previous is not None:
-        total = _EXACT.add(total, _value_of(previous))
+        total = _EXACT.add(total, _value_of(previous.payload))
         if sources := _sources_of(previous):
             header = headers.replace_field(header, headers.COUNTER_SOURCES, encode(sources))
-    value = format(total, "f").encode() if total else b"0"
+    value = _digits(total).encode()
     return Count(header, b'{"val":"%s"}' % value, value)
 
 
-def _value_of(message: StoredMessage) -> Decimal:
+def count_copy(
+    header: bytes, fields: Mapping[bytes, bytes], payload: bytes, previous: StoredMessage | None
+) -> Count:
+    """The sum with what a counter of another stream has grown by since its last copy.
+
+    The header of the sum says what it has from which counter. ApiError if this is no counter.
+    """
+    if not fields.get(headers.INCREMENT):
+        raise errors.MESSAGE_INCR_MISSING()
+    stream, subject = _origin_of(fields)
+    value = _value_of(payload)
+    sources = _sources_of(previous) if previous is not None else {}
+    counted = sources.get(stream, {})
+    known = counted.get(subject, "0")
+    if not _INTEGER.fullmatch(known.encode()):
+        raise errors.MESSAGE_COUNTER_BROKEN()
+    growth = _EXACT.subtract(value, Decimal(known))
+    total = growth if previous is None else _EXACT.add(growth, _value_of(previous.payload))
+    sources[stream] = dict(sorted({**counted, subject: _digits(value)}.items()))
+    sources = {name: sources[name] for name in sorted(sources)}
+    header = headers.replace_field(header, headers.INCREMENT, _digits(growth).encode())
+    header = headers.replace_field(header, headers.COUNTER_SOURCES, encode(sources))
+    text = _digits(total).encode()
+    return Count(header, b'{"val":"%s"}' % text, text)
+
+
+def _origin_of(fields: Mapping[bytes, bytes]) -> tuple[str, str]:
+    """The stream and the subject that a copy is from."""
+    origin = fields.get(headers.STREAM_SOURCE, b"").decode("utf-8", "replace").split(" ")
+    if len(origin) <= _SUBJECT_FIELD:
+        raise errors.MESSAGE_COUNTER_BROKEN()
+    return origin[0], origin[_SUBJECT_FIELD]
+
+
+def _digits(number: Decimal) -> str:
+    return format(number, "f") if number else "0"
+
+
+def _value_of(payload: bytes) -> Decimal:
     try:
-        text = msgspec.json.decode(message.payload, type=_Sum).val.encode()
+        text = msgspec.json.decode(payload, type=_Sum).val.encode()
     except (msgspec.DecodeError, UnicodeError):
         raise errors.MESSAGE_COUNTER_BROKEN() from None
     if not _INTEGER.fullmatch(text):

@@ -76,6 +76,7 @@ cdef class DirectGet:
     cdef int64_t bytes_max              # of a batch that names no limit
     cdef object on_deadline
     cdef list tokens                    # of its subscriptions; empty: it is not heard
+    cdef list stand_in_tokens           # ... for the origin of a mirror
     cdef Buffer arrived                 # RequestHead and bytes, oldest first
     cdef Buffer serving                 # the same; nothing is added, so that pointers stay valid
     cdef uint64_t queued                # requests ever queued

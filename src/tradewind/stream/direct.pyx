@@ -133,6 +133,7 @@ cdef class DirectGet:
         self.bytes_max = bytes_max
         self.on_deadline = on_deadline
         self.tokens = []
+        self.stand_in_tokens = []
         self.ready = deque()
         self.crowded = deque()
 
@@ -146,17 +147,32 @@ cdef class DirectGet:
 
     def activate(self, tuple prefixes not None):
         """Listen, once for each prefix of the API."""
+        if not self.tokens:
+            self.tokens = self._listen(prefixes, self.name)
+
+    def stand_in(self, tuple prefixes not None, str origin not None):
+        """Answer some of the requests for the origin of this mirror, too."""
+        if not self.stand_in_tokens:
+            self.stand_in_tokens = self._listen(prefixes, origin)
+
+    def _listen(self, tuple prefixes, str name):
         cdef GetSubject whole, one
         cdef bytes subject
-        if self.tokens:
-            return
+        cdef list tokens = []
         for prefix in prefixes:
             whole, one = GetSubject(), GetSubject()
-            subject = f"{prefix}.DIRECT.GET.{self.name}".encode()
+            subject = f"{prefix}.DIRECT.GET.{name}".encode()
             whole.gets = one.gets = self
             one.skip = <uint32_t>(len(subject) + 1)
-            self.tokens += [self.account.attach(subject, on_request, whole, b"_sys_"),
-                            self.account.attach(subject + b".>", on_request, one, b"_sys_")]
+            tokens += [self.account.attach(subject, on_request, whole, b"_sys_"),
+                       self.account.attach(subject + b".>", on_request, one, b"_sys_")]
+        return tokens
+
+    def step_back(self):
+        """Leave the requests for the origin to others."""
+        for token in self.stand_in_tokens:
+            self.account.unsubscribe(token)
+        self.stand_in_tokens = []
 
     def deactivate(self):
         """Listen no more, answer what was asked before, and forget what is under way."""

@@ -25,7 +25,7 @@ from tradewind.store.contract import (
 )
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
-from tradewind.stream.counters import Count, check_increment, count
+from tradewind.stream.counters import Count, check_increment, count, count_copy
 from tradewind.stream.markers import with_longer_ttl
 
 if TYPE_CHECKING:
@@ -152,23 +152,30 @@ class Judge(msgspec.Struct):
             value = fields.get(headers.ROLLUP, b"").decode("utf-8", "replace").lower()
             rollup = value if value in (ROLLUP_SUBJECT, ROLLUP_ALL) else ""
         ttl_ns = time_to_live(fields.get(headers.TTL, b"")) if config.allow_msg_ttl else 0
+        counted = None
+        if config.allow_msg_counter:
+            previous = self._previous(message.subject)
+            counted = count_copy(message.header, fields, message.payload, previous)
         if (error := self.resources(self.counted_size(message))) is not None:
             raise error
         if config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
             return Accept(message_id, skip=True)
         if config.discard is DiscardPolicy.NEW:
             self.check_room(message, rollup)
-        return Accept(message_id, rollup, ttl_ns)
+        return Accept(message_id, rollup, ttl_ns, count=counted)
+
+    def _previous(self, subject: bytes) -> StoredMessage | None:
+        """The last message of a subject, whether it is safe yet or not."""
+        try:
+            return reading.last_message(self.store, subject, self.store.last_seq)
+        except NotFoundError:
+            return None
 
     def _count(self, message: Publish) -> Count | None:
         """The sum, if this is a counter; its size is that of the message from now on."""
         if not self.config.allow_msg_counter:
             return None
-        try:
-            previous = reading.last_message(self.store, message.subject, self.store.last_seq)
-        except NotFoundError:
-            previous = None
-        result = count(message.header, message.fields, previous)
+        result = count(message.header, message.fields, self._previous(message.subject))
         if 0 <= _limit(self.config.max_msg_size) < len(result.header) + len(result.payload):
             raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
         return result

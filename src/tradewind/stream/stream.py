@@ -245,16 +245,28 @@ class Stream:
         for subject in wanted - set(self._tokens):
             self._tokens[subject] = self.ingest.attach(reading.to_bytes(subject))
         if self.config.allow_direct:
-            domain = self.context.domain
-            self.direct.activate(("$JS.API", f"$JS.{domain}.API") if domain else ("$JS.API",))
+            self.direct.activate(self._api_prefixes)
         else:
             self.direct.deactivate()
         self.is_active = True
+
+    @property
+    def _api_prefixes(self) -> tuple[str, ...]:
+        domain = self.context.domain
+        return ("$JS.API", f"$JS.{domain}.API") if domain else ("$JS.API",)
+
+    def stand_in(self, origin: str) -> None:
+        """Answer direct gets for the stream that this one is a mirror of; "": no more."""
+        if origin and self.is_active:
+            self.direct.stand_in(self._api_prefixes, origin)
+        else:
+            self.direct.step_back()
 
     def deactivate(self) -> None:
         """Take no more messages."""
         self.is_active = False
         self._staging.clear()
+        self.direct.step_back()
         self.direct.deactivate()
         for token in self._tokens.values():
             self.account.unsubscribe(token)

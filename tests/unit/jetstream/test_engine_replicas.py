@@ -157,6 +157,19 @@ def test_only_what_is_safe_in_the_origin_is_copied(disk: SimulatedDisk) -> None:
     assert state(peer, "M")["last_seq"] == 1
 
 
+def test_promoted_mirror_answers_direct_gets_for_its_origin_no_more(peer: Peer) -> None:
+    peer.create("O", allow_direct=True)
+    mirror_of(peer, "O", mirror_direct=True)
+    fill(peer, "O.a", "1")
+    peer.api("STREAM.DELETE.O")
+    [(_, header, _)] = peer.ask("$JS.API.DIRECT.GET.O", b'{"seq":1}')
+    assert b"Nats-Stream: M\r\n" in header
+    config = peer.api("STREAM.UPDATE.M", {"name": "M", "mirror_direct": True})["config"]
+    assert config["mirror_direct"] is False
+    [(_, header, _)] = peer.ask("$JS.API.DIRECT.GET.O", b'{"seq":1}')
+    assert header.startswith(b"NATS/1.0 503")
+
+
 # -------------------------------------------------------------------- limits
 
 

@@ -8,7 +8,7 @@ in the error of the mirror and not copied.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
 from tradewind.api.stream_types import StreamSource
@@ -18,6 +18,10 @@ from tradewind.store.contract import NotFoundError
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.store.table.messages import MessageStore
+
+
+# A mirror that is so few messages behind answers direct gets for its origin, where it may.
+STAND_IN_LAG_MAX: Final = 10
 
 
 class Mirror(Replica):
@@ -55,6 +59,24 @@ class Mirror(Replica):
                 err=f"stream '{self.source.name}' is not the one that was mirrored: {how};"
                 " make this mirror a stream of its own, or create it anew"
             )
+
+    def fill(self, visible_seq: int) -> bool:
+        """Copy what there is. With nearly all of it, the mirror can answer for its origin."""
+        wants_more = super().fill(visible_seq)
+        if self.hosted.config.mirror_direct and self.next_seq + STAND_IN_LAG_MAX > visible_seq:
+            self.hosted.stream.stand_in(self.source.name)
+        return wants_more
+
+    def changed(self) -> None:
+        """The stream has another configuration."""
+        super().changed()
+        if not self.hosted.config.mirror_direct:
+            self.hosted.stream.stand_in("")
+
+    def close(self, *, for_good: bool) -> None:
+        """Copy nothing any more, and answer for nobody."""
+        super().close(for_good=for_good)
+        self.hosted.stream.stand_in("")
 
     def describe(self) -> Mapping[str, Any]:
         """The member `mirror`."""
