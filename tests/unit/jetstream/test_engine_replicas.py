@@ -10,11 +10,13 @@ from engine_kit import Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tradewind.store.format.side_files import SourcePosition, encode_sources
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 
 SEEKING_SECONDS = 0.01
 RETRY_SECONDS = 2
+SAVE_SECONDS = 6
 
 
 def open_server(disk: SimulatedDisk, *, manual_sync: bool = False) -> tuple[InProcessServer, Peer]:
@@ -309,6 +311,35 @@ def test_position_outlives_a_purge_and_a_restart(disk: SimulatedDisk) -> None:
     assert stored(peer, "S") == []
     fill(peer, "O.a", "3")
     assert stored(peer, "S") == [(3, "3")]
+
+
+def test_position_of_a_source_whose_copies_are_gone_outlives_a_kill(disk: SimulatedDisk) -> None:
+    server, peer = open_server(disk)
+    for origin in ("QUIET", "BUSY"):
+        peer.create(origin)
+    sourcing(peer, "QUIET", "BUSY", max_msgs=2)
+    fill(peer, "QUIET.a", "1")
+    server.advance(SAVE_SECONDS)
+    fill(peer, "BUSY.a", "2", "3", "4")
+    assert stored(peer, "S") == [(3, "3"), (4, "4")]
+    server, peer = open_server(disk.crash_losing_unsynced())
+    fill(peer, "QUIET.a", "5")
+    assert stored(peer, "S") == [(4, "4"), (5, "5")]
+
+
+def test_positions_of_another_time_are_not_used(disk: SimulatedDisk) -> None:
+    server, peer = open_server(disk)
+    peer.create("O")
+    sourcing(peer, "O")
+    fill(peer, "O.a", "1", "2")
+    disk = stop(server, disk)
+    path = f"{disk.root}/jetstream/$G/streams/S/sources.db"
+    ahead = [SourcePosition(b"O > >", 7, b"")]
+    disk.write_file_atomically(path, encode_sources(ahead, 8))
+    _, peer = open_server(disk)
+    fill(peer, "O.a", "3")
+    assert stored(peer, "S") == [(1, "1"), (2, "2"), (3, "3")]
+    assert not disk.exists(path)
 
 
 def test_damaged_file_of_positions_is_named_and_not_needed(disk: SimulatedDisk) -> None:

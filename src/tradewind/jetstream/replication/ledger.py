@@ -1,13 +1,15 @@
 """How far each source of a stream has come, across restarts.
 
 Owns no file that has to be right: each copy says where it came from, so the last copy of each
-source is its position. `sources.db` is written when a stream is closed, and says what the messages
-cannot: the positions of sources whose copies were all removed. It counts up to its stamp; newer
-messages are read. One that is ahead of its stream is of another time and is not used.
+source is its position. `sources.db` is written now and then and when a stream is closed, and says
+what the messages cannot: the positions of sources whose copies were all removed. It counts up to
+its stamp; newer messages are read. One that is ahead of its stream is of another time: it is
+removed, before the sequences that it speaks of are given to other messages.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.errors import StoreError
@@ -20,6 +22,7 @@ from tradewind.store.format.side_files import SourcePosition, decode_sources, en
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tradewind.jetstream.lanes import Workers
     from tradewind.stream.stream import Stream
 
 # Positions of sources that the configuration does not name any more are kept up to this number.
@@ -41,6 +44,9 @@ class Ledger:
     def __init__(self, stream: Stream, tell: Callable[[str], None]) -> None:
         self._stream = stream
         self._tell = tell
+        # Of sources that copy now: everything up to it is safe, or is not wanted.
+        self._live: dict[IndexName, Callable[[], Position]] = {}
+        self._is_saving = False
         self._positions: dict[IndexName, Position] = {}
         self._exact: set[IndexName] = set()  # those that need not be looked for
         self._is_read = False
@@ -97,6 +103,8 @@ class Ledger:
             self._tell(f"{error}; its messages tell how far its sources have come")
             return 0
         if stamp > self._stream.store.last_seq + 1:
+            folder.disk.remove(path)
+            folder.disk.sync_directory(folder.path)
             return 0
         for each in positions:
             parts = each.name.decode("utf-8", "surrogateescape").split(" ")
@@ -118,16 +126,47 @@ class Ledger:
             while len(self._positions) > POSITIONS_MAX:
                 del self._positions[next(iter(self._positions))]
 
+    def follow(self, name: IndexName, position: Callable[[], Position]) -> None:
+        """A source copies from now on; `position` gives how far it has come safely."""
+        self._live[name] = position
+
+    def unfollow(self, name: IndexName) -> None:
+        """It does not any more."""
+        self._live.pop(name, None)
+
     def save(self) -> None:
         """Write them down; everything that the stream has stored is durable."""
-        folder = self._stream.folder
-        if folder is None or not self._positions:
+        if not self._is_saving:
+            self._write(self._content(self._stream.store.last_seq + 1))
+
+    def save_beside(self, workers: Workers) -> None:
+        """Have them written down while the stream goes on: as far as it has promised its messages.
+
+        A position that is older than what a message says does no harm, a newer one would.
+        """
+        if self._is_saving or self._stream.folder is None or self._wanted:
             return
+        self._is_saving = True
+        content = self._content(self._stream.visible_seq + 1)
+        workers.submit(partial(self._write, content), self._saved)
+
+    def _saved(self, error: Exception | None) -> None:
+        self._is_saving = False
+        if error is not None:
+            self._tell(str(error))
+
+    def _content(self, stamp: int) -> bytes:
+        positions = self._positions | {name: give() for name, give in self._live.items()}
         entries = [
             SourcePosition(
                 name.text.encode("utf-8", "surrogateescape"), each.seq, each.identity.encode()
             )
-            for name, each in self._positions.items()
+            for name, each in positions.items()
+            if each.seq
         ]
-        content = encode_sources(entries, self._stream.store.last_seq + 1)
-        folder.disk.write_file_atomically(f"{folder.path}/{SOURCES_FILE}", content)
+        return encode_sources(entries, stamp) if entries else b""
+
+    def _write(self, content: bytes) -> None:
+        folder = self._stream.folder
+        if folder is not None and content:
+            folder.disk.write_file_atomically(f"{folder.path}/{SOURCES_FILE}", content)

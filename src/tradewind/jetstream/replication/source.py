@@ -7,7 +7,7 @@ is another stream of the same name: then it starts over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
 
 
+# Positions are written down so long after they have changed.
+SAVE_NS: Final = 5_000_000_000
+
+
 class Source(Replica):
     """The companion of a stream with sources; `ledger` is that of all of them."""
 
@@ -29,6 +33,8 @@ class Source(Replica):
         self._ledger = ledger
         self._identity = ""
         self._is_seeking = True
+        self._saved_seq = 0
+        self._save_due_ns = 0
 
     def attach(self) -> None:
         """Find out where to go on, in steps, then copy."""
@@ -46,8 +52,15 @@ class Source(Replica):
         return True
 
     def tick(self) -> None:
-        """Look at more messages, or try again."""
-        if not self._is_seeking or not self._is_found():
+        """Look at more messages, write down how far it has come, or try again."""
+        if self._is_seeking:
+            self._is_found()
+            return
+        if 0 < self._save_due_ns <= self.hosted.engine.turn.monotonic_ns:
+            self._save_due_ns = 0
+            self._saved_seq = self.confirmed_seq
+            self._ledger.save_beside(self.hosted.engine.workers)
+        if 0 < self.due_ns <= self.hosted.engine.turn.monotonic_ns:
             super().tick()
 
     @property
@@ -55,7 +68,19 @@ class Source(Replica):
         """When there is something to do."""
         if self._is_seeking:
             return max(self.hosted.engine.turn.monotonic_ns, 1)
-        return super().next_deadline_ns
+        times = (super().next_deadline_ns, self._save_due_ns)
+        return min(filter(None, times), default=0)
+
+    def kept(self) -> None:
+        """More of what was copied is safe; that is written down soon."""
+        super().kept()
+        has_moved = self.upstream is not None and self.confirmed_seq > self._saved_seq
+        if has_moved and self._save_due_ns == 0:
+            self._save_due_ns = self.hosted.engine.turn.monotonic_ns + SAVE_NS
+            self.hosted.companions.set_timer(self)
+
+    def _safe_position(self) -> Position:
+        return Position(self.confirmed_seq, self._identity)
 
     def origin_came(self, origin: HostedStream) -> None:
         """The origin is there: its copies say who it is."""
@@ -68,6 +93,9 @@ class Source(Replica):
         self.middle = b" %s %s " % (encoded[1], encoded[2])
         self.tail = b" %s\r\n" % self._identity.encode()
         super().origin_came(origin)
+        if self.upstream is not None:
+            self._saved_seq = self.confirmed_seq
+            self._ledger.follow(name, self._safe_position)
 
     def next_of(self, origin: HostedStream) -> int:
         """Behind the last copy; from the beginning if the origin is another stream."""
@@ -96,6 +124,7 @@ class Source(Replica):
     def _let_go(self, *, for_good: bool) -> None:
         if self.upstream is not None and self.copied_seq:
             self._ledger.note(self.index_name, Position(self.copied_seq, self._identity))
+        self._ledger.unfollow(self.index_name)
         super()._let_go(for_good=for_good)
 
     def describe(self) -> Mapping[str, Any]:
