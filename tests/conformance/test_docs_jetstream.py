@@ -108,7 +108,6 @@ def test_requests_of_the_page_are_granted(server: ServerProcess) -> None:
 
 
 REFUSED: list[tuple[str, dict[str, object]]] = [
-    ("allow_msg_schedules", {"allow_msg_schedules": True}),
     ("allow_batched", {"allow_batched": True}),
 ]
 

@@ -50,7 +50,6 @@ SHORTEST_NS: Final = 100_000_000
 MARKER_TTL_NS_MIN: Final = 1_000_000_000
 # Valid settings that this version cannot carry out yet, with what they would be.
 UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
-    "allow_msg_schedules": "scheduled messages",
     "allow_batched": "fast batches",
 }
 _UNLIMITED_FIELDS: Final = (

@@ -47,6 +47,12 @@ class PublishOptions(TypedDict, total=False):
     `expect_*` is so: the name of the stream, its last sequence, the last sequence of the subject
     (or of `expect_last_subject_filter`), its last message id; 0 and "" mean: none yet. `ttl` is in
     seconds, a timedelta, or "never"; `rollup` is "sub" or "all".
+
+    With `schedule` the stream, which needs allow_msg_schedules, keeps the message and publishes it
+    to `schedule_target` later: at a datetime, every timedelta, or as a pattern says ("@daily",
+    "0 30 9 * * mon-fri", in `schedule_time_zone`). What it publishes is the message itself or the
+    last one of `schedule_source`, with `schedule_ttl`, and replaces older ones if `schedule_rollup`
+    is "sub". A subject has one schedule; purging the subject ends it.
     """
 
     msg_id: str
@@ -57,6 +63,12 @@ class PublishOptions(TypedDict, total=False):
     expect_last_msg_id: str
     ttl: float | datetime.timedelta | str
     rollup: str
+    schedule: str | datetime.datetime | datetime.timedelta
+    schedule_target: str
+    schedule_source: str
+    schedule_ttl: float | datetime.timedelta | str
+    schedule_rollup: str
+    schedule_time_zone: str
 
 
 _HEADERS = {
@@ -68,6 +80,12 @@ _HEADERS = {
     "expect_last_msg_id": "Nats-Expected-Last-Msg-Id",
     "ttl": "Nats-TTL",
     "rollup": "Nats-Rollup",
+    "schedule": "Nats-Schedule",
+    "schedule_target": "Nats-Schedule-Target",
+    "schedule_source": "Nats-Schedule-Source",
+    "schedule_ttl": "Nats-Schedule-TTL",
+    "schedule_rollup": "Nats-Schedule-Rollup",
+    "schedule_time_zone": "Nats-Schedule-Time-Zone",
 }
 
 
@@ -299,8 +317,19 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
     for name, value in options.items():
         if name not in _HEADERS:
             raise OptionsError(f"publish has no option {name!r}")
-        made[_HEADERS[name]] = _option_text(value)
+        made[_HEADERS[name]] = schedule_text(value) if name == "schedule" else _option_text(value)
     return made
+
+
+def schedule_text(value: object) -> str:
+    """When a message is to be published, as the header says it; OptionsError if it is no time."""
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise OptionsError("schedule: a datetime needs a time zone, such as datetime.UTC")
+        return "@at " + value.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, datetime.timedelta):
+        return f"@every {_option_text(value)}"
+    return str(value)
 
 
 def _option_text(value: object) -> str:

@@ -303,6 +303,7 @@ class Restore:
         if (store := self._backup.store) is not None:
             stream = Stream(context, self._meta, store)
             stream.load_ids(engine.turn.now_ns)
+            stream.load_schedules(engine.turn.now_ns)
         else:
             assert self._staging is not None
             assert engine.root is not None

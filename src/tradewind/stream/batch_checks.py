@@ -20,11 +20,13 @@ from tradewind.stream.markers import with_longer_ttl
 from tradewind.stream.publish import (
     HEADER_BYTES_MAX,
     ROLLUP_ALL,
+    ROLLUP_SUBJECT,
     Accept,
     Judge,
     Publish,
     says_number,
     time_to_live,
+    with_rollup,
 )
 
 if TYPE_CHECKING:
@@ -72,15 +74,17 @@ class BatchJudge:
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
         counted = self._count(message, so_far)
         self._check_expectations(message, so_far)
-        self._judge.check_origin(message)
-        rollup = self._rollup(message, so_far)
+        timing, ends = self._judge.check_origin(message, now_ns)
+        rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
         skip = config.retention is RetentionPolicy.INTEREST and not self._judge.wanted(
             message.subject
         )
         header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
-        return Accept(message_id, rollup, ttl_ns, skip=skip, count=counted, header=header)
+        if timing is not None:
+            header = with_rollup(header, fields)
+        return Accept(message_id, rollup, ttl_ns, skip, counted, header, timing, ends)
 
     def _time_to_live(self, message: Publish) -> int:
         text = message.fields.get(headers.TTL, b"")
@@ -132,8 +136,8 @@ class BatchJudge:
         elif subject:
             raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
 
-    def _rollup(self, message: Publish, so_far: _SoFar) -> str:
-        rollup = self._judge.rollup(message)
+    def _rollup(self, message: Publish, so_far: _SoFar, *, is_schedule: bool) -> str:
+        rollup = self._judge.rollup(message) or (ROLLUP_SUBJECT if is_schedule else "")
         if rollup == ROLLUP_ALL and so_far.subjects:
             raise errors.STREAM_ROLLUP_FAILED(err="batch rollup all invalid")
         if rollup and message.subject in so_far.subjects:

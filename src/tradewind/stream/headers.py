@@ -27,10 +27,23 @@ BATCH_SEQUENCE: Final = b"Nats-Batch-Sequence"
 BATCH_COMMIT: Final = b"Nats-Batch-Commit"
 REQUIRED_API_LEVEL: Final = b"Nats-Required-Api-Level"
 SCHEDULE: Final = b"Nats-Schedule"
+SCHEDULE_TARGET: Final = b"Nats-Schedule-Target"
+SCHEDULE_SOURCE: Final = b"Nats-Schedule-Source"
+SCHEDULE_TTL: Final = b"Nats-Schedule-TTL"
+SCHEDULE_ROLLUP: Final = b"Nats-Schedule-Rollup"
+SCHEDULE_TIME_ZONE: Final = b"Nats-Schedule-Time-Zone"
 SCHEDULE_NEXT: Final = b"Nats-Schedule-Next"
 SCHEDULER: Final = b"Nats-Scheduler"
 STREAM_SOURCE: Final = b"Nats-Stream-Source"
 REQUEST_INFO: Final = b"Nats-Request-Info"
+
+_DEMANDS: Final = (
+    b"Nats-Schedule",
+    b"Nats-Expected-",
+    MESSAGE_ID + b":",
+    TTL + b":",
+    ROLLUP + b":",
+)
 
 
 def special_fields(header: bytes) -> dict[bytes, bytes]:
@@ -53,6 +66,16 @@ def remove_field(header: bytes, name: bytes) -> bytes:
         end = header.find(b"\r\n", start + 2)
         header = header[:start] + header[end if end >= 0 else len(header) :]
         start = header.find(b"\r\n" + name + b":")
+    return b"" if header == EMPTY else header
+
+
+def without_demands(header: bytes) -> bytes:
+    """The block without all that was meant for the message it comes from alone."""
+    if not header:
+        return header
+    first, *lines = header.split(b"\r\n")
+    kept = [line for line in lines if not line.startswith(_DEMANDS)]
+    header = b"\r\n".join([first, *kept])
     return b"" if header == EMPTY else header
 
 

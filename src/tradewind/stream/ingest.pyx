@@ -147,6 +147,8 @@ cdef class Ingest(Participant):
         if self.asks_interest and not self.stream.is_wanted(
                 message.subject[:message.subject_size]):
             return self._leave(message)
+        if self.store.schedules.table.count:
+            self.store.end_schedule(message.subject, message.subject_size)
         try:
             seq = self._append(message.subject, message.subject_size, message.body, header_size,
                                total_size, &id, 0)

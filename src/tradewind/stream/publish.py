@@ -3,9 +3,6 @@
 Owns the order and the errors; the texts are in `api.errors`. Looks at the store and the ids but
 changes nothing: it gives a verdict, and `Stream` carries it out. Whatever the fast path accepts is
 accepted here too.
-
-Schedules and sources are not part of this server yet; their headers get the errors of a stream that
-does not allow them.
 """
 
 from __future__ import annotations
@@ -27,6 +24,7 @@ from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import headers, reading
 from tradewind.stream.counters import Count, check_increment, count, count_copy
 from tradewind.stream.markers import with_longer_ttl
+from tradewind.stream.schedule_checks import check_next, check_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig
     from tradewind.store.table.messages import MessageStore
     from tradewind.stream.message_ids import MessageIds
+    from tradewind.stream.timings import Timing
 
 HEADER_BYTES_MAX: Final = 65535
 ROLLUP_SUBJECT: Final = "sub"
@@ -62,6 +61,10 @@ class Accept(msgspec.Struct, frozen=True):
     count: Count | None = None
     # What is stored instead of its own header; None: that.
     header: bytes | None = None
+    # It is a schedule.
+    timing: Timing | None = None
+    # The subject of a schedule that goes with it.
+    ends: bytes = b""
 
     def stored_form(self, message: Publish) -> Publish:
         """What is stored of a message."""
@@ -111,20 +114,45 @@ class Judge(msgspec.Struct):
         self._check_features(message)
         ttl_ns = time_to_live(fields.get(headers.TTL, b""))
         self._check_expectations(message, ttl_ns)
-        self.check_origin(message)
+        timing, ends = self.check_origin(message, now_ns)
         message_id = fields.get(headers.MESSAGE_ID, b"")
         if message_id and (seq := self.ids.lookup(message_id, now_ns)):
             return Duplicate(seq)
         expected_id = fields.get(headers.EXPECTED_LAST_MESSAGE_ID)
         if expected_id and expected_id != last_id:
             raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
-        rollup = self.rollup(message)
+        rollup = self.rollup(message) or (ROLLUP_SUBJECT if timing is not None else "")
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             return Busy()
         header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
-        return self._admit(
-            message, Accept(message_id, rollup, ttl_ns, count=self._count(message), header=header)
+        if timing is not None:
+            header = with_rollup(header, fields)
+        accept = Accept(
+            message_id,
+            rollup,
+            ttl_ns,
+            count=self._count(message),
+            header=header,
+            timing=timing,
+            ends=ends,
         )
+        return self._admit(message, accept)
+
+    def judge_own(self, message: Publish) -> Accept:
+        """The verdict on a message that this server has made; ApiError if it is refused.
+
+        It demands nothing, so only its size and the limits are looked at.
+        """
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        if 0 <= _limit(self.config.max_msg_size) < len(message.header) + len(message.payload):
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        ttl_ns = time_to_live(message.fields.get(headers.TTL, b""))
+        header, ttl_ns = with_longer_ttl(message.header, ttl_ns, self.config)
+        rollup = ROLLUP_SUBJECT if message.fields.get(headers.ROLLUP) else ""
+        return self._admit(message, Accept(b"", rollup, ttl_ns, header=header))
 
     def judge_copy(self, message: Publish, now_ns: int, *, dedupes: bool) -> Accept | Duplicate:
         """The verdict on the copy of another stream's message; ApiError if there is no room.
@@ -218,15 +246,16 @@ class Judge(msgspec.Struct):
         except NotFoundError:
             return 0
 
-    def check_origin(self, message: Publish) -> None:
-        """Headers that only a server may send."""
-        fields = message.fields
-        if fields.get(headers.SCHEDULE):
-            raise errors.MESSAGE_SCHEDULES_DISABLED()
-        if fields.get(headers.SCHEDULE_NEXT) or fields.get(headers.SCHEDULER):
-            raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
-        if fields.get(headers.STREAM_SOURCE):
+    def check_origin(self, message: Publish, now_ns: int) -> tuple[Timing | None, bytes]:
+        """Schedules, and headers that only a server may send.
+
+        Gives when it is to be published, if it is a schedule, and the schedule that it ends.
+        """
+        timing = check_schedule(message.subject, message.fields, self.config, now_ns)
+        ends = check_next(message.subject, message.fields, self.config, self.store)
+        if message.fields.get(headers.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
+        return timing, ends
 
     def rollup(self, message: Publish) -> str:
         """What it takes the place of: "sub", "all" or nothing."""
@@ -298,6 +327,13 @@ class Judge(msgspec.Struct):
 def _limit(value: int) -> int:
     """-1 if there is none; 0 means so too."""
     return value if value > 0 else -1
+
+
+def with_rollup(header: bytes, fields: Mapping[bytes, bytes]) -> bytes:
+    """The header of a schedule, which takes the place of the one before on its subject."""
+    if fields.get(headers.ROLLUP):
+        return header
+    return headers.add_fields(header, b"%s: sub\r\n" % headers.ROLLUP)
 
 
 def time_to_live(value: bytes) -> int:

@@ -49,6 +49,7 @@ from tradewind.stream.ingest import Ingest
 from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
+from tradewind.stream.schedules import Run, Schedules
 from tradewind.stream.staging import BatchLimits, Staging
 from tradewind.stream.upkeep import Interest, Upkeep
 
@@ -169,6 +170,7 @@ class Stream:
             context.direct_bytes_max,
             self._deadline_changed,
         )
+        self.schedules: Schedules | None = None
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._staging = Staging(context.batches, self._batch_abandoned)
         self._configure()
@@ -227,6 +229,7 @@ class Stream:
         stream = cls(context, meta, files.table, files, folder)
         remove_half_batch(files.table)
         stream.load_ids(now_ns)
+        stream.load_schedules(now_ns)
         return stream, report
 
     def load_ids(self, now_ns: int) -> None:
@@ -235,6 +238,14 @@ class Stream:
             window_ns = self.config.duplicate_window
             first = self.store.sequence_at(now_ns - window_ns + 1) if window_ns > 0 else 0
             self.ingest.load_ids(first or self.store.last_seq + 1)
+
+    def load_schedules(self, now_ns: int) -> None:
+        """Know again when which schedule is due."""
+        if self.schedules is None:
+            return
+        known, stamp = self.files.read_schedules() if self.files is not None else ([], 0)
+        times = [(schedule.seq, schedule.fire_ns) for schedule in known]
+        self.schedules.recover(times, stamp, now_ns)
 
     def activate(self) -> None:
         """Take messages on all subjects of the configuration, and answer direct gets."""
@@ -306,6 +317,10 @@ class Stream:
 
     def _configure(self) -> None:
         config = self.config
+        if config.allow_msg_schedules and self.schedules is None:
+            self.schedules = Schedules(self.store, self._publish_run)
+        if self.files is not None:
+            self.files.keeps_schedules = config.allow_msg_schedules
         self._transform = self._republish = None
         if (mapping := config.subject_transform) is not None:
             self._transform = self._mapping(mapping.src, mapping.dest)
@@ -344,6 +359,8 @@ class Stream:
         if self.files is not None:
             try:
                 self.upkeep.finish()
+                if self.schedules is not None:
+                    self.schedules.settle()
                 finish = self.files.begin_close()
             except StoreError as error:
                 self.failed(error)
@@ -458,6 +475,8 @@ class Stream:
         if verdict.skip:
             return Stored(message, self.ingest.skip(verdict.message_id), 0)
         message = verdict.stored_form(message)
+        if self.store.schedules.count:
+            self._end_schedule(message)
         previous = self.store.subject_state(message.subject) if self._republish else None
         seq = self.ingest.append(
             message.subject,
@@ -477,8 +496,31 @@ class Stream:
         if verdict.rollup:
             subject = b"" if verdict.rollup == ROLLUP_ALL else stored.message.subject
             self.upkeep.roll_up(subject, stored.seq)
+        if verdict.ends:
+            self.upkeep.roll_up(verdict.ends, stored.seq)
+        if verdict.timing is not None and self.schedules is not None:
+            self.schedules.add(stored.seq, verdict.timing, self.store.last_timestamp)
+            self._deadline_changed()
         if self._republish is not None:
             self._publish_again(stored.message, stored.seq, stored.previous_seq)
+
+    def _end_schedule(self, message: Publish) -> None:
+        """Its subject may have a schedule, which ends unless it is a run of another one."""
+        if not message.fields.get(headers.SCHEDULER):
+            self.store.forget_schedule(message.subject)
+        elif self.store.subject_state(message.subject) is not None:
+            self.store.shadows_schedules = True
+
+    def _publish_run(self, run: Run) -> None:
+        """Store what a schedule publishes; ApiError if it is refused."""
+        subject = run.target
+        if self._transform is not None:
+            subject = self._transform.apply_bytes(subject) or subject
+        message = Publish(subject, run.header, run.payload, headers.special_fields(run.header))
+        verdict = self._judge.judge_own(message)
+        self._follow(self._append(message, verdict), verdict)
+        if run.ends:
+            self.upkeep.roll_up(run.ends, self.store.last_seq)
 
     def _mark_expired(self, expired: StoredInStore) -> bool:
         """Have a marker in the place of the last message of a subject; false: not now.
@@ -653,6 +695,10 @@ class Stream:
             # Late is soon enough for ids: their time is looked at whenever one is found.
             id_ns = self.ids.next_expiry_ns + IDS_LATE_NS
             age_ns = id_ns if age_ns is None else min(age_ns, id_ns)
+        if self.schedules is not None:
+            fire_ns = self.schedules.next_deadline_ns(self.turn.now_ns)
+            if fire_ns is not None and not self.config.sealed:
+                age_ns = fire_ns if age_ns is None else min(age_ns, fire_ns)
         if age_ns is None:
             return soonest_ns
         due_ns = self.turn.monotonic_ns + max(age_ns - self.turn.now_ns, 0)
@@ -664,4 +710,6 @@ class Stream:
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
         self._staging.tick(self.turn.monotonic_ns)
+        if self.schedules is not None and not self.config.sealed and not self.store.read_only:
+            self.schedules.tick(now_ns)
         self.upkeep.step(now_ns)

@@ -21,6 +21,7 @@ cdef class FileStore:
     cdef readonly Rewriter rewriter
     cdef readonly object failure            # StoreError: why it takes no changes; or None
     cdef public bint index_file_present
+    cdef public bint keeps_schedules        # sched.db is to be written at the end
     cdef readonly list unsafe_files         # paths of those that `secure` has to sync
     cdef public object on_damage            # told of what damage has cost, or None
     cdef public object on_unsettled         # told that commits are needed to settle damage, or None

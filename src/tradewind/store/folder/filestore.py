@@ -29,13 +29,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.contract import LostMessages, NotFoundError, StoreLimits
 from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
+from tradewind.store.format.side_files import Schedule, decode_schedules, encode_schedules
 from tradewind.store.format.timing_wheel import TimingWheel
 from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 INDEX_FILE = "index.db"
 TIMERS_FILE = "thw.db"
+SCHEDULES_FILE = "sched.db"
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
 # Block files that are removed after one commit, besides as many as came.
@@ -88,6 +90,7 @@ class FileStore:
         **settings: Any,
     ) -> None:
         self.name = name
+        self.keeps_schedules = False
         self.disk = disk
         # All streams of the loop share theirs; a store that a worker makes has its own.
         self.files = files or open_files(disk)
@@ -551,6 +554,10 @@ class FileStore:
         files: dict[str, bytes] = {}
         if self.table.limits.message_ttl:
             files[TIMERS_FILE] = self.table.timers.encode(self.table.last_seq + 1)
+        if self.keeps_schedules:
+            files[SCHEDULES_FILE] = encode_schedules(
+                self._all_schedules(), self.table.last_seq + 1
+            )
         if not self.table.unsettled:
             files[INDEX_FILE] = encode_checkpoint(self)
 
@@ -639,6 +646,24 @@ class FileStore:
             with suppress(CorruptRecord, DiskFault):
                 found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
         self.table.adopt_timers(found, stamp)
+
+    def _all_schedules(self) -> list[Schedule]:
+        found = []
+        for seq, due_ns in sorted(self.table.schedules.pending()):
+            with suppress(NotFoundError):
+                found.append(Schedule(self.table.get(seq).subject, due_ns, seq))
+        return found
+
+    def read_schedules(self) -> tuple[list[Schedule], int]:
+        """Those that were written down at the end, complete for all sequences below the stamp.
+
+        The file may be old, missing or damaged: then the messages tell.
+        """
+        path = f"{self.folder}/{SCHEDULES_FILE}"
+        if self.disk.exists(path):
+            with suppress(CorruptRecord, DiskFault):
+                return decode_schedules(self.disk.read_file(path), path)
+        return [], 0
 
     def add_lost(self, report: RecoveryReport) -> None:
         """More is lost; messages that were lost and are there again are not."""

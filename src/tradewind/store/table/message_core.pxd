@@ -39,6 +39,8 @@ cdef class MessageCore:
     cdef bint message_ttl                   # messages with a time to live have a timer
     cdef bint marks_expired                 # the last message of a subject leaves a marker
     cdef readonly TimingWheel timers        # of live messages only
+    cdef readonly TimingWheel schedules     # when messages that are schedules are due
+    cdef public bint shadows_schedules      # one of them may not be the last of its subject
     cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max
     cdef uint64_t unit_end                  # the last block may grow to here; 0: as others
@@ -92,6 +94,7 @@ cdef class MessageCore:
     cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1
     cdef int forget_ends(self, uint64_t first, uint64_t last) except -1
     cdef int advance_first(self) except -1
+    cdef int end_schedule(self, const char* subject, uint32_t subject_size) except -1
     cdef int mark_floor(self) except -1
     cpdef int mark(self, uint64_t kind, uint64_t value) except -1
     cpdef int say_floor(self) except -1

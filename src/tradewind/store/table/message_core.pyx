@@ -101,6 +101,7 @@ cdef class MessageCore:
         self.blocks = []
         self.index = SubjectIndex(seed)
         self.timers = TimingWheel(seed)
+        self.schedules = TimingWheel(seed)
         self.recount = Recount()
         self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max
@@ -232,6 +233,7 @@ cdef class MessageCore:
         block.lose(lost)
         for seq in lost:
             timers_forget(&self.timers.table, seq)
+            timers_forget(&self.schedules.table, seq)
         if load_block_index(block, self.index, True) != 0:
             raise CorruptRecord(block.path, 0, "the block cannot be read in spite of its repair")
         block.recount()
@@ -636,6 +638,8 @@ cdef class MessageCore:
                 entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
         if self.timers.table.count:
             timers_forget(&self.timers.table, seq)
+        if self.schedules.table.count:
+            timers_forget(&self.schedules.table, seq)
         block.drop(seq, size, first_timestamp)
         self.msgs -= 1
         self.bytes -= size
@@ -676,6 +680,23 @@ cdef class MessageCore:
                 for seq in block.indexed_between(low, self.limit_floor):
                     self.say_removed(seq)
                 break
+        return 0
+
+    cdef int end_schedule(self, const char* subject, uint32_t subject_size) except -1:
+        """A message comes that is no schedule: one that its subject has is not due any more."""
+        cdef SubjectEntry* entry = self.index.find(subject, subject_size)
+        cdef SubjectFilter chosen
+        cdef uint64_t seq
+        if entry == NULL:
+            return 0
+        if not self.shadows_schedules:
+            timers_forget(&self.schedules.table, self.last_of(entry))
+            return 0
+        chosen = SubjectFilter(self.index, (subject[:subject_size],))
+        seq = self.next_matching(0, chosen)
+        while seq:
+            timers_forget(&self.schedules.table, seq)
+            seq = self.next_matching(seq + 1, chosen)
         return 0
 
     def say_removed(self, uint64_t seq):

@@ -16,7 +16,7 @@ from tradewind.store.table.expiry cimport (
 from tradewind.store.table.message_core cimport MARK_FLOOR, MessageCore
 from tradewind.store.table.overdue cimport begin_limits, begin_trimming, go_on, is_overdue
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
-from tradewind.store.format.records cimport Record
+from tradewind.store.format.records cimport Record, header_value
 from tradewind.store.format.sequence_tree cimport sequences_count_in
 from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
@@ -489,6 +489,7 @@ cdef class MessageStore(MessageCore):
         self.index.reset()
         self.recount.cancel()
         self.timers.clear()
+        self.schedules.clear()
         self.msgs = 0
         self.bytes = 0
         self.first_seq = self.last_seq + 1
@@ -558,6 +559,43 @@ cdef class MessageStore(MessageCore):
         """Timers from before a restart, complete for all sequences below `stamp`."""
         adopt_timers(self, found)
         start_timers(self, stamp)
+
+    def note_schedule(self, uint64_t seq, int64_t due_ns):
+        """The message that was stored last is a schedule, which is due then."""
+        self.last.schedule_count += 1
+        self.schedules.add(seq, due_ns)
+
+    def forget_schedule(self, bytes subject not None):
+        """A schedule of this subject is not due any more."""
+        if self.schedules.table.count:
+            self.end_schedule(subject, <uint32_t>len(subject))
+
+    def sequences_with(self, bytes name not None, uint64_t from_seq):
+        """The messages from a sequence on that have a header of this name, which is not empty.
+
+        Schedules are looked for in the blocks that have any.
+        """
+        cdef Record record
+        cdef Block block
+        cdef size_t size = 0
+        cdef bytes line = name + b":"
+        cdef bint is_schedule = name == b"Nats-Schedule"
+        cdef SubjectFilter everything = self.filter()
+        cdef uint64_t seq
+        found = array("Q")
+        for block in list(self.blocks):
+            if block.live_msgs == 0 or block.last_seq < from_seq \
+                    or (is_schedule and block.schedule_count == 0):
+                continue
+            self.load_index(block)
+            everything.prepare()
+            seq = block.next_accepted(max(from_seq, block.first_seq), everything)
+            while seq:
+                if self.read(seq, &record) == 0 and record.header_size and header_value(
+                        &record, line, len(line), &size) != NULL and size:
+                    found.append(seq)
+                seq = block.next_accepted(seq + 1, everything)
+        return found
 
     def apply_limits(self, int64_t now_ns, expired=None):
         """Bring the store under its limits; gives how many messages went. `expired`: see `expire`.

@@ -1,0 +1,117 @@
+"""Which scheduled messages a stream takes: the checks of their headers, in the official order.
+
+Owns the order and the errors. Looks at nothing but the message and the configuration, and at the
+last message of a schedule that somebody wants to end. What is due when is in `schedules`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind.api import errors
+from tradewind.store.contract import NotFoundError
+from tradewind.store.format.message_ttl import parse_ttl_ns
+from tradewind.stream import headers, reading
+from tradewind.stream.timings import Timing, ZoneError, parse_timing
+from tradewind.subjects import is_subset, is_valid_subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tradewind.api.stream_types import StreamConfig
+    from tradewind.store.table.messages import MessageStore
+
+PURGE = b"purge"
+ROLLUP_SUBJECT = b"sub"
+
+
+def check_schedule(
+    subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int
+) -> Timing | None:
+    """When a message is to be published; None if it is an ordinary one, ApiError if it is wrong."""
+    timing = _timing_of(fields, config, now_ns)
+    if timing is None:
+        return None
+    if not config.allow_msg_schedules:
+        raise errors.MESSAGE_SCHEDULES_DISABLED()
+    ttl = fields.get(headers.SCHEDULE_TTL)
+    if ttl:
+        try:
+            parse_ttl_ns(ttl)
+        except ValueError:
+            raise errors.MESSAGE_SCHEDULES_TTL_INVALID() from None
+    if fields.get(headers.SCHEDULE_ROLLUP, b"") not in (b"", ROLLUP_SUBJECT):
+        raise errors.MESSAGE_SCHEDULES_ROLLUP_INVALID()
+    if ttl and not config.allow_msg_ttl:
+        raise errors.MESSAGE_TTL_DISABLED()
+    _check_places(subject, fields, config)
+    rollup = fields.get(headers.ROLLUP)
+    if rollup and rollup.lower() != ROLLUP_SUBJECT:
+        raise errors.MESSAGE_SCHEDULES_ROLLUP_INVALID()
+    return timing
+
+
+def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int) -> Timing | None:
+    """Those that cannot be read are wrong even where there are no schedules, but otherwise."""
+    pattern = fields.get(headers.SCHEDULE, b"")
+    zone = fields.get(headers.SCHEDULE_TIME_ZONE)
+    if not pattern and zone is None:
+        return None
+    try:
+        # Without a pattern only the zone is looked at.
+        timing = parse_timing(pattern or b"@daily", zone, now_ns)
+    except ValueError as error:
+        if not config.allow_msg_schedules:
+            raise errors.MESSAGE_SCHEDULES_DISABLED() from None
+        if isinstance(error, ZoneError):
+            raise errors.MESSAGE_SCHEDULES_TIME_ZONE_INVALID() from None
+        raise errors.MESSAGE_SCHEDULES_PATTERN_INVALID() from None
+    return timing if pattern else None
+
+
+def _check_places(subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig) -> None:
+    """Where it is published to, and where its content comes from."""
+    target = fields.get(headers.SCHEDULE_TARGET, b"")
+    source = fields.get(headers.SCHEDULE_SOURCE, b"")
+    if not is_literal(target) or target == subject:
+        raise errors.MESSAGE_SCHEDULES_TARGET_INVALID()
+    if source and (not is_literal(source) or source in (subject, target)):
+        raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID()
+    if not _is_taken(target, config):
+        raise errors.MESSAGE_SCHEDULES_TARGET_INVALID()
+    if source and not _is_taken(source, config):
+        raise errors.MESSAGE_SCHEDULES_SOURCE_INVALID()
+
+
+def _is_taken(subject: bytes, config: StreamConfig) -> bool:
+    text = reading.to_text(subject)
+    return any(is_subset(text, pattern) for pattern in config.subjects)
+
+
+def is_literal(subject: bytes) -> bool:
+    """Whether it is a subject without wildcards."""
+    text = reading.to_text(subject)
+    return is_valid_subject(text) and not {"*", ">"} & set(text.split("."))
+
+
+def check_next(
+    subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig, store: MessageStore
+) -> bytes:
+    """The schedule that a message ends, or nothing; ApiError if it says what only a server may."""
+    following = fields.get(headers.SCHEDULE_NEXT)
+    scheduler = fields.get(headers.SCHEDULER, b"")
+    if not following:
+        if scheduler:
+            raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
+        return b""
+    if following != PURGE or not is_literal(scheduler) or scheduler == subject:
+        raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
+    if not config.allow_msg_schedules:
+        raise errors.MESSAGE_SCHEDULES_DISABLED()
+    try:
+        last = reading.last_message(store, scheduler, store.last_seq)
+    except NotFoundError:
+        return scheduler
+    if not headers.special_fields(last.header).get(headers.SCHEDULE):
+        raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
+    return scheduler

@@ -1,0 +1,226 @@
+"""Scheduled messages of a stream: which is due when, and what is published then.
+
+Owns the times, as a table of sequences in C (`MessageStore.schedules`), so that a hundred thousand
+of them cost less than 10 MiB besides their messages, and no processor while none is due. All else
+that is to be known of a schedule is read from its message when its time has come. A schedule that
+is removed, for whatever reason, leaves the table with its message.
+
+Each run is stored once. The message that a run publishes says when the next one is
+(`Nats-Schedule-Next`), and ends a schedule that is to run once; both are in the same commit. So a
+start after a crash finds by the messages which runs there were (`recover`). A run that the stream
+refuses is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.api.errors import ApiError
+from tradewind.api.times import parse_time
+from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.stream import headers, reading
+from tradewind.stream.schedule_checks import PURGE
+from tradewind.stream.timings import Timing, parse_timing
+
+if TYPE_CHECKING:
+    from tradewind.store.table.messages import MessageStore
+
+FIRED_PER_STEP: Final = 500
+# The clock of the machine may be set while nobody looks.
+LOOK_AGAIN_NS: Final = 60_000_000_000
+# A run that was refused is tried again after this time.
+REFUSED_AGAIN_NS: Final = 10_000_000_000
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What is published; `ends`: the subject of a schedule that has no further run."""
+
+    target: bytes
+    header: bytes
+    payload: bytes
+    ends: bytes
+
+
+class Schedules:
+    """Those of one stream. `publish(run)` stores a run; ApiError if that is not possible now."""
+
+    def __init__(self, store: MessageStore, publish: Callable[[Run], None]) -> None:
+        self._store = store
+        self._publish = publish
+        # Of runs that were refused: when they should have been.
+        self._refused: dict[int, int] = {}
+
+    def add(self, seq: int, timing: Timing, now_ns: int) -> None:
+        """A message was stored that is a schedule."""
+        self._store.note_schedule(seq, _clamped(timing.next_ns(now_ns, now_ns)))
+
+    # ---------------------------------------------------------------- time
+
+    def next_deadline_ns(self, now_ns: int) -> int | None:
+        """When `tick` has something to do, by the clock of the machine; None: never."""
+        due_ns = self._store.schedules.next_expiry
+        return None if due_ns is None else min(due_ns, now_ns + LOOK_AGAIN_NS)
+
+    def tick(self, now_ns: int) -> None:
+        """Publish what is due, in the order of the schedules; some of it if that is much."""
+        due = sorted(self._store.schedules.take_expired(now_ns, FIRED_PER_STEP))
+        while due:
+            seq, due_ns = due[0]
+            try:
+                self._run(seq, due_ns, now_ns)
+            except Exception:
+                # What is not done is due still.
+                for left_seq, left_ns in due:
+                    self._store.schedules.add(left_seq, left_ns)
+                raise
+            del due[0]
+
+    def _run(self, seq: int, due_ns: int, now_ns: int) -> None:
+        try:
+            message = self._store.get(seq)
+        except NotFoundError:
+            return
+        planned_ns = self._refused.pop(seq, due_ns)
+        timing = _timing_of(message, now_ns)
+        if timing is None:
+            return
+        next_ns = _clamped(timing.next_ns(planned_ns, now_ns)) if timing.repeats else 0
+        try:
+            self._publish(self._run_of(message, timing, next_ns))
+        except ApiError:
+            self._refused[seq] = planned_ns
+            self._store.schedules.add(seq, now_ns + REFUSED_AGAIN_NS)
+            return
+        if timing.repeats and self._store.is_live(seq):
+            self._store.schedules.add(seq, next_ns)
+
+    def _run_of(self, message: StoredMessage, timing: Timing, next_ns: int) -> Run:
+        fields = headers.special_fields(message.header)
+        content = message
+        if source := fields.get(headers.SCHEDULE_SOURCE):
+            try:
+                content = reading.last_message(self._store, source, self._store.last_seq)
+            except NotFoundError:
+                content = message
+        following = timing.text_of(next_ns) if timing.repeats else PURGE
+        added = b"%s: %s\r\n%s: %s\r\n" % (
+            headers.SCHEDULER,
+            message.subject,
+            headers.SCHEDULE_NEXT,
+            following,
+        )
+        if ttl := fields.get(headers.SCHEDULE_TTL):
+            added += b"%s: %s\r\n" % (headers.TTL, ttl)
+        if fields.get(headers.SCHEDULE_ROLLUP):
+            added += b"%s: sub\r\n" % headers.ROLLUP
+        return Run(
+            target=fields.get(headers.SCHEDULE_TARGET, b""),
+            header=headers.add_fields(headers.without_demands(content.header), added),
+            payload=content.payload,
+            ends=b"" if timing.repeats else message.subject,
+        )
+
+    # ---------------------------------------------------------------- the end and the start
+
+    def settle(self) -> None:
+        """Before the times are written down: those of refused runs are what they should be."""
+        for seq, planned_ns in self._refused.items():
+            if self._store.is_live(seq):
+                self._store.schedules.add(seq, planned_ns)
+        self._refused.clear()
+
+    def recover(self, known: Iterable[tuple[int, int]], stamp: int, now_ns: int) -> None:
+        """Know the times again: `known` are those from below `stamp`, the messages tell the rest.
+
+        Of a schedule that repeats, and from which no run is found, there was none, or its message
+        was removed since. If all messages are there it is the former: it is overdue. Else a run is
+        rather left out than made twice.
+        """
+        store = self._store
+        complete_from = _complete_from(store)
+        for seq, due_ns in known:
+            if seq < stamp:
+                self._adopt(seq, due_ns, stamp, now_ns)
+        for seq in store.sequences_with(b"Nats-Schedule", stamp):
+            message = store.get(seq)
+            timing = _timing_of(message, now_ns)
+            if timing is None:
+                continue
+            due_ns = timing.first_ns(message.timestamp_ns)
+            if seq < complete_from:
+                due_ns = timing.next_ns(message.timestamp_ns, now_ns)
+            self._adopt(seq, _clamped(due_ns), seq, now_ns)
+        if len(store.schedules):
+            self._follow_runs(stamp)
+
+    def _adopt(self, seq: int, due_ns: int, known_to: int, now_ns: int) -> None:
+        """Take over a schedule, unless a message behind `known_to` has ended it."""
+        store = self._store
+        if not store.is_live(seq):
+            return
+        message = store.get(seq)
+        if _timing_of(message, now_ns) is None:
+            return
+        state = store.subject_state(message.subject)
+        if state is not None and state.last_seq != seq:
+            store.shadows_schedules = True
+            after = max(seq, known_to - 1) + 1
+            while after and (found := store.next_sequence(after, (message.subject,))):
+                if not _fields(store.get(found)).get(headers.SCHEDULER):
+                    return
+                after = found + 1
+        store.schedules.add(seq, due_ns)
+
+    def _follow_runs(self, stamp: int) -> None:
+        """What the messages of runs say of their schedules."""
+        store = self._store
+        schedules = {store.get(seq).subject: seq for seq, _ in store.schedules.pending()}
+        first = max(min(schedules.values()), stamp)
+        for seq in store.sequences_with(b"Nats-Scheduler", first):
+            fields = _fields(store.get(seq))
+            own = schedules.get(fields.get(headers.SCHEDULER, b""))
+            if own is None or own > seq or not store.is_live(own):
+                continue
+            following = fields.get(headers.SCHEDULE_NEXT, b"")
+            if following == PURGE:
+                store.purge(store.get(own).subject, below=seq)
+                continue
+            try:
+                store.schedules.add(own, _clamped(parse_time(following.decode())))
+            except ValueError:
+                continue
+
+
+def _fields(message: StoredMessage) -> dict[bytes, bytes]:
+    return headers.special_fields(message.header)
+
+
+def _timing_of(message: StoredMessage, now_ns: int) -> Timing | None:
+    """What a stored message says; None if it is no schedule."""
+    fields = _fields(message)
+    if not (pattern := fields.get(headers.SCHEDULE)):
+        return None
+    try:
+        return parse_timing(pattern, fields.get(headers.SCHEDULE_TIME_ZONE), now_ns)
+    except ValueError:
+        return None
+
+
+def _clamped(time_ns: int) -> int:
+    """A time that 64 bits can hold."""
+    return min(max(time_ns, -(2**63)), 2**63 - 1)
+
+
+def _complete_from(store: MessageStore) -> int:
+    """The first sequence from which on no message was removed."""
+    low, high = max(store.first_seq, 1), store.last_seq + 1
+    while low < high:
+        middle = (low + high) // 2
+        if store.count_matching((), middle) == store.last_seq - middle + 1:
+            high = middle
+        else:
+            low = middle + 1
+    return low
