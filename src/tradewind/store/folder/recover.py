@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Container
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StoreError
@@ -41,6 +41,7 @@ from tradewind.store.repair.checkpoint import (
     read_checkpoint,
     same_messages,
 )
+from tradewind.store.repair.crowding import tell_crowded_out
 from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
 from tradewind.store.repair.salvage import in_order, replacement
 from tradewind.store.repair.settle import PATCHED_BYTES_MAX
@@ -83,6 +84,7 @@ class Recovery:
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
+        self._synced_before = 0  # the block that the witness knows of
         self._hole: Position | None = None
         self._index: StreamIndex | None = None
         self._deleted = SequenceSet()
@@ -107,6 +109,8 @@ class Recovery:
         store = FileStore(self._disk, self._messages, self._name, limits, **settings)
         said = read_testimony(self._disk, self._folder, self._name)
         store.adopt_testimony(said)
+        # The commit that has said so had synced all that lies before this block.
+        self._synced_before = said.block if said is not None else 0
         numbers = block_numbers(names)
         self._index = index = read_checkpoint(self._disk, self._messages, self._name)
         usable = index is not None and fits(index, self._disk, self._messages, numbers)
@@ -127,9 +131,13 @@ class Recovery:
         if said is not None:
             self._ask_witness(store, numbers, said)
         store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
-        self._recall_losses(store)
         store.recover_timers()
+        crowded = tell_crowded_out(store.table, self.report, self._evidence.earlier())
+        if crowded is not None:
+            self._evidence.save(crowded)
+            self._add(crowded)
         store.table.apply_limits(now_ns, self._expired)
+        self._recall_losses(store)
         self._settle(store)
         return store
 
@@ -148,6 +156,9 @@ class Recovery:
             self._tell_missing_end(store, said, is_gone=is_gone)
             store.table.skip(said.reserved_seq, store.table.last_timestamp)
             store.commit()
+        # It says that everything before the last block is on disk.
+        store.secure()
+        store.secured()
         store.renew_testimony(said.serial)
 
     def _tell_missing_end(self, store: FileStore, said: Testimony, *, is_gone: bool) -> None:
@@ -184,9 +195,12 @@ class Recovery:
         if not store.table.unsettled:
             return
         for found in store.settle_damage():
-            self.report.damage += found.damage
-            self.report.notes += found.notes
-            self.report.add_lost(found.lost)
+            self._add(found)
+
+    def _add(self, found: RecoveryReport) -> None:
+        self.report.damage += found.damage
+        self.report.notes += found.notes
+        self.report.add_lost(found.lost)
 
     def _recall_losses(self, store: FileStore) -> None:
         """What was lost stays lost over a restart, until its sequences are removed."""
@@ -347,7 +361,7 @@ class Recovery:
         )
         if synced is None:
             return None
-        self._synced = synced
+        self._synced = synced = max(synced, (self._synced_before, 0))
         sizes = {block.number: block.size for block, _ in found}
         holes: list[Position] = [
             (block.number, damage.offset)
@@ -488,7 +502,7 @@ class Recovery:
         absent = _Spoken(found)
         first_behind = 0
         for block, report in reversed(found):
-            mixed = any(damage.out_of_order for damage in report.damage)
+            mixed = is_counted = any(damage.out_of_order for damage in report.damage)
             room = sum(damage.size + damage.missing for damage in report.damage)
             room //= RECORD_BYTES_MIN
             for damage in reversed(report.damage):
@@ -499,15 +513,14 @@ class Recovery:
                     mixed = False
                     if not first_behind:
                         self._used_up[block.number] = block.last_seq + max(room, 1)
-                elif not torn and not damage.out_of_order:
+                elif not torn and not is_counted:
                     # All damage in one gap between messages counts together.
                     sizes = [
                         other.size + other.missing
                         for other in report.damage
                         if other.after_seq == damage.after_seq and not other.out_of_order
                     ]
-                    costs = _may_have_cost(damage, first_behind, sizes, room)
-                    costs = {seq for seq in costs if seq not in absent}
+                    costs = _may_have_cost(damage, first_behind, sizes, room, absent)
                     room -= len(costs.difference(self.report.lost))
                     if not (costs or damage.before_seq or first_behind):
                         # Nobody knows what the end held; its numbers are not given out again.
@@ -530,6 +543,7 @@ class Recovery:
             )
         if not self.report.is_clean:
             self.report.first_seq = self._first_live(found)
+            self.report.last_seq = max(block.last_seq for block, _ in found)
             self._evidence.save(self.report, [block for block, _ in found])
 
     def _first_live(self, found: list[tuple[Block, BlockReport]]) -> int:
@@ -642,8 +656,10 @@ class _Spoken:
         return block.first_seq <= seq and seq not in block.deleted
 
 
-def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: int) -> set[int]:
-    """The sequences that were in a damage, as far as can be told.
+def _may_have_cost(
+    damage: Damage, first_behind: int, sizes: list[int], room: int, absent: Container[int]
+) -> set[int]:
+    """The sequences that were in a damage, as far as can be told; none of those that are `absent`.
 
     `sizes` are those of all damage in the same gap, `room` is for how many records there is room in
     all damage of the block. Where the gap is wider, messages went before, or sequences were
@@ -653,10 +669,16 @@ def _may_have_cost(damage: Damage, first_behind: int, sizes: list[int], room: in
     low, before = damage.after_seq + 1, damage.before_seq or first_behind
     records = sum(sizes) // RECORD_BYTES_MIN or max(room, 1)
     if not before:
-        return set(range(low, 1 + min(max(damage.claimed, default=0), low + records - 1)))
-    if before - low <= max(records, sum(1 + size // RECORD_BYTES_MIN for size in sizes)):
-        return set(range(low, before))
-    lowest, highest = set(range(low, low + records)), set(range(before - records, before))
+        claimed = range(low, 1 + min(max(damage.claimed, default=0), low + records - 1))
+        return {seq for seq in claimed if seq not in absent}
+    # The first bytes of a record may be all that is left of it.
+    most = max(records, sum(-(-size // RECORD_BYTES_MIN) for size in sizes))
+    gap = range(low, before)
+    ascending = list(islice((seq for seq in gap if seq not in absent), most + 1))
+    if len(ascending) <= most:
+        return set(ascending)
+    lowest = set(ascending[:records])
+    highest = set(islice((seq for seq in reversed(gap) if seq not in absent), records))
     if damage.claimed and lowest.isdisjoint(damage.claimed) != highest.isdisjoint(damage.claimed):
         return highest if lowest.isdisjoint(damage.claimed) else lowest
     if damage.after_seq == 0 or (damage.at_start and damage.before_seq):
@@ -671,16 +693,16 @@ def _gaps(block: Block, report: BlockReport, first_behind: int, absent: Containe
     present = sorted([*live, *misplaced])
     low = min(damage.after_seq for damage in report.damage)
     ends = [low, *present, first_behind or present[-1] + 1]
-    # Small ones first; what is far in front of the first message went before.
-    gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)
-    candidates = (
-        seq
-        for gap in gaps
-        for seq in (gap if gap.start > 1 else reversed(gap))
-        if seq not in absent
-    )
+    # What lies far from the messages of this block went before, or was skipped.
     records = sum(damage.size for damage in report.damage if not damage.out_of_order)
-    return set(islice(candidates, records // RECORD_BYTES_MIN))
+    records //= RECORD_BYTES_MIN
+    gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)
+    from_neighbours = [gap if gap.start > low + 1 else gap[::-1] for gap in gaps]
+    narrow = [gap for gap in from_neighbours if len(gap) <= records]
+    wide = [gap[:records] for gap in from_neighbours if len(gap) > records]
+    in_turn = (seq for nth in zip(*wide, strict=True) for seq in nth)
+    candidates = (seq for seq in chain(*narrow, in_turn) if seq not in absent)
+    return set(islice(candidates, records))
 
 
 def open_store(

@@ -66,6 +66,7 @@ class RecoveryReport(msgspec.Struct):
     lost: list[int] = msgspec.field(default_factory=list)
     lost_total: int = 0
     first_seq: int = 0  # of the first message that was left
+    last_seq: int = 0  # of the last one that any record spoke of, if blocks were repaired
     notes: list[str] = msgspec.field(default_factory=list)
 
     @property

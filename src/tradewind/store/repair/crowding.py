@@ -1,0 +1,89 @@
+"""Messages that limits remove for others whose deletion is forgotten.
+
+Owns the answer to one question of recovery: damaged bytes may have said that messages are deleted.
+These are there again, count for the limits, and push out older ones that nothing has hit. Which of
+the messages should not be there nobody can know, so the limits hold as always, and whatever they
+take for such a message is named as lost before it goes. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tradewind.store.format.layout import RECORD_BYTES_MIN
+from tradewind.store.repair.damage import DamageEntry, RecoveryReport
+
+if TYPE_CHECKING:
+    from tradewind.store.table.messages import MessageStore
+
+SUBJECTS_PAGE = 100_000
+
+
+def forgotten_deletions_max(entries: Iterable[DamageEntry]) -> int:
+    """For how many tombstones there was room in damage."""
+    sizes = (entry.size + entry.missing for entry in entries if not entry.torn)
+    return sum(-(-size // RECORD_BYTES_MIN) for size in sizes)
+
+
+def tell_crowded_out(
+    store: MessageStore, found: RecoveryReport, earlier: list[RecoveryReport]
+) -> RecoveryReport | None:
+    """A report of what the limits are about to take wrongly; None if they do not.
+
+    `found` is what this start has found. A start that was cut off behind its repair leaves the
+    damage to an `earlier` report: it counts as long as nothing was stored since.
+    """
+    rooms = [forgotten_deletions_max(report.damage) for report in (found, *earlier)]
+    if not any(rooms) or not store.limits.removes_for_others or not store.msgs:
+        return None
+    newest = store.last_sequence((b">",))
+    recent = [report for report in earlier if report.last_seq >= newest]
+    forgotten = max(forgotten_deletions_max(report.damage) for report in (found, *recent))
+    if not forgotten:
+        return None
+    # Older ones had to go for messages that came before the crash.
+    going = going_by_limits(store)
+    told = {seq for report in earlier for seq in report.lost}
+    lost = [seq for seq in sorted(going)[-forgotten:] if seq not in told]
+    if not lost:
+        return None
+    note = (
+        "messages whose deletion is forgotten may count for the limits of the stream; these took"
+        f" {len(lost)} of sequences {lost[0]} to {lost[-1]}"
+    )
+    report = RecoveryReport(store.name, notes=[note])
+    report.add_lost(lost)
+    left = (message.seq for message in store.messages() if message.seq not in going)
+    report.first_seq = next(left, store.last_seq + 1)
+    return report
+
+
+def going_by_limits(store: MessageStore) -> set[int]:
+    """The messages that `apply_limits` will remove, except for what is too old."""
+    limits = store.limits
+    going = set(_excess_of_subjects(store)) if limits.subject_msgs_max > 0 else set()
+    if limits.discard_new:
+        return going
+    msgs = store.msgs - len(going)
+    size = store.bytes - sum(store.counted_size(store.get(seq)) for seq in going)
+    for message in store.messages():
+        is_above = 0 < limits.msgs_max < msgs or 0 < limits.bytes_max < size
+        if not is_above:
+            break
+        if message.seq not in going:
+            going.add(message.seq)
+            msgs -= 1
+            size -= store.counted_size(message)
+    return going
+
+
+def _excess_of_subjects(store: MessageStore) -> Iterator[int]:
+    offset = 0
+    while page := store.subjects(offset=offset, limit=SUBJECTS_PAGE):
+        offset += len(page)
+        for subject, total in page.items():
+            seq = 0
+            for _ in range(total - store.limits.subject_msgs_max):
+                seq = store.next_sequence(seq + 1, (subject,))
+                yield seq
