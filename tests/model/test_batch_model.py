@@ -6,6 +6,7 @@ import errno
 import json
 from collections import defaultdict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import DEFAULTS, StreamKit, frame
 
 BLOCK_BYTES = 700
+CHANCES = 6
 # Publishes between batches, the messages of a batch, and whether the disk has come along then.
 STEPS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(1, 6), st.booleans()), min_size=1, max_size=6
@@ -28,9 +30,9 @@ def part(batch: str, number: int, count: int) -> bytes:
     return f"Nats-Batch-Id: {batch}\r\nNats-Batch-Sequence: {number}{commit}".encode()
 
 
-def make(kit: StreamKit) -> Stream:
+def make(kit: StreamKit, **config: int) -> Stream:
     document = {"name": "S", "subjects": ["s.>"], **DEFAULTS}
-    document |= {"storage": "file", "allow_atomic": True}
+    document |= {"storage": "file", "allow_atomic": True, **config}
     stream = Stream.create(
         kit.context,
         stream_config_from_dict(document),
@@ -58,6 +60,7 @@ def batches_in(stream: Stream) -> dict[str, list[int]]:
 
 @given(STEPS, st.integers(0, 2**32))
 def test_power_failure_leaves_whole_batches(steps: list[tuple[int, int, bool]], seed: int) -> None:
+    """Whatever of the unsynced sectors and names survives, in any order."""
     kit = StreamKit()
     make(kit)
     sizes: dict[str, int] = {}
@@ -73,13 +76,52 @@ def test_power_failure_leaves_whole_batches(steps: list[tuple[int, int, bool]], 
             kit.peer.send(frame(f"s.{number}", b"x" * 90, part(batch, number, count), reply))
         promised |= {json.loads(body)["batch"] for body in kit.replies()}
     disk = kit.disk
-    for step in [0, *disk.unsynced_steps()]:
-        kit.disk = disk.crash_keeping_steps(step)
-        stream, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
-        found = batches_in(stream)
-        for batch, numbers in found.items():
-            assert numbers == list(range(1, sizes[batch] + 1))
-        assert promised <= set(found)
+    in_order = [disk.crash_keeping_steps(step) for step in [0, *disk.unsynced_steps()]]
+    for crashed in (*in_order, *(disk.crash(seed + chance) for chance in range(CHANCES))):
+        kit.disk = crashed
+        for _ in range(2):
+            stream, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+            found = batches_in(stream)
+            for batch, numbers in found.items():
+                assert numbers == list(range(1, sizes[batch] + 1))
+            assert promised <= set(found)
+            # At once again: what a start has shown must stay, and no half of a batch come back.
+            kit.disk = kit.disk.crash(seed)
+
+
+@pytest.mark.parametrize("limit", ["max_msgs", "max_msgs_per_subject"])
+@pytest.mark.parametrize("kept", [1, 2])
+def test_half_batch_pushes_out_no_promised_message(limit: str, kept: int) -> None:
+    """It goes before the limits are applied, with the removals that were made for it."""
+    kit = StreamKit()
+    stream = make(kit, **{limit: 1 if limit == "max_msgs_per_subject" else 3})
+    for number in (1, 2, 3):
+        kit.publish(f"s.{number}", b"promised")
+    kit.engine.auto_sync = False
+    for number in (1, 2, 3):
+        kit.peer.send(frame(f"s.{number}", b"new", part("b", number, 3)))
+    block = stream.store.last
+    end = kit.disk.content_of(block.path).index(b"Nats-Batch-Sequence: %d" % (kept + 1))
+    kit.disk.settle_file(block.path, kit.disk.content_of(block.path)[:end])
+    kit.disk = kit.disk.crash_keeping_unsynced()
+    again, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+    payloads = [again.store.get(seq).payload for seq in range(1, 4)]
+    assert payloads == [b"promised"] * 3
+    assert batches_in(again) == {}
+
+
+def test_batch_with_a_message_that_was_erased_since_is_whole() -> None:
+    kit = StreamKit()
+    stream = make(kit)
+    kit.engine.auto_sync = False
+    for number in (1, 2, 3):
+        kit.peer.send(frame(f"s.{number}", b"", part("b", number, 3)))
+    stream.store.remove(2, erase=True)
+    stream.store.remove(3, erase=True)
+    assert stream.files is not None
+    stream.files.flush()
+    kit.disk = kit.disk.crash_keeping_unsynced()
+    assert batches_in(kit.reopen()) == {"b": [1]}
 
 
 @given(st.integers(1, 8), st.integers(0, 40), st.booleans())

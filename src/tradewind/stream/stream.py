@@ -44,7 +44,7 @@ from tradewind.stream import headers, reading
 from tradewind.stream.batch_checks import BatchJudge
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct import DirectGet
-from tradewind.stream.half_batch import remove_half_batch
+from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
@@ -225,7 +225,7 @@ class Stream:
     ) -> tuple[Stream, RecoveryReport]:
         """A stream that is on disk, with what recovery has to say. It takes no messages yet."""
         settings.setdefault("seed", context.chance.getrandbits(64))
-        meta, files, report = folder.open(now_ns, **settings)
+        meta, files, report = folder.open(now_ns, units=BATCHES, **settings)
         stream = cls(context, meta, files.table, files, folder)
         remove_half_batch(files.table)
         stream.load_ids(now_ns)

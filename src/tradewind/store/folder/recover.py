@@ -45,6 +45,7 @@ from tradewind.store.repair.crowding import tell_crowded_out
 from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
 from tradewind.store.repair.salvage import in_order, replacement
 from tradewind.store.repair.settle import PATCHED_BYTES_MAX
+from tradewind.store.repair.units import UnitRule, half_units
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_core import (
     MARK_FLOOR_KIND,
@@ -74,6 +75,7 @@ class Recovery:
         name: str,
         progress: Callable[[int, int], None] | None = None,
         expired: Callable[[StoredMessage], None] | None = None,
+        units: UnitRule | None = None,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -81,6 +83,7 @@ class Recovery:
         self._name = name
         self._progress = progress
         self._expired = expired
+        self._units = units
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
         self._synced: Position | None = None
@@ -262,7 +265,8 @@ class Recovery:
             self.report = RecoveryReport(self._name, notes=self.report.notes)
             store.table.clear()
             found = self._read_blocks(store, numbers)
-        self._hole = hole = self._first_hole(found)
+        hole = self._first_hole(found)
+        self._hole = hole = self._cut_half_units(hole, found)
         if hole is not None and store.table.limits.removes_for_others:
             self._give_up_behind(hole, found)
         self._find_cuts(found)
@@ -381,6 +385,32 @@ class Recovery:
                     if actual < size and not is_foreign:
                         holes.append((number, actual))
         return min(holes, default=None)
+
+    def _cut_half_units(
+        self, hole: Position | None, found: list[tuple[Block, BlockReport]]
+    ) -> Position | None:
+        """Treat what is left of units that are not whole as torn; gives where trust ends now.
+
+        Removals behind the first of them may have been made for its sake.
+        """
+        rule, synced = self._units, self._synced
+        if rule is None or synced is None:
+            return hole
+        for block, report in found:
+            if block.number < synced[0] or not block.written or block.compressed:
+                continue
+            start = synced[1] if block.number == synced[0] else 0
+            places = half_units(block, report, start, rule)
+            if places:
+                hole = min(
+                    hole or (block.number, places[0].offset), (block.number, places[0].offset)
+                )
+            report.damage += [
+                Damage(place.offset, place.size, place.seq - 1, 0, torn=True, unfinished=True)
+                for place in places
+            ]
+            report.damage.sort(key=lambda damage: damage.offset)
+        return hole
 
     def _give_up_behind(self, hole: Position, found: list[tuple[Block, BlockReport]]) -> None:
         """Treat everything behind the hole as torn, for a store whose limits remove messages.
@@ -669,8 +699,8 @@ def _may_have_cost(
     low, before = damage.after_seq + 1, damage.before_seq or first_behind
     records = sum(sizes) // RECORD_BYTES_MIN or max(room, 1)
     if not before:
-        claimed = range(low, 1 + min(max(damage.claimed, default=0), low + records - 1))
-        return {seq for seq in claimed if seq not in absent}
+        highest_claim = min(max(damage.claimed, default=0), low + records - 1)
+        return {seq for seq in range(low, highest_claim + 1) if seq not in absent}
     # The first bytes of a record may be all that is left of it.
     most = max(records, sum(-(-size // RECORD_BYTES_MIN) for size in sizes))
     gap = range(low, before)
@@ -681,6 +711,9 @@ def _may_have_cost(
     highest = set(islice((seq for seq in reversed(gap) if seq not in absent), records))
     if damage.claimed and lowest.isdisjoint(damage.claimed) != highest.isdisjoint(damage.claimed):
         return highest if lowest.isdisjoint(damage.claimed) else lowest
+    claimed = {seq for seq in damage.claimed if seq in gap and seq not in absent}
+    if claimed and lowest.isdisjoint(claimed) and highest.isdisjoint(claimed):
+        return claimed
     if damage.after_seq == 0 or (damage.at_start and damage.before_seq):
         return highest
     return lowest
@@ -715,6 +748,7 @@ def open_store(
     progress: Callable[[int, int], None] | None = None,
     expired: Callable[[StoredMessage], None] | None = None,
     secures: bool = True,
+    units: UnitRule | None = None,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
@@ -722,8 +756,10 @@ def open_store(
     `secures`: it may be used at once; else `FileStore.secure` is left to the caller.
 
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
+
+    `units`: which messages are there together or not at all.
     """
-    recovery = Recovery(disk, folder, name, progress, expired)
+    recovery = Recovery(disk, folder, name, progress, expired, units)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     if secures:
         store.secure()

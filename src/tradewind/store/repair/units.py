@@ -1,0 +1,114 @@
+"""Messages that are there together or not at all, after a crash.
+
+Owns the answer which of them have arrived in parts. Who stores such a unit puts all of it into one
+block between two commits, so it is synced as a whole, or nobody was promised any of it. Only bytes
+behind the last known sync can hold a part. What belongs together is said by the headers of
+messages, which somebody else reads (`UnitRule`). Changes nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tradewind.store.table.block import Block
+    from tradewind.store.table.scan import BlockReport
+
+_HEAD: Final = struct.Struct("<IQqH")  # length, sequence, time, size of the subject
+_HEADER_FLAG: Final = 1 << 31
+_TOMBSTONE: Final = 1 << 62
+_SKIP: Final = 1 << 63
+
+
+class UnitPart(msgspec.Struct, frozen=True):
+    """What a message says of its unit; `number` counts from 1."""
+
+    unit: bytes
+    number: int
+    is_last: bool
+
+
+class UnitRule(msgspec.Struct, frozen=True):
+    """How units are recognised.
+
+    `part_of` says which part a message with this header is, None if it stands for itself. `sign` is
+    in the header of every part: messages without it need not be asked.
+    """
+
+    part_of: Callable[[bytes], UnitPart | None]
+    sign: bytes
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """A message where it lies, as far as somebody may want to cut it out."""
+
+    offset: int
+    size: int
+    seq: int
+
+
+class _Unit(msgspec.Struct):
+    """What was found of one. `first_seq` is that of its part 1, whether that is there or not."""
+
+    first_seq: int
+    places: list[Place]
+    last_seq: int = 0  # of its last part, if that is there
+
+
+def half_units(block: Block, report: BlockReport, start: int, rule: UnitRule) -> list[Place]:
+    """The messages behind an offset of a block whose units are not whole, in their order.
+
+    Whatever is deleted lies there still, or has left a record in its place.
+    """
+    with block.plain_view() as view:
+        data = bytes(view)
+    block.unmap()
+    if data.find(rule.sign, start) < 0:
+        return []
+    units: dict[tuple[bytes, int], _Unit] = {}
+    there: set[int] = set()
+    for place, header in _messages(data, report):
+        if place.offset < start:
+            continue
+        there.add(place.seq)
+        part = rule.part_of(header) if rule.sign in header else None
+        if part is not None:
+            first_seq = place.seq - part.number + 1
+            unit = units.setdefault((part.unit, first_seq), _Unit(first_seq, []))
+            unit.places.append(place)
+            if part.is_last:
+                unit.last_seq = place.seq
+    return sorted(
+        place for unit in units.values() if not _is_whole(unit, there) for place in unit.places
+    )
+
+
+def _is_whole(unit: _Unit, there: set[int]) -> bool:
+    # The sequence behind the last part that is there can only be the end of the unit, erased.
+    last_seq = unit.last_seq or unit.places[-1].seq + 1
+    return all(seq in there for seq in range(unit.first_seq, last_seq + 1))
+
+
+def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[Place, bytes]]:
+    """All messages and their headers; a record that only uses up a sequence has none."""
+    damage = {entry.offset: entry.size for entry in report.damage if not entry.out_of_order}
+    offset = 0
+    while offset < len(data):
+        if offset in damage:
+            offset += max(damage[offset], 1)
+            continue
+        length, sequence, _, subject_size = _HEAD.unpack_from(data, offset)
+        size = length & ~_HEADER_FLAG
+        assert size >= _HEAD.size, f"byte {offset} of a block that was read is no record"
+        if not sequence & _TOMBSTONE:
+            header = b""
+            if length & _HEADER_FLAG and not sequence & _SKIP:
+                begin = offset + _HEAD.size + subject_size + 4
+                header_size = int.from_bytes(data[begin - 4 : begin], "little")
+                header = data[begin : begin + header_size]
+            yield Place(offset, size, sequence & ~_SKIP), header
+        offset += size
