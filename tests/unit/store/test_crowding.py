@@ -186,3 +186,23 @@ def test_last_block_that_is_gone_does_not_take_the_others_along() -> None:
     assert sequences(again.table) == kept
     assert set(report.lost).isdisjoint(kept)
     assert set(report.lost) >= {seq for seq in sequences(store.table) if seq not in kept}
+
+
+def test_damaged_record_among_skipped_sequences_is_named_by_what_it_says() -> None:
+    """Neither neighbour is near, but the sequence in the record itself is whole."""
+    disk = SimulatedDisk()
+    disk.make_directory("/disk/S", sync=True)
+    store, _ = opened(disk, StoreLimits())
+    store.table.skip(39, 1)
+    put(store.table, b"a")
+    store.table.skip(70_000, 1)
+    put(store.table, b"a")
+    store.commit()
+    store.mark_idle()
+    data = bytearray(disk.content_of(BLOCK))
+    for number in (39 | 1 << 63, 40):
+        data[data.index(number.to_bytes(8, "little")) + 10] ^= 1
+    disk.settle_file(BLOCK, bytes(data))
+    again, report = opened(disk, StoreLimits())
+    assert 40 in report.lost
+    assert sequences(again.table) == [70_001]
