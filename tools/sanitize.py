@@ -36,6 +36,7 @@ TESTS = (
     "tests/model",
     "tests/faults",
 )
+BUILDING = re.compile(r"building '([^']+)' extension")
 FAULT = re.compile(r"ERROR: AddressSanitizer|runtime error:")
 LEAK = re.compile(r"^(?:Direct|Indirect) leak of .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 FAULTY_MODULE = """
@@ -58,12 +59,29 @@ def lose_a_block(size_t size):
 """
 
 
+def say(text: str) -> None:
+    """At once, for a run takes long."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def build(project: Path, target: Path) -> None:
     """Compile everything under `project`/src with this project's own build script and flags."""
-    command = [sys.executable, str(ROOT / "setup.py"), "-q", "build_ext"]
+    command = [sys.executable, "-u", str(ROOT / "setup.py"), "build_ext"]
     command += [f"-j{os.cpu_count() or 1}", f"--build-lib={target}", f"--build-temp={target}-temp"]
     flags = os.environ | {"TRADEWIND_SANITIZE": "1"}
-    subprocess.run(command, cwd=project, env=flags, check=True)  # noqa: S603
+    modules, lines = 0, []
+    with subprocess.Popen(  # noqa: S603
+        command, cwd=project, env=flags, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if found := BUILDING.match(line):
+                modules += 1
+                say(f"building {modules}: {found[1]}")
+    if process.returncode != 0:
+        sys.exit("".join(lines[-50:]) + "the build has failed")
 
 
 def copy_sources() -> None:
@@ -105,6 +123,7 @@ def environment(path: Path, reports: Path) -> dict[str, str]:
         "PYTHONMALLOC": "malloc",
         "PYTHONPATH": str(path),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",
         # Leaks do not change the exit code, since only our own count (see `own_leaks`); a fault
         # aborts, so that it changes it in any case.
         "ASAN_OPTIONS": "detect_leaks=1:exitcode=0:abort_on_error=1:halt_on_error=1:"
@@ -179,18 +198,21 @@ def run_tests(arguments: Sequence[str]) -> int:
         text = read_reports(reports)
     lost = own_leaks(text, BUILD)
     faults = bool(FAULT.search(text))
-    sys.stdout.write(text if faults else "\n\n".join(lost))
+    say(text if faults else "\n\n".join(lost))
     clean = result.returncode == 0 and not faults and not lost
-    sys.stdout.write(f"\n{'clean' if clean else 'NOT CLEAN'}, {len(lost)} leaks of our own\n")
+    say(f"{'clean' if clean else 'NOT CLEAN'}, {len(lost)} leaks of our own")
     return 0 if clean else 1
 
 
 def main() -> int:
     """Build, prove, run."""
+    say("whether the sanitizers see faults")
     check_sanitizers_see_faults()
+    say("the compiled modules; only those that have changed since the last time")
     build(ROOT, BUILD)
     copy_sources()
     check_instrumented()
+    say("the tests")
     return run_tests(sys.argv[1:])
 
 
