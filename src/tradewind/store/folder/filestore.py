@@ -555,9 +555,7 @@ class FileStore:
         if self.table.limits.message_ttl:
             files[TIMERS_FILE] = self.table.timers.encode(self.table.last_seq + 1)
         if self.keeps_schedules:
-            files[SCHEDULES_FILE] = encode_schedules(
-                self._all_schedules(), self.table.last_seq + 1
-            )
+            files[SCHEDULES_FILE] = encode_schedules(self._all_schedules(), self.table.last_seq + 1)
         if not self.table.unsettled:
             files[INDEX_FILE] = encode_checkpoint(self)
 
