@@ -232,8 +232,7 @@ cdef class MessageCore:
         cdef Block other
         block.lose(lost)
         for seq in lost:
-            timers_forget(&self.timers.table, seq)
-            timers_forget(&self.schedules.table, seq)
+            self.forget_times(seq)
         if load_block_index(block, self.index, True) != 0:
             raise CorruptRecord(block.path, 0, "the block cannot be read in spite of its repair")
         block.recount()
@@ -636,10 +635,7 @@ cdef class MessageCore:
             if entry.total == 1 and not self.unsettled:
                 # One is left: whichever end is known is both.
                 entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
-        if self.timers.table.count:
-            timers_forget(&self.timers.table, seq)
-        if self.schedules.table.count:
-            timers_forget(&self.schedules.table, seq)
+        self.forget_times(seq)
         block.drop(seq, size, first_timestamp)
         self.msgs -= 1
         self.bytes -= size
@@ -655,6 +651,13 @@ cdef class MessageCore:
         if seq == self.first_seq:
             self.advance_first()
         return 0
+
+    cdef void forget_times(self, uint64_t seq) noexcept:
+        """A message that goes expires no more, and is due no more."""
+        if self.timers.table.count:
+            timers_forget(&self.timers.table, seq)
+        if self.schedules.table.count:
+            timers_forget(&self.schedules.table, seq)
 
     cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1:
         """The same for a message whose record has changed in its file since it was verified."""
