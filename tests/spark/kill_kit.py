@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 DRIVER_VICTIMS = ("java", "python", "everything")
 VICTIMS = ("worker", "server")
 EXECUTOR = "executor"
+# What only the Java of a driver is started with.
+JAVA_SIGN = b"pyspark-shell"
 # Batches that wait when a run begins whose driver is killed, or something that it outlives.
 BATCHES_WAITING = 2
 BATCHES_PER_RUN = 12
@@ -282,7 +284,11 @@ class Campaign:
         before = sign()
         wait_until(lambda: host.is_over() or not sign() <= before, RUN_SECONDS)
         threading.Event().wait(self._chance.uniform(0, DELAY_SECONDS))
-        is_hit = not host.is_over() and self._hit(host, victim)
+        # Workers and executors may have to be waited for.
+        is_hit = False
+        while not is_hit and not host.is_over():
+            is_hit = self._hit(host, victim)
+            threading.Event().wait(0 if is_hit else POLL_SECONDS)
         if is_hit:
             self._excuses = EXCUSES
         if is_hit and victim in DRIVER_VICTIMS:
@@ -314,7 +320,9 @@ class Campaign:
             return kill_all([self._chance.choice(found)] if found else [])
         self._leftovers = parts
         if victim == "java":
-            return kill_all([pid for pid in parts if b"PythonGatewayServer" in command(pid)])
+            java = [pid for pid in parts if JAVA_SIGN in command(pid)]
+            assert len(java) == 1, f"a driver has one Java, not {len(java)}"
+            return kill_all(java)
         if victim == "everything":
             os.killpg(host.pid, signal.SIGKILL)
             return True
