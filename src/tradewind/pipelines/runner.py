@@ -180,8 +180,13 @@ class Runner:
         if now >= self._lag_due:
             self._measure()
             self._lag_due = time.monotonic() + LAG_SECONDS
+        # In this order: one that fails in between is found by the next look, not taken for done.
+        is_active = any(running.query.isActive for running in self._queries)
         for running in self._queries:
-            if (error := running.query.exception()) is not None and not _revived(running, error):
+            if (error := running.query.exception()) is None:
+                continue
+            is_active = True
+            if not _revived(running, error):
                 text = f"{running.status.name}: {short_reason(error)}"
                 self.status.error = text
                 self.stop("failed")
@@ -190,7 +195,6 @@ class Runner:
             self.status.error = self.lease.problem
             self.stop("failed")
             raise PipelineError(f"pipeline {self._pipeline.name}: {self.lease.problem}")
-        is_active = any(running.query.isActive for running in self._queries)
         self._write("running")
         return is_active
 
@@ -255,14 +259,13 @@ class Runner:
     ) -> None:
         """Run until told to stop, or everything is done, or so many seconds have passed."""
         deadline = None if seconds is None else time.monotonic() + seconds
-        while self.poll():
+        while is_active := self.poll():
             on_update(self.status)
             if should_stop.wait(POLL_SECONDS):
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 break
-        is_done = not any(running.query.isActive for running in self._queries)
-        self.stop("done" if is_done and self._is_once else "stopped")
+        self.stop("stopped" if is_active or not self._is_once else "done")
         on_update(self.status)
 
     def stop(self, state: State) -> None:
