@@ -6,10 +6,8 @@ most of what the server does. Whatever is rare is left to the engine.
 """
 
 from libc.stdint cimport int64_t
-from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
 from tradewind.jetstream.usage cimport UsageShare
-from tradewind.store.syncer cimport Syncer
 from tradewind.stream.commit_path cimport CommitPath
 
 from typing import Protocol
