@@ -191,9 +191,10 @@ class JetStreamMonitor:
                 text = f"JetStream stream '{home.name} > {stream}' could not be recovered: {reason}"
                 yield HealthProblem(text, type="STREAM", account=home.name, stream=stream)
             for hosted in home.streams.values():
-                failure = getattr(hosted.stream.store, "failure", None)
-                if failure is not None:
-                    text = f"JetStream stream '{home.name} > {hosted.name}' is read-only: {failure}"
+                files = hosted.stream.files
+                if files is not None and files.failure is not None:
+                    place = f"'{home.name} > {hosted.name}'"
+                    text = f"JetStream stream {place} is read-only: {files.failure}"
                     yield HealthProblem(text, type="STREAM", account=home.name, stream=hosted.name)
                 for consumer, reason in hosted.consumer_problems.items():
                     text = (

@@ -8,6 +8,7 @@ import pytest
 from engine_kit import Peer
 
 from tradewind.monitor.jetstream import JetStreamMonitor
+from tradewind.monitor.options import HealthzOptions
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
@@ -215,3 +216,18 @@ def _metrics(server: InProcessServer) -> dict[str, float]:
     assert server.engine is not None
     families = JetStreamMonitor(server.engine).families()
     return {family.name: family.samples[0].value for family in families}
+
+
+def test_health_names_a_stream_whose_disk_has_failed() -> None:
+    disk = SimulatedDisk()
+    server, peer = open_server(disk)
+    peer.create("S")
+    peer.create("WELL")
+    assert server.engine is not None
+    monitor = JetStreamMonitor(server.engine)
+    assert list(monitor.health(HealthzOptions())) == []
+    disk.fail("sync", "*/S/msgs/*")
+    peer.publish("S.a")
+    (problem,) = monitor.health(HealthzOptions())
+    assert (problem.account, problem.stream) == ("$G", "S")
+    assert "'$G > S' is read-only: " in problem.text
