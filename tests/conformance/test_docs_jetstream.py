@@ -14,10 +14,8 @@ from pathlib import Path
 
 import nats
 import pytest
-from helpers_js import ApiClient
 
 from harness import ServerProcess
-from tradewind.api import stream_rules
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ("README.md", "docs/JETSTREAM.md")
@@ -105,22 +103,6 @@ def test_requests_of_the_page_are_granted(server: ServerProcess) -> None:
     answers = [json.loads(answer) for answer in asyncio.run(send(server.url))]
     assert len(answers) >= 8
     assert [answer["error"] for answer in answers if "error" in answer] == []
-
-
-REFUSED: list[tuple[str, dict[str, object]]] = [
-    ("allow_batched", {"allow_batched": True}),
-]
-
-
-def test_what_is_refused_is_named_and_granted_by_nats_server(server: ServerProcess) -> None:
-    assert {name for name, _ in REFUSED} == set(stream_rules.UNSUPPORTED_FIELDS)
-    is_ours = server.kind == "tradewind"
-    with ApiClient(server) as js:
-        js.done("STREAM.CREATE.OTHER", {"name": "OTHER"})
-        for name, fields in REFUSED:
-            error = js.error(f"STREAM.CREATE.{name}", {"name": name, **fields})
-            assert bool(error) == is_ours, (name, error)
-            assert error is None or error[2].startswith(f"{name}: this server does not support")
 
 
 def test_pages_that_are_named_are_there(server: ServerProcess) -> None:

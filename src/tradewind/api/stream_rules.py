@@ -48,10 +48,6 @@ SEQUENCE_MAX: Final = (1 << 62) - 1
 DUPLICATE_WINDOW_NS: Final = 120_000_000_000
 SHORTEST_NS: Final = 100_000_000
 MARKER_TTL_NS_MIN: Final = 1_000_000_000
-# Valid settings that this version cannot carry out yet, with what they would be.
-UNSUPPORTED_FIELDS: Final[Mapping[str, str]] = {
-    "allow_batched": "fast batches",
-}
 _UNLIMITED_FIELDS: Final = (
     "max_msgs",
     "max_msgs_per_subject",
@@ -163,9 +159,6 @@ def is_same_config(one: StreamConfig, other: StreamConfig) -> bool:
 
 def check_supported(config: StreamConfig) -> None:
     """ApiError if it asks for what this version cannot do."""
-    for name, what in UNSUPPORTED_FIELDS.items():
-        if getattr(config, name):
-            raise _invalid(f"{name}: this server does not support {what} yet")
     check_sources_supported(config)
 
 

@@ -6,6 +6,7 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.store.table.message_core cimport MessageCore
+from tradewind.stream.fast_core cimport FastBatch
 from tradewind.stream.header_scan cimport Span
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport ReplyQueue
@@ -44,6 +45,7 @@ cdef class Ingest(Participant):
     # after it. 0: there is none.
     cdef public uint64_t hidden_from
     cdef public bint has_deadline           # the engine is to ask for the next deadline
+    cdef public FastBatch fast              # the one whose messages come just now, or None
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cdef uint64_t visible(self) noexcept
@@ -51,6 +53,8 @@ cdef class Ingest(Participant):
     cpdef void promise(self, uint64_t promised, bytes failure=*) except *
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
+    cdef FastBatch _next_of_fast(self, Message* message)
+    cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1
     cdef bint _is_full(self) noexcept
     cdef bint _fits(self, Message* message, uint64_t size) noexcept
     cdef int _refuse(self, Message* message) except -1

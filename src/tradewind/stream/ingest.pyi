@@ -4,6 +4,7 @@ from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
 from tradewind.store.table.messages import MessageStore
+from tradewind.stream.fast_core import FastBatch
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.replies import ReplyQueue, Rider
 
@@ -75,6 +76,9 @@ class Ingest(Participant):
         self, reply: bytes, seq: int, duplicate: bool = False, *, tail: bytes = b""
     ) -> None: ...
     def answer(self, reply: bytes, body: bytes) -> None: ...
+    fast: FastBatch | None
+    def acknowledge_always(self, reply: bytes, seq: int, *, tail: bytes = b"") -> None: ...
+    def answer_when_stored(self, reply: bytes, seq: int, body: bytes) -> None: ...
     def refuse(self, reply: bytes) -> None: ...
     def send_copy(
         self, seq: int, subject: bytes, reply: bytes, header: bytes, payload: bytes

@@ -8,16 +8,19 @@ ended (`commit_path`).
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message, is_trace_only
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.stream.fast_core cimport (
+    FAST_APPEND, FastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport (
-    REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, ReplyQueue, Rider)
+    REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
@@ -119,6 +122,7 @@ cdef class Ingest(Participant):
         cdef uint64_t seq, size
         cdef uint32_t header_size = <uint32_t>message.header_size
         cdef uint32_t total_size = <uint32_t>message.total_size
+        cdef FastBatch fast = None
         id.size = 0
         if self.waits and is_crowded(self):
             # A disk that has failed will not catch up; there is nothing to wait for then.
@@ -129,6 +133,10 @@ cdef class Ingest(Participant):
                 return self._refuse(message)
         if message.total_size > RECORD_MAX or not self.is_plain:
             return self._leave(message)
+        if is_fast_reply(message.reply, message.reply_size):
+            fast = self._next_of_fast(message)
+            if fast is None:
+                return self._leave(message)
         if header_size and scan_header(message.body, header_size, &id) != HEADER_PLAIN:
             return self._leave(message)
         size = self.store.stored_size(message.subject_size, header_size, total_size - header_size)
@@ -136,6 +144,8 @@ cdef class Ingest(Participant):
             return self._leave(message)
         if id.size and self.ids.window_ns > 0:
             seq = self.ids.find(id.start, id.size, self.turn.now_ns)
+            if seq and fast is not None:
+                return self._leave(message)
             if seq:
                 if self.acks and message.reply_size:
                     self.turn.mark_dirty(self)
@@ -155,8 +165,30 @@ cdef class Ingest(Participant):
         except StoreError as error:
             self.stream.store_failed(error, message.reply[:message.reply_size])
             return 1
+        if fast is not None:
+            return self._note_fast(fast, message, seq)
         if self.acks and message.reply_size:
             self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, NULL, 0, 0)
+        return 1
+
+    cdef FastBatch _next_of_fast(self, Message* message):
+        """The batch whose next message this is; None if there is more to say about it."""
+        cdef FastReply said
+        cdef FastBatch fast = self.fast
+        if fast is None or parse_reply(message.reply, message.reply_size, &said) != 0 \
+                or said.operation != FAST_APPEND or said.number != fast.last + 1 \
+                or said.id_size != <uint32_t>len(fast.id) \
+                or memcmp(said.id, <const char*>fast.id, said.id_size) != 0:
+            return None
+        return fast
+
+    cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1:
+        """The next message of a batch is stored; now and then its client is told."""
+        fast.last += 1
+        fast.stored_seq = seq
+        fast.used_ns = self.turn.monotonic_ns
+        if fast.last >= fast.acked + fast.step:
+            self.stream.fast_batches.tell(fast, message.reply[:message.reply_size])
         return 1
 
     cdef bint _is_full(self) noexcept:
@@ -387,6 +419,18 @@ cdef class Ingest(Participant):
             self.turn.mark_dirty(self)
             self.replies.add(REPLY_BODY, 0, reply, <uint32_t>len(reply), NULL, 0, body, 0,
                              <uint32_t>len(body))
+
+    def acknowledge_always(self, bytes reply not None, uint64_t seq, *, bytes tail=b""):
+        """The same as `acknowledge`, also where publishers get no replies."""
+        self.turn.mark_dirty(self)
+        self.replies.add(REPLY_ACK, seq, reply, <uint32_t>len(reply), NULL, 0, tail, 0,
+                         <uint32_t>len(tail))
+
+    def answer_when_stored(self, bytes reply not None, uint64_t seq, bytes body not None):
+        """Answer with a body of one's own as soon as message `seq` is promised, in any case."""
+        self.turn.mark_dirty(self)
+        self.replies.add(REPLY_TEXT, seq, reply, <uint32_t>len(reply), NULL, 0, body, 0,
+                         <uint32_t>len(body))
 
     def refuse(self, bytes reply not None):
         """Tell a publisher that too much waits already."""

@@ -311,7 +311,7 @@ class Judge(msgspec.Struct):
         except DiscardedError as error:
             raise errors.STREAM_STORE_FAILED(err=str(error)) from None
 
-    def admit_part(self, message: Publish) -> None:
+    def admit_part(self, message: Publish, *, is_fast: bool = False) -> None:
         """What is looked at before a message of a batch is kept; ApiError if it is refused."""
         if self.config.sealed:
             raise errors.STREAM_SEALED()
@@ -320,7 +320,9 @@ class Judge(msgspec.Struct):
         size = len(message.header) + len(message.payload)
         if 0 <= _limit(self.config.max_msg_size) < size:
             raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
-        if not self.config.allow_atomic:
+        if is_fast and not self.config.allow_batched:
+            raise errors.BATCH_PUBLISH_DISABLED()
+        if not is_fast and not self.config.allow_atomic:
             raise errors.ATOMIC_PUBLISH_DISABLED()
 
 

@@ -10,6 +10,7 @@ cdef enum ReplyKind:
     REPLY_DUPLICATE = 1     # ... was stored before as `seq`
     REPLY_BODY = 2          # the given bytes, whatever becomes of the messages before it
     REPLY_COPY = 3          # a copy of a message, which goes out only if the message is kept
+    REPLY_TEXT = 4          # the given bytes, unless the messages before it are not kept
 
 ctypedef struct ReplyHead:
     uint64_t seq            # sent when everything up to it is promised

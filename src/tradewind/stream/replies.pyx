@@ -94,7 +94,8 @@ cdef class ReplyQueue:
             return None
         at = self.entries.data + self.entries.begin
         memcpy(&head, at, sizeof(ReplyHead))
-        if head.seq != seq or head.kind == REPLY_COPY or head.hops >= HOPS_MAX \
+        if head.seq != seq or head.kind == REPLY_COPY or head.kind == REPLY_TEXT \
+                or head.hops >= HOPS_MAX \
                 or (head.kind == REPLY_BODY and head.hops == 0):
             return None
         at += sizeof(ReplyHead)

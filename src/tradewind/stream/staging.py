@@ -42,6 +42,10 @@ class BatchLimits(msgspec.Struct):
     total_max: int = 1000
     rest_ns: int = 10_000_000_000
     open_count: int = 0
+    # Of fast batches, which hold no messages.
+    fast_per_stream_max: int = 1000
+    fast_total_max: int = 50_000
+    fast_open_count: int = 0
 
 
 def batch_limits(given: Mapping[str, int]) -> BatchLimits:
@@ -53,6 +57,8 @@ def batch_limits(given: Mapping[str, int]) -> BatchLimits:
         "batch_timeout_ns": "rest_ns",
     }
     chosen = {field: given.get(name, 0) for name, field in names.items()}
+    chosen["fast_per_stream_max"] = chosen["per_stream_max"]
+    chosen["fast_total_max"] = chosen["total_max"]
     return BatchLimits(**{field: value for field, value in chosen.items() if value > 0})
 
 

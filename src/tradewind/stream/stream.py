@@ -44,6 +44,7 @@ from tradewind.stream import headers, reading
 from tradewind.stream.batch_checks import BatchJudge
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct import DirectGet
+from tradewind.stream.fast_batches import FastBatches
 from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.markers import marker_header, marker_ttl_ns
@@ -70,6 +71,8 @@ WAITING_MSGS_MAX = 100_000
 WAITING_BYTES_MAX = 128 * 1024 * 1024
 DIRECT_BYTES_MAX = 64 * 1024 * 1024
 IDS_LATE_NS = 1_000_000_000
+# How the reply subject of a message of a fast batch ends.
+FAST_REPLY_END = b".$FI"
 
 
 def _no_limit(_size_bytes: int) -> errors.ApiError | None:
@@ -173,6 +176,9 @@ class Stream:
         self.schedules: Schedules | None = None
         self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
         self._staging = Staging(context.batches, self._batch_abandoned)
+        self.fast_batches = FastBatches(
+            context.batches, self.ingest, self._judge_fast, self._store_fast
+        )
         self._configure()
 
     @property
@@ -277,6 +283,7 @@ class Stream:
         """Take no more messages."""
         self.is_active = False
         self._staging.clear()
+        self.fast_batches.clear()
         self.direct.step_back()
         self.direct.deactivate()
         for token in self._tokens.values():
@@ -306,6 +313,8 @@ class Stream:
         self._judge.config = config
         if not config.allow_atomic:
             self._staging.clear()
+        if not config.allow_batched:
+            self.fast_batches.clear()
         self._configure()
         self.ids.set_window(config.duplicate_window, self.turn.now_ns)
         if limits_of(meta.config) != self.store.limits:
@@ -383,6 +392,9 @@ class Stream:
             subject = self._transform.apply_bytes(subject) or subject
         header = headers.clean(header)
         message = Publish(subject, header, payload, headers.special_fields(header))
+        if reply.endswith(FAST_REPLY_END):
+            self._publish_fast(message, reply)
+            return
         if message.fields.get(headers.BATCH_ID):
             self._publish_part(message, reply)
             return
@@ -411,6 +423,23 @@ class Stream:
         verdict = self._judge.judge_copy(message, self.turn.now_ns, dedupes=place is None)
         if isinstance(verdict, Accept):
             self._follow(self._append(message, verdict, place), verdict)
+
+    def _publish_fast(self, message: Publish, reply: bytes) -> None:
+        """A message of a fast batch that is not just the next one."""
+        try:
+            self._judge.admit_part(message, is_fast=True)
+            self.fast_batches.take(message, reply, self.turn.monotonic_ns)
+        except errors.ApiError as error:
+            self.ingest.answer(reply, self.error_body(error))
+        self._deadline_changed()
+
+    def _judge_fast(self, message: Publish) -> Accept | Duplicate | Busy:
+        return self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
+
+    def _store_fast(self, message: Publish, verdict: Accept) -> int:
+        stored = self._append(message, verdict)
+        self._follow(stored, verdict)
+        return stored.seq
 
     def _publish_part(self, message: Publish, reply: bytes) -> None:
         """A message of an atomic batch: kept until the last one comes, which stores them all."""
@@ -688,7 +717,11 @@ class Stream:
         """When `tick` has something to do (monotonic); 0: never."""
         if self.upkeep.has_work:
             return max(self.turn.monotonic_ns, 1)
-        times = (self.direct.next_deadline_ns, self._staging.next_deadline_ns)
+        times = (
+            self.direct.next_deadline_ns,
+            self._staging.next_deadline_ns,
+            self.fast_batches.next_deadline_ns,
+        )
         soonest_ns = min(filter(None, times), default=0)
         age_ns = self.upkeep.next_expiry_ns
         if self.ids.count:
@@ -710,6 +743,7 @@ class Stream:
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
         self._staging.tick(self.turn.monotonic_ns)
+        self.fast_batches.tick(self.turn.monotonic_ns)
         if self.schedules is not None and not self.config.sealed and not self.store.read_only:
             self.schedules.tick(now_ns)
         self.upkeep.step(now_ns)

@@ -110,14 +110,6 @@ class Engine:
         return checked
 
 
-@pytest.fixture
-def everything_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules as they will be when nothing is missing."""
-    monkeypatch.setattr(stream_rules, "UNSUPPORTED_FIELDS", {})
-    monkeypatch.setattr(consumer_rules, "UNSUPPORTED_FIELDS", {})
-
-
-@pytest.mark.usefixtures("everything_supported")
 @pytest.mark.parametrize("case", config_cases(), ids=str)
 def test_a_configuration_is_taken_or_refused_as_by_the_official_server(case: ConfigCase) -> None:
     engine = Engine()
@@ -133,7 +125,6 @@ def test_a_configuration_is_taken_or_refused_as_by_the_official_server(case: Con
     assert json.loads(encode(shown)) == case.config
 
 
-@pytest.mark.usefixtures("everything_supported")
 @pytest.mark.parametrize(
     "case", [case for case in config_cases() if case.config and not case.setup], ids=str
 )
@@ -144,14 +135,6 @@ def test_a_checked_configuration_stays_as_it_is(case: ConfigCase) -> None:
     assert engine.create_stream(config) == config
     assert Engine().create_stream(config) == config
     assert engine.update_stream(config, pedantic=False) == config
-
-
-@pytest.mark.parametrize("name", stream_rules.UNSUPPORTED_FIELDS)
-def test_what_is_not_supported_is_refused_by_name(name: str) -> None:
-    value = SECOND_NS if name.endswith("_ttl") and "delete" in name else True
-    with pytest.raises(ApiError, match=f"{name}: this server does not support") as refusal:
-        Engine().run("STREAM.CREATE.S", {"name": "S", name: value})
-    assert refusal.value.is_kind(errors.STREAM_INVALID_CONFIG)
 
 
 @pytest.mark.parametrize(

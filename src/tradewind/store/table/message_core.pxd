@@ -91,7 +91,6 @@ cdef class MessageCore:
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
     cdef uint64_t find_end(self, SubjectEntry* entry, bint is_last) except? 0
     cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
-    cdef void forget_times(self, uint64_t seq) noexcept
     cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1
     cdef int forget_ends(self, uint64_t first, uint64_t last) except -1
     cdef int advance_first(self) except -1

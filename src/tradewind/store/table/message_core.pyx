@@ -79,6 +79,14 @@ cdef class StoreListener:
         return 0
 
 
+cdef inline void forget_times(MessageCore store, uint64_t seq) noexcept:
+    """A message is gone: it neither expires nor is it due."""
+    if store.timers.table.count:
+        timers_forget(&store.timers.table, seq)
+    if store.schedules.table.count:
+        timers_forget(&store.schedules.table, seq)
+
+
 cdef int read_damaged(MessageCore store, Block block, uint64_t seq, Record* record) except -1:
     """The bytes of a file have changed since they were verified: go on with what is good in it."""
     if block is store.last:
@@ -232,7 +240,7 @@ cdef class MessageCore:
         cdef Block other
         block.lose(lost)
         for seq in lost:
-            self.forget_times(seq)
+            forget_times(self, seq)
         if load_block_index(block, self.index, True) != 0:
             raise CorruptRecord(block.path, 0, "the block cannot be read in spite of its repair")
         block.recount()
@@ -635,7 +643,7 @@ cdef class MessageCore:
             if entry.total == 1 and not self.unsettled:
                 # One is left: whichever end is known is both.
                 entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
-        self.forget_times(seq)
+        forget_times(self, seq)
         block.drop(seq, size, first_timestamp)
         self.msgs -= 1
         self.bytes -= size
@@ -651,13 +659,6 @@ cdef class MessageCore:
         if seq == self.first_seq:
             self.advance_first()
         return 0
-
-    cdef void forget_times(self, uint64_t seq) noexcept:
-        """A message that goes expires no more, and is due no more."""
-        if self.timers.table.count:
-            timers_forget(&self.timers.table, seq)
-        if self.schedules.table.count:
-            timers_forget(&self.schedules.table, seq)
 
     cdef int forget_damaged(self, Block block, uint64_t seq, bint tombstone) except -1:
         """The same for a message whose record has changed in its file since it was verified."""
