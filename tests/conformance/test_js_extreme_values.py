@@ -54,8 +54,6 @@ KNOWN_BECAUSE = (
     # A sequence of ours has 62 bits; the two others of a record say what became of the message.
     (r"STREAM.(CREATE|UPDATE|RESTORE).Z", rf"(config\.)?first_seq = {HUGE}"),
     (r"STREAM.PURGE.Z", rf"seq = {HUGE}"),
-    # The state of a stream without a message says 0, as it does without `first_seq`.
-    (r"STREAM.CREATE.Z", r"first_seq = 1"),
     # nats-server counts nanoseconds since 1970 in 64 bits, and what is before 1678 or after 2262
     # wraps around: a start in year 9999 gets all messages. Here it gets those of that time: none.
     (r"STREAM.MSG.GET.[ZF]|DIRECT.GET.[ZF]", rf"(start_time|up_to_time) = {FAR_TIME}"),

@@ -174,6 +174,23 @@ def test_first_sequence(peer: Publisher, storage: str) -> None:
     assert b'"seq":100}' in peer.publish(f"{name.lower()}.1")
 
 
+@pytest.mark.parametrize("purge", [{}, {"filter": "p.>"}, {"keep": 1}, {"seq": 1}])
+def test_first_sequence_of_a_stream_without_messages(
+    peer: Publisher, storage: str, purge: dict[str, object]
+) -> None:
+    """It is 0, and 1 once it was purged as a whole or somebody has asked for 1."""
+    name = peer.create(storage=storage)
+    assert peer.state(name)["first_seq"] == 0
+    assert peer.api(f"STREAM.PURGE.{name}", purge)["purged"] == 0
+    assert peer.state(name)["first_seq"] == (0 if purge else 1)
+    asked = peer.create(storage=storage, first_seq=1)
+    state = peer.state(asked)
+    assert (state["first_seq"], state["last_seq"]) == (1, 0)
+    for used in (name, asked):
+        assert b'"seq":1}' in peer.publish(f"{used.lower()}.1")
+        assert peer.state(used)["first_seq"] == 1
+
+
 def test_wildcards_in_a_published_subject_are_ordinary_tokens(peer: Publisher) -> None:
     name = peer.create()
     prefix = name.lower()

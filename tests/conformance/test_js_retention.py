@@ -100,6 +100,28 @@ def test_interest_is_decided_by_filters_when_a_message_comes(peer: Peer, js: Api
     assert [frame.numbers[1] for frame in peer.fetch(2)] == [2, 4]
 
 
+def test_messages_that_a_reset_passes_over_lose_interest(peer: Peer, js: ApiClient) -> None:
+    peer.stream(retention="interest")
+    peer.consumer()
+    peer.consumer("OTHER", filter_subject="s.b")
+    peer.store("a", "b", "a", "b", "a", "b")
+    js.done("CONSUMER.RESET.S.C", {"seq": 4})
+    wait_sequences(js, [2, 4, 5, 6])
+    js.done("CONSUMER.RESET.S.C", {"seq": 7})
+    wait_sequences(js, [2, 4, 6])
+    js.done("CONSUMER.RESET.S.OTHER", {"seq": 5})
+    wait_sequences(js, [6])
+
+
+def test_reset_removes_nothing_from_a_work_queue(peer: Peer, js: ApiClient) -> None:
+    peer.stream(retention="workqueue")
+    peer.consumer()
+    peer.store("a", "b", "a")
+    js.done("CONSUMER.RESET.S.C", {"seq": 3})
+    assert [frame.numbers[1] for frame in peer.fetch(1)] == [3]
+    assert sequences(js) == [1, 2, 3]
+
+
 def test_interest_of_a_consumer_without_acks_ends_with_delivery(peer: Peer) -> None:
     peer.stream(retention="interest")
     peer.consumer(ack_policy="none")

@@ -38,6 +38,7 @@ class ModelStore:
         self.held: dict[int, StoredMessage] = {}
         self.last_seq = 0
         self.last_timestamp_ns = 0
+        self.is_purged = False
         self._size = size
 
     # --- questions ---------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class ModelStore:
     @property
     def first_seq(self) -> int:
         """The lowest sequence with a message; the next one to come if there is none."""
-        return min(self.held, default=self.last_seq + 1 if self.last_seq else 0)
+        return min(self.held, default=self.last_seq + 1 if self.last_seq else int(self.is_purged))
 
     @property
     def state(self) -> StoreState:
@@ -137,8 +138,10 @@ class ModelStore:
 
     def purge(self, pattern: bytes = b"", below: int = 0, keep: int = 0) -> int:
         """Delete what passes."""
-        if pattern in (b"", b">") and below:
+        if pattern in (b"", b">") and below > 1:
             return self.compact(below)
+        if pattern in (b"", b">") and not below and not keep:
+            self.is_purged = True
         chosen = self.matching((pattern,) if pattern else ())
         if below:
             chosen = [message for message in chosen if message.seq < below]
@@ -153,6 +156,7 @@ class ModelStore:
         gone = [number for number in self.held if number < seq]
         for number in gone:
             del self.held[number]
+        self.is_purged = self.is_purged or seq > self.last_seq
         self.skip(seq - 1)
         return len(gone)
 

@@ -221,7 +221,7 @@ class Stream:
         settings.setdefault("seed", context.chance.getrandbits(64))
         store = MessageStore(str(meta.config["name"]), limits_of(meta.config), **settings)
         first_seq = int(meta.config.get("first_seq") or 0)
-        if first_seq > 1:
+        if first_seq > 0:
             store.compact(first_seq)
         return cls(context, meta, store)
 

@@ -316,3 +316,22 @@ def test_rebuild_keeps_the_memory_limit_of_the_indexes(
     assert report.is_clean != is_damaged
     assert list(again.table.messages()) == expected
     again.verify()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_purge_of_a_store_without_messages_is_remembered(
+    disk: SimulatedDisk, is_closed: bool
+) -> None:
+    """Its first sequence is 1 from then on, and the first message gets it."""
+    store, _ = opened(disk)
+    assert store.table.first_seq == 0
+    store.table.purge()
+    store.commit()
+    assert (store.table.first_seq, store.table.last_seq) == (1, 0)
+    if is_closed:
+        store.close()
+    again, report = opened(disk.crash_losing_unsynced())
+    assert report.is_clean
+    assert (again.table.first_seq, again.table.last_seq) == (1, 0)
+    assert put(again.table, b"a") == [1]
+    again.table.verify()

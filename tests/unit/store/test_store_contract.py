@@ -62,10 +62,16 @@ def test_questions_to_an_empty_store_find_nothing(store: MessageStore) -> None:
 def test_removal_from_an_empty_store_removes_nothing(store: MessageStore) -> None:
     assert not store.remove(1)
     assert not store.remove(0)
-    assert store.purge() == store.purge(b"a.>") == store.purge(keep=3) == 0
-    assert store.compact(0) == store.compact(1) == 0
+    assert store.purge(b"a.>") == store.purge(keep=3) == store.purge(below=1) == 0
+    assert store.compact(0) == 0
     assert store.expire(2**62) == store.apply_limits(2**62) == 0
     assert store.state == StoreState(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_empty_store_that_is_purged_as_a_whole_begins_with_1(store: MessageStore) -> None:
+    assert store.purge() == store.compact(1) == 0
+    assert store.state == StoreState(0, 0, 1, 0, 0, 0, 0, 0)
+    assert put(store, b"a") == [1]
 
 
 def test_emptied_store_goes_on_counting(store: MessageStore) -> None:

@@ -154,6 +154,8 @@ def reset(request: Request) -> Durable | None:
         seq = consumer.reset(content.seq)
     except ResetError as error:
         raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
+    # What it passes over it does not need any more.
+    hosted.interest_changed()
     fields = fields_of(consumer_info(request.engine, consumer))
     response = ConsumerResetResponse(**fields, reset_seq=seq)
     return Durable(hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer)

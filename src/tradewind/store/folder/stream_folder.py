@@ -131,7 +131,7 @@ def limits_of(config: Mapping[str, Any]) -> StoreLimits:
 def _begin_at(store: FileStore, meta: StreamMeta) -> None:
     """The first sequence may be a later one."""
     first_seq = int(meta.config.get("first_seq") or 0)
-    if first_seq > max(store.table.first_seq, 1):
+    if first_seq > store.table.first_seq:
         store.table.compact(first_seq)
 
 

@@ -233,6 +233,8 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
         table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
     )
     store.table.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
+    if index.first_seq == 1 and index.last_seq == 0:
+        store.table.drop_below(1)  # it was purged before it had a message
     return True
 
 

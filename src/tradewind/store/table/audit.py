@@ -37,4 +37,5 @@ def verify_store(store: Any) -> None:
         assert (state.msgs, state.first_seq, state.last_seq) == (total, start, last), name
     assert previous <= store.last_seq
     if not msgs:
-        assert store.first_seq == (store.last_seq + 1 if store.last_seq else 0), store.first_seq
+        is_untouched = store.first_seq == store.last_seq == 0
+        assert is_untouched or store.first_seq == store.last_seq + 1, store.first_seq

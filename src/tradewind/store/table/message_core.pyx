@@ -5,7 +5,8 @@ block lies in, and when it reaches the disk, is the business of its keeper (`kee
 
 Invariants, checked by `verify()` and by every model test
 - msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
-- first_seq is the lowest live sequence, last_seq + 1 if there is none; last_seq never goes down;
+- first_seq is the lowest live sequence, last_seq + 1 if there is none, 0 in a store that had none
+  yet and was not purged; last_seq never goes down;
 - every block but the last holds a live message, or tombstones for a block before it.
 
 What limits removed stays away, although they write nothing while messages come and go
@@ -326,6 +327,7 @@ cdef class MessageCore:
         while self.msgs and self.first_seq < floor:
             self.forget_message(self.first_seq, False)
         self.limit_floor = max(self.limit_floor, floor)
+        self.first_seq = max(self.first_seq, <uint64_t>1)
 
     def forget(self, uint64_t seq):
         """A tombstone on disk says that a message is deleted; nothing is written."""

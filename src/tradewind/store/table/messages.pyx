@@ -16,7 +16,7 @@ from tradewind.store.table.expiry cimport (
 from tradewind.store.table.message_core cimport MARK_FLOOR, MessageCore
 from tradewind.store.table.overdue cimport begin_limits, begin_trimming, go_on, is_overdue
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
-from tradewind.store.format.records cimport Record, header_value
+from tradewind.store.format.records cimport RECORD_MIN, Record, header_value
 from tradewind.store.format.sequence_tree cimport sequences_count_in
 from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
@@ -397,7 +397,7 @@ cdef class MessageStore(MessageCore):
             return
         if keep:
             below = self._sequence_that_keeps(chosen, keep)
-        if chosen.everything and below > last:
+        if chosen.everything and below > max(last, <uint64_t>1):
             yield self.compact(below)
             return
         below = min(below, last + 1) if below else last + 1
@@ -481,7 +481,8 @@ cdef class MessageStore(MessageCore):
 
     def _purge_all(self):
         cdef list dropped = self.blocks
-        if self.last is None or self.last_seq == 0:
+        if self.last_seq == 0:
+            self._begin_with_first()
             return
         fresh = self.block_keeper.open_block(self.last.number + 1)
         self.blocks = []
@@ -505,6 +506,16 @@ cdef class MessageStore(MessageCore):
         self.block_keeper.blocks_dropped(dropped)
         if self.listener is not None:
             self.listener.all_removed()
+
+    def _begin_with_first(self):
+        """A store that had no message yet says 1 as its first sequence from now on, not 0: that is
+        how nats-server tells that somebody has purged it, or asked for that sequence.
+        """
+        if self.first_seq == 0 and self.keeps_tombstones and self.last is not None:
+            self.prepare_room(RECORD_MIN, 1)
+            self.mark(MARK_FLOOR, 1)
+            self.said_floor = 1
+        self.first_seq = 1
 
     def compact(self, uint64_t seq):
         """Delete everything below `seq`; gives how many messages that were."""
