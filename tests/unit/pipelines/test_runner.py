@@ -63,10 +63,10 @@ def runner_of(folder: Path, *queries: Query) -> tuple[Runner, list[Query]]:
     file.write_text(PIPELINE)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     made = Runner(load_pipeline(file), spark, Address(""), lambda *_: None, is_once=True)
-    first, *others = queries
-    start: Any = lambda: others.pop(0)  # noqa: E731
-    made._queries.append(_Running(start, first, QueryStatus("lake", "lake"), []))  # type: ignore[arg-type]
-    return made, others
+    waiting: list[Any] = list(queries)
+    running = _Running(lambda: waiting.pop(0), waiting.pop(0), QueryStatus("lake", "lake"), [])
+    made._queries.append(running)
+    return made, waiting
 
 
 def test_a_query_that_fails_twice_at_its_start_is_not_taken_for_done(tmp_path: Path) -> None:
