@@ -99,7 +99,8 @@ class Place:
         self.connection.jetstream().publish("out.probe")
 
     def stored(self) -> Counter[str]:
-        task = RangeTask(Address(SourceOptions(servers=(self.url,))), "OUT", RowFilter(), False)
+        address = Address(SourceOptions(servers=(self.url,)))
+        task = RangeTask(address, "OUT", RowFilter(), by_direct=False, ahead=1000)
         return Counter(
             row["data"].decode()
             for batch in task.batches(("subject", "data"))

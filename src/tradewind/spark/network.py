@@ -46,7 +46,7 @@ from tradewind.spark.kept import KeptConnection
 from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.logins import resolve_servers, spark_name
 from tradewind.spark.patience import Patience, passes, patiently
-from tradewind.spark.planning import part_count, ranges
+from tradewind.spark.planning import MESSAGES_AHEAD_MAX, messages_ahead, part_count, ranges
 from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
 from tradewind.spark.provider import StreamState
 from tradewind.spark.rows import RowDecoder
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 ROWS_PER_BATCH: Final = 16_384
 BYTES_PER_BATCH: Final = 16 * 1024 * 1024
-MESSAGES_AHEAD: Final = 8192
 # A consumer is asked again after this; the server has deleted what it would have sent.
 SILENCE_SECONDS: Final = 5.0
 SILENCES_MAX: Final = 12
@@ -125,6 +124,7 @@ class RangeTask:
     stream: str
     rows: RowFilter
     by_direct: bool
+    ahead: int  # how many messages are asked for before the first of them is read
     planned: Planned | None = None  # None: whoever reads finds out itself what is missing
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -227,7 +227,7 @@ class RangeTask:
             )
             try:
                 messages = await consumer.consume(
-                    MESSAGES_AHEAD, expires=EXPIRES_SECONDS, idle_heartbeat=HEARTBEAT_SECONDS
+                    self.ahead, expires=EXPIRES_SECONDS, idle_heartbeat=HEARTBEAT_SECONDS
                 )
             except JetStreamApiError as error:
                 # Perhaps the stream has no such subjects: then we look at each message ourselves.
@@ -270,7 +270,7 @@ class RangeTask:
 
         What came before the connection broke is as good as a whole batch.
         """
-        count = min(DIRECT_BATCH, self.rows.last_seq - next_seq + 1)
+        count = min(DIRECT_BATCH, self.ahead, self.rows.last_seq - next_seq + 1)
         body = {"seq": next_seq, "batch": count, "next_by_subj": ">"}
         statuses: list[int] = []
 
@@ -400,16 +400,18 @@ class NetworkProvider:
         share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
         planned = self._plan(info)
+        ahead = messages_ahead(info.state.bytes, info.state.messages)
         if self._options.bucket and not self._options.history and last == state.last_seq:
             # A key that changes now has its value behind the end: one task goes on to where nothing
             # is left, and so has a value of each key.
-            return [RangeTask(self._address, name, rows, by_direct, planned)]
+            return [RangeTask(self._address, name, rows, by_direct, ahead, planned)]
         return [
             RangeTask(
                 self._address,
                 name,
                 rows.between(low, high),
                 by_direct,
+                ahead,
                 planned.between(low, high),
             )
             for low, high in ranges(first, last, count)
@@ -557,7 +559,7 @@ async def _nth_message(
     consumer = connection.jetstream().consumers.ordered(
         stream, start_sequence=first_seq, filter_subjects=filters, headers_only=True
     )
-    messages = await consumer.consume(min(count, MESSAGES_AHEAD))
+    messages = await consumer.consume(min(count, MESSAGES_AHEAD_MAX))
     try:
         left = count
         if messages.info.num_pending <= count:
@@ -577,7 +579,7 @@ async def _some(messages: OrderedMessages) -> list[Msg]:
         chunk = [await messages.next(SILENCE_SECONDS)]
     except OperationTimeoutError:
         return []
-    while len(chunk) < MESSAGES_AHEAD and (message := messages.take()) is not None:
+    while len(chunk) < MESSAGES_AHEAD_MAX and (message := messages.take()) is not None:
         chunk.append(message)
     return chunk
 

@@ -15,6 +15,10 @@ from tradewind.spark.view import TIME_SLACK_NS, BlockRange
 TASK_BYTES: Final = 128 * 1024 * 1024
 # Below this a task does less than it costs.
 TASK_BYTES_MIN: Final = 8 * 1024 * 1024
+# A server sends what it was asked for, whether there is memory for it or not.
+BYTES_AHEAD: Final = 32 * 1024 * 1024
+MESSAGES_AHEAD_MAX: Final = 8192
+MESSAGES_AHEAD_MIN: Final = 8
 
 # A part of a read: blocks with the lowest and the highest sequence that is wanted of each.
 Part = tuple[tuple[int, int, int], ...]
@@ -25,6 +29,12 @@ def part_count(total_bytes: int, cores: int, partitions_min: int) -> int:
     by_size = -(-total_bytes // TASK_BYTES)
     by_cores = min(cores, -(-total_bytes // TASK_BYTES_MIN))
     return max(by_size, by_cores, partitions_min, 1)
+
+
+def messages_ahead(total_bytes: int, messages: int) -> int:
+    """How many messages of a stream to ask for at a time, if they are of the average size."""
+    average = max(total_bytes // max(messages, 1), 1)
+    return min(max(BYTES_AHEAD // average, MESSAGES_AHEAD_MIN), MESSAGES_AHEAD_MAX)
 
 
 def choose_blocks(

@@ -17,6 +17,7 @@ from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import Address, RangeTask
+from tradewind.spark.planning import messages_ahead
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
@@ -69,7 +70,8 @@ def find_stored(
         # To look would take messages away from those who are to get them.
         return Stored(set(), last_seq - after_seq)
     rows = RowFilter().between(after_seq + 1, last_seq)
-    task = RangeTask(Address(address), info.config.name, rows, by_direct)
+    ahead = messages_ahead(info.state.bytes, info.state.messages)
+    task = RangeTask(Address(address), info.config.name, rows, by_direct, ahead)
     ids: set[bytes] = set()
     count = 0
     for batch in task.batches(("headers",)):

@@ -18,7 +18,7 @@ from tradewind.spark.files import StreamFiles
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.java import MISSING_MODULE_FLAG, find_java_home, java_version, wrapped_home
 from tradewind.spark.options import SourceOptions
-from tradewind.spark.planning import divide, ranges
+from tradewind.spark.planning import divide, messages_ahead, ranges
 from tradewind.spark.view import BlockRange
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
@@ -170,3 +170,19 @@ def test_a_store_cut_off_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
     assert lengths == sorted(lengths, reverse=True)
     assert set(lengths) == set(range(6))
     place.close()
+
+
+@pytest.mark.parametrize(
+    ("total_bytes", "messages", "expected"),
+    [
+        (0, 0, 8192),
+        (170 * 1000, 1000, 8192),
+        (64 * 1024 * 1000, 1000, 512),
+        (1024 * 1024 * 1000, 1000, 32),
+        (1 << 62, 1, 8),
+    ],
+)
+def test_of_large_messages_fewer_are_asked_for_at_a_time(
+    total_bytes: int, messages: int, expected: int
+) -> None:
+    assert messages_ahead(total_bytes, messages) == expected
