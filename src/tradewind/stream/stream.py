@@ -163,7 +163,7 @@ class Stream:
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
-        self._transform: SubjectMapping | None = None
+        self.transform: SubjectMapping | None = None
         self._republish: SubjectMapping | None = None
         self.direct = DirectGet(
             self.name,
@@ -330,9 +330,9 @@ class Stream:
             self.schedules = Schedules(self.store, self._publish_run)
         if self.files is not None:
             self.files.keeps_schedules = config.allow_msg_schedules
-        self._transform = self._republish = None
+        self.transform = self._republish = None
         if (mapping := config.subject_transform) is not None:
-            self._transform = self._mapping(mapping.src, mapping.dest)
+            self.transform = self._mapping(mapping.src, mapping.dest)
         if (republish := config.republish) is not None:
             self._republish = self._mapping(republish.src, republish.dest)
         self.ingest.configure(
@@ -388,8 +388,8 @@ class Stream:
 
     def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """The slow path: called by `ingest` with a message that needs a closer look."""
-        if self._transform is not None:
-            subject = self._transform.apply_bytes(subject) or subject
+        if self.transform is not None:
+            subject = self.transform.apply_bytes(subject) or subject
         header = headers.clean(header)
         message = Publish(subject, header, payload, headers.special_fields(header))
         if reply.endswith(FAST_REPLY_END):
@@ -417,8 +417,8 @@ class Stream:
 
         ApiError or StoreError if it cannot be stored now.
         """
-        if self._transform is not None:
-            subject = self._transform.apply_bytes(subject) or subject
+        if self.transform is not None:
+            subject = self.transform.apply_bytes(subject) or subject
         message = Publish(subject, header, payload, headers.special_fields(header))
         verdict = self._judge.judge_copy(message, self.turn.now_ns, dedupes=place is None)
         if isinstance(verdict, Accept):
@@ -543,8 +543,8 @@ class Stream:
     def _publish_run(self, run: Run) -> None:
         """Store what a schedule publishes; ApiError if it is refused."""
         subject = run.target
-        if self._transform is not None:
-            subject = self._transform.apply_bytes(subject) or subject
+        if self.transform is not None:
+            subject = self.transform.apply_bytes(subject) or subject
         message = Publish(subject, run.header, run.payload, headers.special_fields(run.header))
         verdict = self._judge.judge_own(message)
         self._follow(self._append(message, verdict), verdict)

@@ -1,6 +1,6 @@
 """State of a copier; the code and the explanation are in copier.pyx."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.turn cimport Turn
 from tradewind.consumer.settled cimport Settled
 from tradewind.consumer.taker cimport Taker
@@ -23,6 +23,9 @@ cdef class Copier(Taker):
     cdef Settled settled                    # None: the origin keeps its messages by limits
     cdef public bint keeps_place            # copies have the sequence and time of the original
     cdef public bint is_plain               # nothing in the configurations needs a closer look
+    cdef public bint maps                   # ... but copies have other subjects, see map_subject
+    cdef list mapped                        # subjects of copies by id of the original; or None
+    cdef uint32_t mapped_epoch              # ... with the ids of that time
     cdef public bint expires                # ... so Nats-TTL does
     cdef public bint rolls_up               # ... so Nats-Rollup does
     # What a copy says of its origin: `head`, sequence, `middle`, subject, `tail`; b"": nothing.
@@ -45,6 +48,7 @@ cdef class Copier(Taker):
     cdef bint _copy_sourced(self, Record* record) except -1
     cdef bint _copy_slowly(self, Record* record) except -1
     cdef int _build(self, Record* record) except -1
+    cdef bytes _mapped(self, Record* record)
     cdef int _note_copied(self) except -1
     cpdef void confirm(self) except *
     cdef int _settle_some(self) except -1

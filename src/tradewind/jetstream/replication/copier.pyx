@@ -20,6 +20,7 @@ from tradewind.jetstream.replication.header_copy cimport (
     NOTE_DROPPED, NOTE_INCREMENT, NOTE_MALFORMED, NOTE_NOTHING, NOTE_ROLLUP, NOTE_TTL, copy_fields,
     look_at_header)
 from tradewind.store.format.records cimport RECORD_MAX
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 from tradewind.stream.header_scan cimport Span
 
 from tradewind.errors import StoreError
@@ -31,13 +32,17 @@ cdef enum:
     TURN_SETTLED_MAX = 1024
     DECIMAL_MAX = 20
     HEADER_BYTES_MAX = 65535
+    # So many subjects of an origin have their new name kept.
+    MAPPED_MAX = 65536
 
 # Whatever keeps a copy from being stored is tried again after this time.
 RETRY_NS = 2_000_000_000
 
 
 cdef class Copier(Taker):
-    """Copies into `target` from `connect` to `disconnect`. The subclass has `copy_slowly`."""
+    """Copies into `target` from `connect` to `disconnect`. The subclass has `copy_slowly` and
+    `map_subject`.
+    """
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.body)
@@ -68,6 +73,7 @@ cdef class Copier(Taker):
         self.settled = settled
         self.due_ns = 0
         self.is_crowded = False
+        self.mapped = None
         buffer_clear(&self.marks)
         self.turn.wake(self)
 
@@ -172,12 +178,18 @@ cdef class Copier(Taker):
 
     cdef bint _copy_placed(self, Record* record, int notes) except -1:
         """A message of a mirror."""
+        cdef bytes subject
         cdef const char* body = record.header if record.header_size else record.payload
         cdef uint32_t header_size = record.header_size
         if notes & NOTE_DROPPED:
             self._build(record)
             header_size = <uint32_t>self.body.end - record.payload_size
             body = self.body.data
+        if self.maps:
+            subject = self._mapped(record)
+            self.target.place(record.seq, record.timestamp, subject, <uint32_t>len(subject), body,
+                              header_size, header_size + record.payload_size, 0)
+            return True
         self.target.place(record.seq, record.timestamp, record.subject, record.subject_size, body,
                           header_size, header_size + record.payload_size, 0)
         return True
@@ -188,10 +200,15 @@ cdef class Copier(Taker):
         Everything is in `body`, the subject first: the origin may be the target.
         """
         cdef uint32_t subject_size = record.subject_size, header_size, payload_size
+        cdef const char* subject = record.subject
+        cdef bytes mapped
         cdef Span id
+        if self.maps:
+            mapped = self._mapped(record)
+            subject, subject_size = mapped, <uint32_t>len(mapped)
         payload_size = record.payload_size
         self._build(record)
-        if buffer_append(&self.body, record.subject, subject_size) != 0:
+        if buffer_append(&self.body, subject, subject_size) != 0:
             raise MemoryError
         header_size = <uint32_t>(self.body.end - payload_size - subject_size)
         if header_size > HEADER_BYTES_MAX:
@@ -230,6 +247,28 @@ cdef class Copier(Taker):
         if buffer_append(&self.body, record.payload, record.payload_size) != 0:
             raise MemoryError
         return 0
+
+    cdef bytes _mapped(self, Record* record):
+        """The subject of a copy; it is found once for each subject of the origin."""
+        cdef SubjectIndex index = self.origin.store.index
+        cdef SubjectEntry* entry = index.find(record.subject, record.subject_size)
+        cdef bytes subject
+        if entry == NULL or entry.id >= MAPPED_MAX:
+            return self.map_subject(record.subject[:record.subject_size])
+        if self.mapped is None or self.mapped_epoch != index.epoch:
+            self.mapped = []
+            self.mapped_epoch = index.epoch
+        if entry.id >= <uint32_t>len(self.mapped):
+            self.mapped += [None] * (entry.id + 1 - len(self.mapped))
+        subject = <bytes>self.mapped[entry.id]
+        if subject is None:
+            subject = self.map_subject(record.subject[:record.subject_size])
+            self.mapped[entry.id] = subject
+        return subject
+
+    def forget_mapped(self):
+        """The subjects of copies are others from now on."""
+        self.mapped = None
 
     cdef bint _copy_slowly(self, Record* record) except -1:
         cdef bytes subject = record.subject[:record.subject_size]

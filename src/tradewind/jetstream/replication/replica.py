@@ -80,16 +80,33 @@ class Replica(Copier):
         config = self.hosted.config
         self.is_plain = (
             not config.sealed
-            and config.subject_transform is None
+            and not any(mapping.is_random for mapping in self._all_mappings())
             and config.republish is None
             and config.retention is not RetentionPolicy.INTEREST
             and config.discard is DiscardPolicy.OLD
             and not config.allow_msg_counter
-            and all(mapping.is_identity for mapping in self._mappings)
         )
+        self.maps = not all(mapping.is_identity for mapping in self._all_mappings())
+        self.forget_mapped()
         self.expires = config.allow_msg_ttl
         self.rolls_up = config.allow_rollup_hdrs and not config.deny_purge
         self._wake()
+
+    def _all_mappings(self) -> list[SubjectMapping]:
+        own = self.hosted.stream.transform
+        return [*self._mappings, own] if own is not None else self._mappings
+
+    def map_subject(self, subject: bytes) -> bytes:
+        """The subject of a copy: by the first mapping that matches, then by that of the stream."""
+        subject = self._map_source(subject)
+        own = self.hosted.stream.transform
+        return own.apply_bytes(subject) or subject if own is not None else subject
+
+    def _map_source(self, subject: bytes) -> bytes:
+        for mapping in self._mappings:
+            if (mapped := mapping.apply_bytes(subject)) is not None:
+                return mapped
+        return subject
 
     def origin_came(self, origin: HostedStream) -> None:
         """The origin is there: go on from where its copies end."""
@@ -186,10 +203,7 @@ class Replica(Copier):
         self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
     ) -> bool:
         """Store a copy that needs a closer look; false if it is tried again later."""
-        for mapping in self._mappings:
-            if (mapped := mapping.apply_bytes(subject)) is not None:
-                subject = mapped
-                break
+        subject = self._map_source(subject)
         place = (seq, timestamp) if self.keeps_place else None
         try:
             self.hosted.stream.store_copy(subject, header, payload, place)
