@@ -151,15 +151,6 @@ def test_what_a_source_cannot_be_is_refused_by_name(field: str, value: Any) -> N
             Engine().run("STREAM.CREATE.S", {"name": "S", **config})
 
 
-def test_unsupported_consumers_are_refused_by_name() -> None:
-    engine = Engine()
-    engine.run("STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
-    config = {"ack_policy": "flow_control", "deliver_subject": "out"}
-    text = "ack_policy flow_control: this server does not support it yet"
-    with pytest.raises(ApiError, match=text):
-        engine.run("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
-
-
 def test_an_invalid_setting_is_named_before_a_missing_feature() -> None:
     with pytest.raises(ApiError, match="stream mirrors can not contain subjects"):
         Engine().run("STREAM.CREATE.S", {"name": "S", "subjects": ["a"], "mirror": {"name": "M"}})
