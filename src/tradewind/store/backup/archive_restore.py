@@ -143,6 +143,8 @@ class ArchiveRestore:
         self._last_ns = _time_ns(state.get("last_ts"))
         if first_seq > 1 and messages:
             self._store.skip(first_seq - 1, 0)
+        elif first_seq == 1 and not last_seq:
+            self._store.purge()  # as it was, before it had a message
 
     def _new_store(self) -> MessageStore:
         meta, folder = self._plan.meta, self._plan.staging

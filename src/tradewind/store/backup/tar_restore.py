@@ -156,7 +156,7 @@ class TarRestore:
     def _copied(self, store: FileStore) -> MessageStore:
         """The same messages in memory."""
         copy = MessageStore(store.name, limits_of(self._plan.meta.config))
-        if store.table.first_seq > 1:
+        if store.table.first_seq > 0:
             copy.compact(store.table.first_seq)
         for count, message in enumerate(store.table.messages()):
             if message.seq > copy.last_seq + 1:
