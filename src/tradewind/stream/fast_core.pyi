@@ -1,7 +1,10 @@
 class FastBatch:
-    id: bytes
-    flow: int
-    takes_gaps: bool
+    @property
+    def id(self) -> bytes: ...
+    @property
+    def flow(self) -> int: ...
+    @property
+    def takes_gaps(self) -> bool: ...
     last: int
     acked: int
     step: int
