@@ -105,7 +105,7 @@ class Stage:
         self.api.request(*consumer_request(name, durable_name=name, **settings))
 
     def connect(self) -> socket.socket:
-        """A connection for what is no request; the stage closes it."""
+        """A connection for what is not a request; the stage closes it."""
         peer = socket.create_connection((self.server.host, self.server.port), EVENT_S_MAX)
         self._stack.enter_context(contextlib.closing(peer))
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

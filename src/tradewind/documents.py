@@ -133,7 +133,9 @@ class _Builder:
         try:
             found = self._loader.construct_object(node)
         except (yaml.YAMLError, ValueError):
-            raise document.error(keys, f"{node.value!r} is no value of type {node.tag}") from None
+            raise document.error(
+                keys, f"{node.value!r} is not a value of type {node.tag}"
+            ) from None
         return _join_halves(found) if isinstance(found, str) else found
 
     def _mapping(self, node: Any, keys: tuple[Key, ...]) -> dict[str, Any]:

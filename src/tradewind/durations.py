@@ -51,7 +51,7 @@ def parse_duration_ns(text: str) -> int | None:
 def exact_duration_ns(text: str) -> int:
     """The same; ValueError if it is none, DurationTooLong if it does not fit into 64 bits."""
     if len(text) > TEXT_LENGTH_MAX or not _DURATION.match(text):
-        raise ValueError(f'{text[:64]!r} is no duration such as "1h30m" or "500ms"')
+        raise ValueError(f'{text[:64]!r} is not a duration such as "1h30m" or "500ms"')
     total_ns = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))
     if total_ns > DURATION_NS_MAX + text.startswith("-"):
         raise DurationTooLong(f"{text[:64]!r} is longer than 292 years")

@@ -28,7 +28,7 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NATS_TIMEOUT", "60s")  # a busy machine is no failure
+    monkeypatch.setenv("NATS_TIMEOUT", "60s")  # a busy machine is not a failure
 
 
 @pytest.fixture(scope="module", params=["official", "tradewind"])

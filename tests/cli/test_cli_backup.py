@@ -124,7 +124,7 @@ def test_no_backup_is_written_over_something(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     refused = cli("stream", "backup", "A", str(tmp_path))
     assert refused.code == EXIT_FAILED
-    assert "is no empty folder" in refused.err
+    assert "is not an empty folder" in refused.err
 
 
 def test_what_is_no_backup_is_named(offline: Cli, tmp_path: Path) -> None:

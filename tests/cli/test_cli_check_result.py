@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.cli.servers.check_result import FORMATS, CheckResult, Figure, Status
+from tradewind.cli.servers.check_result import FORMATS, CheckFigure, CheckResult, Status
 
 
 def made() -> CheckResult:
     result = CheckResult("stream", 'ORD"ERS')
     result.ok("fine")
-    result.measure(Figure("lag", 7, "", 5, 10, "Operations behind"), "7 behind")
-    result.measure(Figure("age", 2.5, "s", None, 2.0), "2.5s old")
+    result.measure(CheckFigure("lag", 7, "", 5, 10, "Operations behind"), "7 behind")
+    result.measure(CheckFigure("age", 2.5, "s", None, 2.0), "2.5s old")
     return result
 
 
@@ -65,7 +65,7 @@ def test_thresholds_decide_as_written(
     value: int, warning: int | None, critical: int | None, at_least: bool, may_invert: bool
 ) -> None:
     result = CheckResult("x", "y")
-    figure = Figure("v", value, "", warning, critical)
+    figure = CheckFigure("v", value, "", warning, critical)
     result.measure(figure, "v", at_least=at_least, may_invert=may_invert)
     below = at_least
     if may_invert and warning is not None and critical is not None and critical < warning:

@@ -194,7 +194,7 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
         (["--pull", "--target", "x"], "--pull and --target: give only one"),
         (["--pinned-groups", "a", "--overflow-groups", "b"], "give only one of them"),
         (["--ack", "maybe"], "Invalid enum value 'maybe' - at `$.ack_policy`"),
-        (["--pause", "later"], "--pause: 'later' is no duration"),
+        (["--pause", "later"], "--pause: 'later' is not a duration"),
     ],
 )
 def test_a_wrong_flag_is_named(offline: Cli, flags: list[str], text: str) -> None:

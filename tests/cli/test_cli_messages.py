@@ -327,7 +327,7 @@ def test_sub_saves_messages_as_files(cli: Cli, connection: Connection, tmp_path:
         (("x", "--all", "--new"), "--all and --new"),
         (("x", "--all", "--queue", "q"), "--durable CONSUMER"),
         (("--inbox", "--all"), "--inbox"),
-        (("x", "--dump", "/nowhere/at/all"), "is no folder"),
+        (("x", "--dump", "/nowhere/at/all"), "is not a folder"),
         (("x", "--wait", "soon"), "--wait"),
     ],
 )

@@ -120,8 +120,8 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--max-age", "soon"], "--max-age: 'soon' is no duration"),
-        (["--max-bytes", "1 parsec"], "--max-bytes: '1 parsec' is no size"),
+        (["--max-age", "soon"], "--max-age: 'soon' is not a duration"),
+        (["--max-bytes", "1 parsec"], "--max-bytes: '1 parsec' is not a size"),
         (["--storage", "tape"], "Invalid enum value 'tape' - at `$.storage`"),
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
         (["--transform-source", "a"], "--transform-source and --transform-destination: give both"),

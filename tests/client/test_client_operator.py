@@ -15,7 +15,7 @@ from harness import ServerProcess
 from tradewind.client.errors import AuthorizationError
 from tradewind.nkeys import KeyPair
 from tradewind.spark.errors import OptionError
-from tradewind.spark.network import Address
+from tradewind.spark.network import ReadAddress
 from tradewind.spark.options import parse_options
 
 OPERATOR = KeyPair("O", b"o" * 32)
@@ -94,10 +94,10 @@ async def test_jobs_of_spark_log_in_with_a_jwt(server: ServerProcess, tmp_path: 
         {"userJwt": f"file:{tmp_path}/jwt", "nkeySeed": f"file:{tmp_path}/seed"},
         {"credentials": credentials(tmp_path / "user.creds", USER.seed)},
     ):
-        async with Address(parse_options(place | login)).connected() as connection:
+        async with ReadAddress(parse_options(place | login)).connected() as connection:
             await connection.flush()
     wrong = place | {"userJwt": user, "nkeySeed": KeyPair("U", b"x" * 32).seed}
     with pytest.raises(OptionError, match="option servers: cannot connect: ") as raised:
-        async with Address(parse_options(wrong)).connected():
+        async with ReadAddress(parse_options(wrong)).connected():
             pass
     assert user not in str(raised.value)

@@ -256,7 +256,7 @@ UPTIME = re.compile(r"(\d+y)?(\d+d)?(\d+h)?(\d+m)?\d+s\Z")
 class Shape:
     """A rule for a JSON value that compares equal to what fits, so a failed assertion shows both.
 
-    The rule is a type (a bool is no int here) or a regular expression for a string.
+    The rule is a type (a bool is not an int here) or a regular expression for a string.
     """
 
     def __init__(self, rule: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tradewind.spark.network import Address
+from tradewind.spark.network import ReadAddress
 from tradewind.spark.outgoing_columns import plan_columns
 from tradewind.spark.partition_write import PartitionEpoch, PartitionWrite, write_partition
 from tradewind.spark.sink_options import parse_sink_options
@@ -38,7 +38,7 @@ def attempt(
 
     write = PartitionWrite(parsed, plan, PartitionEpoch(*epoch))
     try:
-        outcome: object = write_partition(write, Address(parsed.address), batches(), waits=True)
+        outcome: object = write_partition(write, ReadAddress(parsed.address), batches(), waits=True)
     except Exception as error:
         outcome = f"{type(error).__name__}: {error}"
     pipe.send(outcome)

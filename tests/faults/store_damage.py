@@ -23,7 +23,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport
 from tradewind.store.table.message_core import MARK_SYNCED_KIND
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
-from tradewind.testing.disk_damage import Damage
+from tradewind.testing.disk_damage import DiskDamage
 
 MESSAGES = f"{FOLDER}/msgs"
 DAMAGE = f"{FOLDER}/damage"
@@ -122,7 +122,7 @@ def _chosen(store: Store, disk: SimulatedDisk, random: Random, size_min: int) ->
 
 def flip_bits(store: Store, disk: SimulatedDisk, random: Random) -> str:
     path = _chosen(store, disk, random, 1)
-    bits = Damage(disk).flip_random_bits(
+    bits = DiskDamage(disk).flip_random_bits(
         path, random.choice((1, 1, 1, 2, 5, 20)), random.getrandbits(32)
     )
     return f"bits {bits} of {path}"
@@ -133,7 +133,7 @@ def zero_range(store: Store, disk: SimulatedDisk, random: Random) -> str:
     size = len(disk.content_of(path))
     offset = random.randrange(size)
     count = random.randint(1, min(size - offset, random.choice((1, 40, 512))))
-    Damage(disk).zero(path, offset, count)
+    DiskDamage(disk).zero(path, offset, count)
     return f"zeros {offset} to {offset + count} of {path}"
 
 
@@ -142,7 +142,7 @@ def overwrite(store: Store, disk: SimulatedDisk, random: Random) -> str:
     size = len(disk.content_of(path))
     offset = random.randrange(size)
     count = random.randint(1, min(size - offset, 100))
-    Damage(disk).overwrite(path, offset, random.randbytes(count))
+    DiskDamage(disk).overwrite(path, offset, random.randbytes(count))
     return f"garbage {offset} to {offset + count} of {path}"
 
 
@@ -152,7 +152,7 @@ def swap_chunks(store: Store, disk: SimulatedDisk, random: Random) -> str:
     count = random.randint(4, size // 3)
     first = random.randint(0, size - 2 * count)
     second = random.randint(first + count, size - count)
-    Damage(disk).swap(path, first, second, count)
+    DiskDamage(disk).swap(path, first, second, count)
     return f"{count} bytes at {first} and {second} of {path} swapped"
 
 
@@ -163,14 +163,14 @@ def restore_stale_chunk(store: Store, disk: SimulatedDisk, random: Random) -> st
     offset = random.randrange(size)
     count = random.randint(1, min(size - offset, 512))
     old = store.stale.get(path, b"").ljust(size, b"\0")
-    Damage(disk).overwrite(path, offset, old[offset : offset + count])
+    DiskDamage(disk).overwrite(path, offset, old[offset : offset + count])
     return f"stale {offset} to {offset + count} of {path}"
 
 
 def truncate(store: Store, disk: SimulatedDisk, random: Random) -> str:
     path = _chosen(store, disk, random, 1)
     size = random.randrange(len(disk.content_of(path)))
-    Damage(disk).truncate(path, size)
+    DiskDamage(disk).truncate(path, size)
     return f"{path} cut to {size}"
 
 
@@ -188,7 +188,7 @@ def duplicate_block(store: Store, disk: SimulatedDisk, random: Random) -> str:
     path = _chosen(store, disk, random, 1)
     last = int(store.paths[-1].split("/")[-1][:-4])
     number = random.choice((last + 1, last + 5, random.randint(1, last)))
-    Damage(disk).duplicate(path, f"{MESSAGES}/{number}.blk")
+    DiskDamage(disk).duplicate(path, f"{MESSAGES}/{number}.blk")
     return f"{path} copied to {number}.blk"
 
 
@@ -279,7 +279,7 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
         if seq in hits.only_lengths:
             assert body(message) == body(ledger.messages[seq])
         else:
-            # Damage may move a record, but what is given out is what was stored.
+            # DiskDamage may move a record, but what is given out is what was stored.
             assert message == ledger.messages[seq], f"message {seq} is another one now"
         is_allowed = seq in store.live or seq in forgotten or may_be_back(store, hits, seq)
         assert is_allowed, f"message {seq} is back"
@@ -328,7 +328,7 @@ def misnamed(store: Store, found: Content, lost: set[int]) -> set[int]:
 def taken_for_unpromised(store: Store, hits: Hits, report: RecoveryReport) -> set[DiskRecord]:
     """Records that look as if no commit had covered them, since the marks that say so were hit.
 
-    Damage among them that looks like a write that was cut off is taken for one.
+    DiskDamage among them that looks like a write that was cut off is taken for one.
     """
     marks = (record.synced for record in store.records if record not in hits.records)
     left = max(marks, default=(0, 0))

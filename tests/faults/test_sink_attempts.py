@@ -24,7 +24,7 @@ import kill_table
 import tradewind.sync
 from harness import ServerProcess
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.network import Address, RangeTask
+from tradewind.spark.network import RangeTask, ReadAddress
 from tradewind.spark.options import SourceOptions
 
 COLUMNS = ("subject", "data")
@@ -99,7 +99,7 @@ class Place:
         self.connection.jetstream().publish("out.probe")
 
     def stored(self) -> Counter[str]:
-        address = Address(SourceOptions(servers=(self.url,)))
+        address = ReadAddress(SourceOptions(servers=(self.url,)))
         task = RangeTask(address, "OUT", RowFilter(), by_direct=False, ahead=1000)
         return Counter(
             row["data"].decode()

@@ -34,7 +34,7 @@ from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import SimulatedDisk
-from tradewind.testing.disk_damage import Damage
+from tradewind.testing.disk_damage import DiskDamage
 
 SEEDS = range(6)
 CASES = 40
@@ -78,7 +78,7 @@ def test_every_single_bit_of_a_record_is_watched(seed: int) -> None:
         size = min(record.size, 60)
         for bit in range(8 * record.offset, 8 * (record.offset + size), 3):
             disk = store.copy()
-            Damage(disk).flip_bits(record.path, [bit])
+            DiskDamage(disk).flip_bits(record.path, [bit])
             check_recovered(store, disk, hits_of(store, disk))
 
 
@@ -133,7 +133,7 @@ def test_second_damage_leaves_the_evidence_of_the_first(seed: int) -> None:
     for _ in range(3):
         if not disk.exists(record.path):
             break  # nothing else was in that block
-        Damage(disk).flip_bits(record.path, [8 * record.offset + 40])
+        DiskDamage(disk).flip_bits(record.path, [8 * record.offset + 40])
         opened, report = open_workload(disk, store.workload, store.run.ledger.now_ns)
         opened.close()
         lost.update(report.lost)
@@ -147,7 +147,7 @@ def test_second_damage_leaves_the_evidence_of_the_first(seed: int) -> None:
 
 
 def harm_index(store: Store, disk: SimulatedDisk, random: Random) -> None:
-    damage, size = Damage(disk), len(disk.content_of(INDEX))
+    damage, size = DiskDamage(disk), len(disk.content_of(INDEX))
     match random.randrange(7):
         case 0 | 1:
             damage.flip_random_bits(INDEX, random.choice((1, 1, 2, 9)), random.getrandbits(32))
@@ -292,11 +292,11 @@ def test_damaged_configuration_never_costs_the_messages(name: str) -> None:
     size = len(two_streams().content_of(path))
     for bit in range(8 * size):
         disk = two_streams().crash_keeping_unsynced()
-        Damage(disk).flip_bits(path, [bit])
+        DiskDamage(disk).flip_bits(path, [bit])
         check_listing(disk, is_readable=False)
     for kept in range(size):
         disk = two_streams().crash_keeping_unsynced()
-        Damage(disk).truncate(path, kept)
+        DiskDamage(disk).truncate(path, kept)
         check_listing(disk, is_readable=False)
 
 
@@ -316,11 +316,11 @@ def test_damaged_consumer_state_is_a_state_or_an_error_and_stays() -> None:
         disk = two_streams().crash_keeping_unsynced()
         random = Random(seed)
         if seed % 4 == 0:
-            Damage(disk).truncate(path, random.randrange(len(disk.content_of(path))))
+            DiskDamage(disk).truncate(path, random.randrange(len(disk.content_of(path))))
         elif seed % 4 == 1:
             disk.settle_file(path, b"\x16\x02" + random.randbytes(random.randint(0, 60)))
         else:
-            Damage(disk).flip_random_bits(path, random.choice((1, 2, 8)), seed)
+            DiskDamage(disk).flip_random_bits(path, random.choice((1, 2, 8)), seed)
         before = contents(disk, ONE)
         found, skipped = StoreRoot(disk, "/disk").stream("$G", "ONE").consumers()
         assert len(found) + len(skipped) == 1

@@ -28,10 +28,10 @@ from store_workloads import open_workload
 from tradewind.store.contract import NotFoundError, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
-from tradewind.store.repair import settle
+from tradewind.store.repair import settlement as settle
 from tradewind.store.repair.damage import RecoveryReport
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
-from tradewind.testing.disk_damage import Damage
+from tradewind.testing.disk_damage import DiskDamage
 
 SEEDS = range(6)
 CASES = 12
@@ -116,7 +116,7 @@ def test_deletions_survive_a_power_failure_at_every_step_of_the_settling() -> No
 
 def check_every_step(store: Store, record: DiskRecord) -> None:
     harmed_disk = store.copy()
-    Damage(harmed_disk).flip_bits(record.path, [8 * record.offset + 100])
+    DiskDamage(harmed_disk).flip_bits(record.path, [8 * record.offset + 100])
     whole = harmed_disk.crash_keeping_unsynced()
     settle_while_storing(store, whole)
     for stop_at in range(1, whole.steps + 1):
@@ -149,7 +149,7 @@ def test_known_deletions_are_only_said_again_where_nothing_says_them(seed: int) 
     store = closed(seed)
     message = next(r for r in store.records if r.kind == "message" and r.seq in store.live)
     disk = store.copy()
-    Damage(disk).flip_bits(message.path, [8 * message.offset + 100])
+    DiskDamage(disk).flip_bits(message.path, [8 * message.offset + 100])
     found = opened(store, disk)
     read_all(found, store.live)
     found.settle_damage()
@@ -186,7 +186,7 @@ def hit(disk: SimulatedDisk, seq: int) -> str:
     text = b"payload %03d" % seq
     for path, content in disk.checkpoint().items():
         if path.endswith(".blk") and text in content:
-            Damage(disk).flip_bits(path, [8 * content.index(text)])
+            DiskDamage(disk).flip_bits(path, [8 * content.index(text)])
             return path
     raise AssertionError(f"message {seq} is not on the disk")
 
@@ -334,7 +334,7 @@ def test_removing_a_message_whose_record_is_damaged_loses_nothing_else() -> None
         text = b"payload %03d" % seq
         for path, content in disk.checkpoint().items():
             if path.endswith(".blk") and text in content:
-                Damage(disk).flip_bits(path, [8 * (content.index(text) - 3 - 22) + 16])
+                DiskDamage(disk).flip_bits(path, [8 * (content.index(text) - 3 - 22) + 16])
         store.table.remove(seq)
         store.commit()
         assert [message.seq for message in store.table.messages()] == [

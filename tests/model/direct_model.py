@@ -35,7 +35,7 @@ class Model:
     bytes_max: int = 64 * 1024 * 1024
 
     def answers(self, request: MsgGetRequest | None, subject: str | None) -> list[Reply]:
-        """All replies; `request` is None for a body that is no request."""
+        """All replies; `request` is None for a body that is not a request."""
         if request is None:
             return [status("408 Malformed Request")]
         if subject is not None:

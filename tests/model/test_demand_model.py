@@ -85,7 +85,7 @@ def test_everybody_who_waits_for_a_message_is_woken_and_nobody_who_does_not_wait
     for _ in range(FEW_CONSUMERS + 2):
         world.add([random.choice(FILTERS)])
         world.consumers[-1].has_demand = True
-        world.demand.filled(cast(Any, world.consumers[-1]))
+        world.demand.update_waiting(cast(Any, world.consumers[-1]))
     for action, value in story:
         chosen = random.choice(world.consumers) if world.consumers else None
         if action == "add":
@@ -95,13 +95,13 @@ def test_everybody_who_waits_for_a_message_is_woken_and_nobody_who_does_not_wait
         elif action == "change":
             chosen.set_filters(value)
             world.demand.add(cast(Any, chosen))
-            world.demand.filled(cast(Any, chosen))
+            world.demand.update_waiting(cast(Any, chosen))
         elif action == "remove":
             world.consumers.remove(chosen)
             world.demand.remove(cast(Any, chosen))
         elif action == "wait":
             chosen.has_demand = value
-            world.demand.filled(cast(Any, chosen))
+            world.demand.update_waiting(cast(Any, chosen))
         else:
             woken = world.publish(value)
             waiting = {one for one in world.consumers if one.has_demand}
@@ -120,7 +120,7 @@ def test_many_messages_wake_everybody_who_waits() -> None:
     for _ in range(FEW_CONSUMERS + 1):
         world.add(["a.1"])
         world.consumers[-1].has_demand = True
-        world.demand.filled(cast(Any, world.consumers[-1]))
+        world.demand.update_waiting(cast(Any, world.consumers[-1]))
     assert world.publish(["b.1"] * MESSAGES_MAX) == set()
     assert world.publish(["b.1"] * (MESSAGES_MAX + 1)) == set(world.consumers)
     assert world.publish([]) == set()

@@ -18,7 +18,7 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.options import SourceOptions
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
@@ -155,7 +155,7 @@ def test_files_give_the_messages_of_the_store(
             run.root.close()
 
 
-def check_state(state: StreamState, store: FileStore) -> None:
+def check_state(state: ReadState, store: FileStore) -> None:
     """The end is exact; the begin is not behind the first message."""
     assert state.last_seq == store.table.last_seq
     assert state.first_seq <= max(store.table.state.first_seq, 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_kit import run_query
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import Runner, running
 from tradewind.spark.session import get_session
@@ -63,7 +63,7 @@ def main(master: str, server: str, folder: str) -> None:
     path = Path(folder) / "regions.yaml"
     path.write_text(PIPELINE)
     pipeline = load_pipeline(path)
-    runner = Runner(pipeline, spark, Address(server), lambda *_: None, is_once=True)
+    runner = Runner(pipeline, spark, PipelineAddress(server), lambda *_: None, is_once=True)
     with running(runner, pipeline.checkpoint):
         runner.wait(Event(), lambda _status: None)
     result["pipeline"] = runner.status.state

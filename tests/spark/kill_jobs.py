@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import parquet
 from spark_kit import run_query
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import Runner, running
 
@@ -153,7 +153,9 @@ class LakeJob(Job):
         path = self.folder / "lake.yaml"
         path.write_text(PIPELINE.format(rows=BATCH_ROWS, slow=SLOW, sink=self.sink))
         pipeline = load_pipeline(path)
-        runner = Runner(pipeline, spark, Address(self.server), lambda *_: None, is_once=True)
+        runner = Runner(
+            pipeline, spark, PipelineAddress(self.server), lambda *_: None, is_once=True
+        )
         with running(runner, pipeline.checkpoint):
             runner.wait(Event(), lambda _status: None)
         assert runner.status.state == "done", runner.status.error

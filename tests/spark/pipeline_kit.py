@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind
 import tradewind.sync
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import Runner, running
 
@@ -61,7 +61,11 @@ class Place:
             self.shown.append((sink, [row.asDict() for row in batch.collect()]))
 
         runner = Runner(
-            pipeline, self.spark, Address(self.url), show, is_once=settings.pop("is_once", True)
+            pipeline,
+            self.spark,
+            PipelineAddress(self.url),
+            show,
+            is_once=settings.pop("is_once", True),
         )
         with running(runner, pipeline.checkpoint):
             runner.wait(Event(), lambda _status: None)

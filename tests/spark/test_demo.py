@@ -13,7 +13,7 @@ import msgspec
 from tradewind.cli.main import run
 from tradewind.pipelines.demo.figures import Figure
 from tradewind.pipelines.demo.job import DemoSettings, Screen, run_demo
-from tradewind.pipelines.demo.view import Moment, picture
+from tradewind.pipelines.demo.screen import DemoMoment, picture
 
 if TYPE_CHECKING:
     import pytest
@@ -44,7 +44,7 @@ def test_the_main_job_ends_by_itself_and_goes_on_after_ctrl_c(
     lines: list[str] = []
     pictures: list[object] = []
 
-    def draw(moment: Moment) -> None:
+    def draw(moment: DemoMoment) -> None:
         pictures.append(picture(moment))
         # Ctrl-C, as soon as figures of this run have come through the pipeline.
         if moment.figures.totals().orders > published and not moment.is_stopping:

@@ -15,7 +15,7 @@ from spark_kit import open_store
 import tradewind
 import tradewind.sync
 from tradewind.cli.main import run
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.archive import verify
 from tradewind.pipelines.jobs.audit import audit
@@ -75,7 +75,7 @@ def test_a_stream_goes_into_a_lake_once_and_back_in_order(
 
     for file in sorted((lake / "ORDERS").rglob("*.parquet"))[:1]:
         file.unlink()
-    damaged = verify(place.spark, Address(place.url), "ORDERS", lake / "ORDERS", 75)
+    damaged = verify(place.spark, PipelineAddress(place.url), "ORDERS", lake / "ORDERS", 75)
     assert damaged.missing > 0
 
 
@@ -110,7 +110,7 @@ def test_a_replay_at_the_original_pace_waits_between_messages(place: Place) -> N
     waits = Waits()
     settings = ReplaySettings("ORDERS", is_paced=True, speed=0.0001)
     report = replay(
-        place.spark, Address(place.url), lake, settings, lambda _done, _all: None, waits
+        place.spark, PipelineAddress(place.url), lake, settings, lambda _done, _all: None, waits
     )
     assert report.stored == 3
     # 1 s and 2 s after the first one, slowed down, less what the test took meanwhile.
@@ -118,8 +118,10 @@ def test_a_replay_at_the_original_pace_waits_between_messages(place: Place) -> N
     assert 0 < waits.seconds[0] <= 10_000 < waits.seconds[1] <= 20_000
     other = place.folder / "other"
     place.spark.range(1).write.parquet(str(other))
-    with pytest.raises(JobError, match="is no archive of a stream: no column seq"):
-        replay(place.spark, Address(place.url), other, settings, lambda _d, _a: None, Event())
+    with pytest.raises(JobError, match="is not an archive of a stream: no column seq"):
+        replay(
+            place.spark, PipelineAddress(place.url), other, settings, lambda _d, _a: None, Event()
+        )
 
 
 def test_a_mirror_goes_on_and_proves_that_both_agree(
@@ -141,7 +143,7 @@ def test_a_mirror_goes_on_and_proves_that_both_agree(
             assert streams.get_message("ORDERS", seq=21).headers["Trace"] == "7"
             streams.delete_message("ORDERS", 4)
             connection.jetstream().publish("orders.eu", b"not there")
-        both = (Address(place.url), "ORDERS", Address(other.url), "ORDERS")
+        both = (PipelineAddress(place.url), "ORDERS", PipelineAddress(other.url), "ORDERS")
         report = compare(place.spark, *both, 26)
         assert (report.missing, report.extra, report.is_same) == (1, 1, False)
 
@@ -192,4 +194,6 @@ def test_the_latest_message_of_each_subject_is_kept(
         (f"latest.orders.{number}", str(number + 8).encode()) for number in range(4)
     ]
     with pytest.raises(JobError, match="keeps -1 messages of a subject"):
-        compact_to_stream(place.spark, Address(place.url), "LATEST", "ORDERS", "x.{subject}")
+        compact_to_stream(
+            place.spark, PipelineAddress(place.url), "LATEST", "ORDERS", "x.{subject}"
+        )

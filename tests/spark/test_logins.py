@@ -173,7 +173,7 @@ def test_no_secret_is_in_what_spark_shows_or_keeps(tmp_path: Path) -> None:
         result["errors"],
         (
             "option servers: cannot connect: ",
-            "option nkeySeed: what was given is no nkey seed",
+            "option nkeySeed: what was given is not an nkey seed",
             "option password: env:LOGIN_NONE: the variable is not set where it is used",
         ),
         strict=True,

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from test_pipelines import HEAD, ORDERS
 
 from tradewind.cli.main import run
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.verdicts import Difference, Verdict
 from tradewind.pipelines.verifying import verify
@@ -32,7 +32,7 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
 
 def check(place: Place, sink: str, *columns: str) -> Verdict:
     pipeline = load_pipeline(place.folder / "p.yaml")
-    return verify(pipeline, place.spark, Address(place.url), sink, columns)
+    return verify(pipeline, place.spark, PipelineAddress(place.url), sink, columns)
 
 
 def test_a_lake_is_compared_with_its_stream(place: Place) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pipeline_kit import Place, orders_place
 
 from tradewind.pipelines.checking import check_server, check_tables
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines, plan_lines
 from tradewind.pipelines.leases import locked
@@ -214,7 +214,7 @@ sinks:
     ):
         path.write_text(text.replace(old, new))
         with pytest.raises(PipelineFileError) as caught:
-            check_tables(load_pipeline(path), place.spark, Address(place.url))
+            check_tables(load_pipeline(path), place.spark, PipelineAddress(place.url))
         assert message in caught.value.text
 
 
@@ -253,8 +253,8 @@ sinks:
     dead = [streams.get_message("DEAD", seq=seq) for seq in range(1, 4)]
     assert streams.info("DEAD").state.messages == 3
     assert {(letter.data, letter.headers["Tradewind-Reason"]) for letter in dead} == {
-        (b'{"id": "x"}', 'field id: "x" is no bigint'),
-        (b"no json", "the payload is no JSON: JSON is malformed: invalid character (byte 4)"),
+        (b'{"id": "x"}', 'field id: "x" is not a bigint'),
+        (b"no json", "the payload is not JSON: JSON is malformed: invalid character (byte 4)"),
         (b'{"region": "north"}', "field id is missing"),
     }
     assert {letter.subject for letter in dead} == {"dead.orders.us"}
@@ -315,7 +315,7 @@ def test_check_finds_errors_in_steps_with_their_lines(
     path = place.folder / "p.yaml"
     path.write_text(f"{HEAD}{ORDERS}steps:\n{step}\n{SHOW % 'step'}")
     with pytest.raises(PipelineFileError) as caught:
-        check_tables(load_pipeline(path), place.spark, Address(place.url))
+        check_tables(load_pipeline(path), place.spark, PipelineAddress(place.url))
     assert message in caught.value.text
     assert caught.value.line == line
 
@@ -329,8 +329,8 @@ def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -
         pipeline = load_pipeline(path)
 
         def check() -> None:
-            check_server(pipeline, Address(place.url))
-            check_tables(pipeline, place.spark, Address(place.url))
+            check_server(pipeline, PipelineAddress(place.url))
+            check_tables(pipeline, place.spark, PipelineAddress(place.url))
 
         with pytest.raises(PipelineFileError) as caught:
             check()
@@ -347,7 +347,7 @@ def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -
     path.write_text(
         text.replace("stream: ODRERS", "stream: ORDERS\n    server: nats://127.0.0.1:1")
     )
-    notes = check_server(load_pipeline(path), Address(place.url))
+    notes = check_server(load_pipeline(path), PipelineAddress(place.url))
     assert len(notes) == 1
     assert notes[0].startswith("line 4: orders is not checked: cannot connect")
 
@@ -373,7 +373,7 @@ def test_explain_names_columns_and_plans(place: Place) -> None:
     path = place.folder / "p.yaml"
     path.write_text(HEAD + ORDERS + SHOW % "orders")
     pipeline = load_pipeline(path)
-    frames = check_tables(pipeline, place.spark, Address(place.url))
+    frames = check_tables(pipeline, place.spark, PipelineAddress(place.url))
     text = "\n".join([*explain_lines(pipeline, frames), *plan_lines(pipeline, frames)])
     assert "orders: stream ORDERS; followed; payload json, bad rows stop it" in text
     assert "id bigint, region string, amount decimal(12,2)" in text

@@ -1,4 +1,4 @@
-"""SQL on streams and buckets: results that do not depend on a sample, and what is no query."""
+"""SQL on streams and buckets: results that do not depend on a sample, and what is not a query."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.cli.main import run
 from tradewind.pipelines import schemas
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import Result, Table
-from tradewind.pipelines.sql.desk import Desk, Question
+from tradewind.pipelines.queries import QueryResult, QueryTable
+from tradewind.pipelines.sql.desk import Desk, SqlQuestion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +28,8 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
         yield place
 
 
-def ask(place: Place, text: str) -> Result:
-    return Desk(place.spark).ask(Question(text, Address(place.url), rows_max=100))
+def ask(place: Place, text: str) -> QueryResult:
+    return Desk(place.spark).ask(SqlQuestion(text, PipelineAddress(place.url), rows_max=100))
 
 
 def values(place: Place, text: str) -> list[Any]:
@@ -115,12 +115,14 @@ def test_answers_from_the_state_are_those_of_a_read(
     url, folder, process = streams
     desk = Desk(spark.newSession())
     asked = [
-        Question(text.format(name, name) if "{}." in text else text.format(name), Address(url))
+        SqlQuestion(
+            text.format(name, name) if "{}." in text else text.format(name), PipelineAddress(url)
+        )
         for name in ("WHOLE", "HOLES", "ENDLESS", "PURGED", "EMPTY")
         for text in STATE_QUERIES
     ]
     with monkeypatch.context() as patch:
-        patch.setattr(Table, "__init__", _refuse)
+        patch.setattr(QueryTable, "__init__", _refuse)
         by_state = [desk.ask(question) for question in asked]
     rows = [tuple(result.rows[0]) for result in by_state]
     assert rows[1::3] == [
@@ -138,18 +140,18 @@ def test_answers_from_the_state_are_those_of_a_read(
             [tuple(row) for row in found.rows],
         )
     monkeypatch.undo()
-    first = desk.ask(Question("select seq from HOLES limit 5", Address(url)))
+    first = desk.ask(SqlQuestion("select seq from HOLES limit 5", PipelineAddress(url)))
     assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
     # The files say the same once the server has ended, without a read or with one.
     process.stop()
     for question, found in zip(asked[1::3], by_state[1::3], strict=True):
         text = question.text
-        read = desk.ask(Question(text, store=str(folder)))
+        read = desk.ask(SqlQuestion(text, store=str(folder)))
         assert (read.columns, [tuple(row) for row in read.rows]) == (
             found.columns,
             [tuple(row) for row in found.rows],
         )
-    first = desk.ask(Question("select seq from HOLES limit 5", store=str(folder)))
+    first = desk.ask(SqlQuestion("select seq from HOLES limit 5", store=str(folder)))
     assert [row["seq"] for row in first.rows] == [3, 4, 5, 6, 9]
 
 

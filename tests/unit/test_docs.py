@@ -33,7 +33,7 @@ from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_text
 from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -310,7 +310,7 @@ class Recorder(Reader):
         super().__init__()
         self.tables: dict[str, Table] = {}
 
-    def fields(self, node: Node, what: str, table: Table) -> dict[str, object]:
+    def fields(self, node: ConfigNode, what: str, table: Table) -> dict[str, object]:
         self.tables[what] = table
         return super().fields(node, what, table)
 
@@ -318,7 +318,7 @@ class Recorder(Reader):
 def table_of(config: str, what: str) -> Table:
     """The keys that the loader knows in the block that messages call `what`."""
     recorder = Recorder()
-    root = Node(parse_text(config), "", 1)
+    root = ConfigNode(parse_text(config), "", 1)
     recorder.fields(root, "", load._table(recorder))
     return recorder.tables[what]
 

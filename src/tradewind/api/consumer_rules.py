@@ -21,7 +21,7 @@ from tradewind.api.consumer_types import (
     DeliverPolicy,
     PriorityPolicy,
 )
-from tradewind.api.endpoints import Call
+from tradewind.api.endpoints import EndpointCall
 from tradewind.api.errors import CONSUMER_INVALID_POLICY, PEDANTIC, STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.names import (
@@ -62,7 +62,7 @@ _INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _EXPLICIT: Final = (AckPolicy.EXPLICIT, AckPolicy.FLOW_CONTROL)
 
 
-def check_consumer_request(call: Call, request: ConsumerCreateRequest) -> ConsumerConfig:
+def check_consumer_request(call: EndpointCall, request: ConsumerCreateRequest) -> ConsumerConfig:
     """The configuration under the name that subject and body agree on; ApiError if they do not."""
     config = request.config
     if request.stream_name != call.stream:

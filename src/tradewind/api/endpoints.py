@@ -34,7 +34,7 @@ class Body(Enum):
     REQUIRED = auto()
     # Read in any case; nothing means zero values.
     ALWAYS = auto()
-    # Read without strictness, and refused if it is no JSON.
+    # Read without strictness, and refused if it is not JSON.
     LENIENT = auto()
     # Of a form of its own, which its handler reads.
     OWN = auto()
@@ -97,7 +97,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return PREFIX + ".".join(names.get(token, token) for token in self.subject.split("."))
 
 
-class Call(msgspec.Struct, frozen=True):
+class EndpointCall(msgspec.Struct, frozen=True):
     """What the subject of a request says. `rest` is the filter or subject behind the names."""
 
     endpoint: Endpoint
@@ -381,7 +381,7 @@ ENDPOINT_BY_NAME: Final[Mapping[str, Endpoint]] = {
 }
 
 
-def parse_subject(subject: str) -> Call | None:
+def parse_subject(subject: str) -> EndpointCall | None:
     """Which endpoint a subject means, None if none has it. Domains are taken off before."""
     if not subject.startswith(PREFIX):
         return None
@@ -392,7 +392,7 @@ def parse_subject(subject: str) -> Call | None:
     return None
 
 
-def _match(tokens: list[str], pattern: tuple[str, ...], endpoint: Endpoint) -> Call | None:
+def _match(tokens: list[str], pattern: tuple[str, ...], endpoint: Endpoint) -> EndpointCall | None:
     names: dict[str, str] = {}
     if len(tokens) < len(pattern) or not all(tokens):
         return None
@@ -407,7 +407,7 @@ def _match(tokens: list[str], pattern: tuple[str, ...], endpoint: Endpoint) -> C
     else:
         if len(tokens) > len(pattern):
             return None
-    return Call(endpoint, names.get("$s", ""), names.get("$c", ""), names.get("$rest", ""))
+    return EndpointCall(endpoint, names.get("$s", ""), names.get("$c", ""), names.get("$rest", ""))
 
 
 def _by_start() -> dict[str, list[tuple[tuple[str, ...], Endpoint]]]:

@@ -3,7 +3,7 @@
 Owns the syntax. A document becomes nodes that know their place in the text, because errors about
 values quote it. Never knows which fields there should be; that is `requests`.
 
-Go takes bytes that are no UTF-8 and halves of surrogate pairs, and reads each as U+FFFD.
+Go takes bytes that are not UTF-8 and halves of surrogate pairs, and reads each as U+FFFD.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _QUOTED: Final = {
 
 
 class JsonError(Exception):
-    """The text is no JSON, or its values do not fit; str() is what Go says."""
+    """The text is not JSON, or its values do not fit; str() is what Go says."""
 
     def __init__(self, text: str, offset: int = 0) -> None:
         self.text = text
@@ -64,7 +64,7 @@ class JsonEndError(JsonError):
         super().__init__("unexpected EOF")
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """A value: `kind` is Go's name for it, `start` and `end` its place in the text.
 
     `value` is str for a string, bool for a bool, the text for a number, None for null, a list of
@@ -91,7 +91,7 @@ class Scanner:
         self._skip()
         return self._at == len(self.data)
 
-    def next_document(self) -> Node:
+    def next_document(self) -> JsonNode:
         """The next value; JsonError where the text breaks the syntax."""
         self._skip()
         return self._value()
@@ -114,7 +114,7 @@ class Scanner:
         character, size = _character_at(self.data, at)
         return JsonError(f"invalid character {quote_character(character)} {context}", at + size)
 
-    def _value(self) -> Node:
+    def _value(self) -> JsonNode:
         start = self._at
         first = self._peek()
         self._values += 1
@@ -125,7 +125,7 @@ class Scanner:
         if first == 0x5B:
             return self._array(start)
         if first == 0x22:
-            return Node("string", self._string(), start, self._at)
+            return JsonNode("string", self._string(), start, self._at)
         if first in _LITERALS:
             return self._literal(start, _LITERALS[first])
         if first == 0x2D or 0x30 <= first <= 0x39:
@@ -138,8 +138,8 @@ class Scanner:
             raise JsonError("exceeded max depth", self._at + 1)
         self._at += 1
 
-    def _object(self, start: int) -> Node:
-        members: list[tuple[str, Node]] = []
+    def _object(self, start: int) -> JsonNode:
+        members: list[tuple[str, JsonNode]] = []
         self._enter()
         self._skip()
         while self._peek() != 0x7D or members:
@@ -155,10 +155,10 @@ class Scanner:
             if not self._has_more(0x7D, "after object key:value pair"):
                 break
         self._leave()
-        return Node("object", members, start, self._at)
+        return JsonNode("object", members, start, self._at)
 
-    def _array(self, start: int) -> Node:
-        items: list[Node] = []
+    def _array(self, start: int) -> JsonNode:
+        items: list[JsonNode] = []
         self._enter()
         self._skip()
         while self._peek() != 0x5D or items:
@@ -166,7 +166,7 @@ class Scanner:
             if not self._has_more(0x5D, "after array element"):
                 break
         self._leave()
-        return Node("array", items, start, self._at)
+        return JsonNode("array", items, start, self._at)
 
     def _has_more(self, closing: int, context: str) -> bool:
         self._skip()
@@ -183,7 +183,7 @@ class Scanner:
         self._depth -= 1
         self._at += 1
 
-    def _literal(self, start: int, word: bytes) -> Node:
+    def _literal(self, start: int, word: bytes) -> JsonNode:
         for index, wanted in enumerate(word):
             self._at = start + index
             if self._peek() != wanted:
@@ -192,10 +192,10 @@ class Scanner:
                 )
         self._at = start + len(word)
         if word == b"null":
-            return Node("null", None, start, self._at)
-        return Node("bool", word == b"true", start, self._at)
+            return JsonNode("null", None, start, self._at)
+        return JsonNode("bool", word == b"true", start, self._at)
 
-    def _number(self, start: int) -> Node:
+    def _number(self, start: int) -> JsonNode:
         match = _NUMBER.match(self.data, start)
         begun = _NUMBER_START.match(self.data, start)
         assert begun is not None
@@ -204,7 +204,7 @@ class Scanner:
             self._peek()
             raise self._invalid(self._at, "in numeric literal")
         self._at = match.end()
-        return Node("number", match[0].decode(), start, self._at)
+        return JsonNode("number", match[0].decode(), start, self._at)
 
     def _string(self) -> str:
         self._at += 1
@@ -256,7 +256,7 @@ def quote(text: str) -> str:
 
 
 def quote_bytes(data: bytes) -> str:
-    """As `quote`; bytes that are no UTF-8 are written as \\xff."""
+    """As `quote`; bytes that are not UTF-8 are written as \\xff."""
     text = data.decode(errors="surrogateescape")
     parts = [
         f"\\x{ord(item) - 0xDC00:02x}"
@@ -270,7 +270,7 @@ def quote_bytes(data: bytes) -> str:
 
 
 def quote_character(character: str | int) -> str:
-    """A character as Go prints it in errors; an int is a byte that is no UTF-8."""
+    """A character as Go prints it in errors; an int is a byte that is not UTF-8."""
     if isinstance(character, int):
         return f"'\\x{character:02x}'"
     return "'\\''" if character == "'" else f"'{_quote_one(character)}'"

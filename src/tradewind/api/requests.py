@@ -21,7 +21,7 @@ import msgspec
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.api.errors import INVALID_JSON, ApiError
-from tradewind.api.go_json import JsonEndError, JsonError, Node, Scanner, quote, quote_bytes
+from tradewind.api.go_json import JsonEndError, JsonError, JsonNode, Scanner, quote, quote_bytes
 from tradewind.api.go_time import parse_go_time
 from tradewind.api.plain_json import RANGES, ZEROS, Shape, read_plainly
 from tradewind.api.request_types import ConsumerAction
@@ -134,7 +134,7 @@ class _Filler:
         self._allow_unknown = allow_unknown
         self._root = _go_name(kind)
 
-    def fill(self, node: Node, values: dict[str, Any]) -> None:
+    def fill(self, node: JsonNode, values: dict[str, Any]) -> None:
         if node.kind == "object":
             self._fill_struct(node, values, self._kind, ())
         elif node.kind != "null":
@@ -143,7 +143,7 @@ class _Filler:
             )
 
     def _fill_struct(
-        self, node: Node, values: dict[str, Any], struct: type[ApiStruct], path: tuple[str, ...]
+        self, node: JsonNode, values: dict[str, Any], struct: type[ApiStruct], path: tuple[str, ...]
     ) -> None:
         shapes = _shapes(struct)
         for name, child in _members(node):
@@ -157,7 +157,7 @@ class _Filler:
 
     def _fill_field(
         self,
-        node: Node,
+        node: JsonNode,
         values: dict[str, Any],
         name: str,
         shape: Shape,
@@ -176,7 +176,7 @@ class _Filler:
         else:
             values[name] = self._item(node, shape, path)
 
-    def _item(self, node: Node, shape: Shape, path: tuple[str, ...]) -> Any:
+    def _item(self, node: JsonNode, shape: Shape, path: tuple[str, ...]) -> Any:
         """The value of a node; null is the zero value."""
         if shape.enum is not None:
             return self._enum(node, shape.enum)
@@ -202,7 +202,7 @@ class _Filler:
             return parse_go_time(node.value)
         return node.value
 
-    def _number(self, node: Node, shape: Shape, path: tuple[str, ...]) -> int:
+    def _number(self, node: JsonNode, shape: Shape, path: tuple[str, ...]) -> int:
         text = str(node.value)
         low, high = RANGES[shape.go_type]
         # 20 digits are more than any of these types holds.
@@ -210,7 +210,7 @@ class _Filler:
             return int(text)
         raise self._misfit(f"number {text}", shape, path)
 
-    def _enum(self, node: Node, enum: type[StrEnum]) -> str:
+    def _enum(self, node: JsonNode, enum: type[StrEnum]) -> str:
         raw = self._body[node.start : node.end]
         if node.kind == "string" and b"\\" not in raw:
             try:
@@ -228,21 +228,21 @@ class _Filler:
         )
 
 
-def _unknown_value(_node: Node, raw: bytes) -> str:
+def _unknown_value(_node: JsonNode, raw: bytes) -> str:
     return f"can not unmarshal {quote_bytes(raw)}"
 
 
-def _unknown_compression(node: Node, _raw: bytes) -> str:
+def _unknown_compression(node: JsonNode, _raw: bytes) -> str:
     if node.kind in ("string", "null"):
         return "unknown compression algorithm"
     return f"json: cannot unmarshal {node.kind} into Go value of type string"
 
 
-def _unknown_text(what: str) -> Callable[[Node, bytes], str]:
+def _unknown_text(what: str) -> Callable[[JsonNode, bytes], str]:
     return lambda _node, raw: f"unknown {what}: {raw.decode(errors='replace')}"
 
 
-_ENUM_TEXTS: Final[Mapping[type[StrEnum], Callable[[Node, bytes], str]]] = {
+_ENUM_TEXTS: Final[Mapping[type[StrEnum], Callable[[JsonNode, bytes], str]]] = {
     Compression: _unknown_compression,
     PriorityPolicy: _unknown_text("priority policy"),
     ConsumerAction: _unknown_text("consumer action"),
@@ -258,7 +258,7 @@ _NODE_KINDS: Final = {
 }
 
 
-def _members(node: Node) -> list[tuple[str, Node]]:
+def _members(node: JsonNode) -> list[tuple[str, JsonNode]]:
     assert isinstance(node.value, list)
     return node.value
 

@@ -416,7 +416,7 @@ _BESIDE_ERROR: Final[dict[type[ApiStruct], tuple[tuple[str, object], ...]]] = {
 def type_of(response: type[ApiStruct]) -> str:
     """The discriminator of a response."""
     tag = response.__struct_config__.tag
-    assert isinstance(tag, str), f"{response.__name__} is no response"
+    assert isinstance(tag, str), f"{response.__name__} is not a response"
     return tag
 
 

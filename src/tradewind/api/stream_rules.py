@@ -388,7 +388,7 @@ def _with_republish(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         source = ">"
     transform = config.subject_transform
     if source == destination == ">" and transform and [transform.src] == config.subjects:
-        # It follows the transform, so it is no cycle.
+        # It follows the transform, so it is not a cycle.
         if pedantic:
             raise PEDANTIC(err="implicit republish based on subject transform")
         source = destination = transform.dest

@@ -37,7 +37,7 @@ def parse_time(text: str) -> int:
     """Nanoseconds since 1970 of an RFC 3339 time with any offset; ValueError if it is none."""
     match = _TIME.fullmatch(text)
     if not match:
-        raise ValueError(f"{text[:64]!r} is no time like 2026-01-31T12:00:00.5Z")
+        raise ValueError(f"{text[:64]!r} is not a time like 2026-01-31T12:00:00.5Z")
     moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     seconds = (moment - _EPOCH) // timedelta(seconds=1)
     if match[3]:

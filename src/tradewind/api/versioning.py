@@ -95,7 +95,7 @@ def unsupported_reason(
 def is_level_known(header: bytes) -> bool:
     """Whether the header of a request asks for no more than this version of the API.
 
-    As the official server reads it: what is no number of 64 bits is above every level.
+    As the official server reads it: what is not a number of 64 bits is above every level.
     """
     start = header.find(_LEVEL_FIELD)
     if start < 0:

@@ -48,5 +48,5 @@ cdef inline bint is_trace_only(const Message* message) noexcept nogil:
 
 # Called for each message that reaches an attached subscription, in the middle of its delivery: it
 # must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message
-# and 0 if it is no receiver.
+# and 0 if it is not a receiver.
 ctypedef int (*Hook)(void* target, Message* message) except -1

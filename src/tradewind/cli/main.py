@@ -61,7 +61,7 @@ def load(place: str) -> CommandApp:
     """The app of a command."""
     module, name = place.split(":")
     app = getattr(import_module(module), name)
-    assert isinstance(app, CommandApp), f"{place} is no CommandApp"
+    assert isinstance(app, CommandApp), f"{place} is not a CommandApp"
     return app
 
 

@@ -335,7 +335,7 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
 
 
 def schedule_text(value: object) -> str:
-    """When a message is to be published, as the header says it; OptionsError if it is no time."""
+    """When a message is to be published, as the header says it; OptionsError if that is wrong."""
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
             raise OptionsError("schedule: a datetime needs a time zone, such as datetime.UTC")

@@ -28,7 +28,16 @@ from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.cursor import Cursor
+from tradewind.consumer.deliver_policies import (
+    ResetError,
+    Start,
+    check_reset,
+    choose_start,
+    filters_of,
+    reconcile,
+)
 from tradewind.consumer.delivery import Delivery
+from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.pending import AckState
 from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.removals import RemovalFanOut
@@ -38,15 +47,6 @@ from tradewind.consumer.requests import (
     check_pull,
     decode_pull,
     nak_delay_ns,
-)
-from tradewind.consumer.settled import Settled
-from tradewind.consumer.starts import (
-    ResetError,
-    Start,
-    check_reset,
-    choose_start,
-    filters_of,
-    reconcile,
 )
 from tradewind.durations import later
 from tradewind.errors import StoreError
@@ -74,7 +74,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
 
     `advise(kind, fields)` publishes an advisory or metric, if anybody listens. `save(consumer)` is
     called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
-    `settled` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
+    `on_done` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
     `answer_acks` called when all that is acknowledged is kept; without it nobody waits for that.
     `long_subjects`: subjects of acknowledgements and flow control name domain and account, too.
     """
@@ -88,7 +88,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     save: Callable[[Consumer], None]
     inactive: Callable[[Consumer], None]
     new_id: Callable[[], str]
-    settled: Settled | None = None
+    on_done: DoneListener | None = None
     account_hash: str = ""
     domain: str = ""
     long_subjects: bool = False
@@ -130,7 +130,7 @@ class Consumer(Delivery):
             config.deliver_group.encode(),
         )
         self.is_preview = bool(preview)
-        self.settled = context.settled
+        self.on_done = context.on_done
         self.keeps_acks = context.keep_acks is not None
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
@@ -307,7 +307,7 @@ class Consumer(Delivery):
             forgotten = self.acks.forget(seq)
             if forgotten is not None and not purged:
                 consumer_seq, deliveries = forgotten
-                self.acted()
+                self.note_activity()
                 self._advise(
                     "terminated",
                     consumer_seq=consumer_seq,
@@ -329,7 +329,7 @@ class Consumer(Delivery):
         self.cursor.raise_to(first_seq)
         self.acks.purge(first_seq, self.cursor.next_seq)
         if self.acks.count < pending:
-            self.acted()
+            self.note_activity()
         self.touch(delivered=False)
 
     # ------------------------------------------------------------------ pull requests
@@ -555,7 +555,7 @@ class Consumer(Delivery):
         seq = max(seq or self.acks.floor_stream + 1, 1)
         self.acks.reset(seq)
         self.cursor.seek(seq)
-        self.never_acted()
+        self.forget_activity()
         self.touch(delivered=False)
         self.turn.add_woken(self)
         return seq

@@ -9,9 +9,9 @@ from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pulls cimport PullRequest, Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
-from tradewind.consumer.settled cimport Settled
+from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker
-from tradewind.store.table.kept cimport KeptRecord
+from tradewind.store.table.kept_record cimport KeptRecord
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport Record
 from tradewind.containers.buffer cimport Buffer
@@ -39,7 +39,7 @@ cdef class Delivery(Taker):
     cdef readonly AckState acks
     cdef readonly Pulls pulls               # None: it pushes
     cdef Follower follower
-    cdef public Settled settled             # None: the stream keeps its messages by limits
+    cdef public DoneListener on_done             # None: the stream keeps its messages by limits
     cdef list tokens                        # of the attached subscriptions
     cdef readonly list requests             # (reply, header, payload) that arrived in this turn
     cdef readonly list advisories           # (kind, fields) still to be published

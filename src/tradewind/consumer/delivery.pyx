@@ -386,8 +386,8 @@ cdef class Delivery(Taker):
         if self.rate > 0:
             self.allowance -= size
         self._changed()
-        if self.acks.rule == ACK_NONE and self.settled is not None:
-            self.settled.settle(self, seq)
+        if self.acks.rule == ACK_NONE and self.on_done is not None:
+            self.on_done.message_done(self, seq)
         return 0
 
     # -------------------------------------------------------------- pull requests
@@ -664,10 +664,10 @@ cdef class Delivery(Taker):
         acks.acknowledge(seq, consumer_seq)
         self.last_acked_ns = self.turn.now_ns
         self._changed()
-        if self.settled is not None:
-            self.settled.settle(self, seq)
+        if self.on_done is not None:
+            self.on_done.message_done(self, seq)
             for index in range(acks.released_count):
-                self.settled.settle(self, acks.released[index])
+                self.on_done.message_done(self, acks.released[index])
         return 1
 
     def acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries, *,
@@ -702,11 +702,11 @@ cdef class Delivery(Taker):
         self.advisories = []
         return taken
 
-    def acted(self):
+    def note_activity(self):
         """An ack of the server itself, for a message that is gone, counts as one of the client."""
         self.last_acked_ns = self.turn.now_ns
 
-    def never_acted(self):
+    def forget_activity(self):
         """Forget when a message was last delivered and acknowledged."""
         self.last_delivered_ns = self.last_acked_ns = 0
 

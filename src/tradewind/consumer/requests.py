@@ -65,7 +65,7 @@ def _decode_plainly(body: bytes) -> NextRequest | None:
 
 
 def _number(text: bytes) -> int:
-    """A text that is no number asks for one message."""
+    """A text that is not a number asks for one message."""
     if re.fullmatch(rb"[+-]?[0-9]{1,18}", text):
         return int(text)
     return 1

@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     from tradewind.jetstream.lanes import Steps
 
 
-def stream_context(engine: JetStream, home: JetStreamAccount, name: str) -> StreamContext:
+def stream_context(engine: JetStream, tenant: JetStreamAccount, name: str) -> StreamContext:
     """What a stream is given of the server around it."""
     options = engine.settings.options
 
     def resources(size: int) -> errors.ApiError | None:
-        hosted = home.streams.get(name)
+        hosted = tenant.streams.get(name)
         return hosted.room_problem(size) if hosted is not None else None
 
     context = StreamContext(
         engine.router,
-        home.account,
+        tenant.account,
         engine.log,
         engine.broker.chance,
         domain=engine.domain,
         batches=engine.batches,
-        abandoned=partial(engine.advisories.batch_abandoned, home.account),
+        abandoned=partial(engine.advisories.batch_abandoned, tenant.account),
         syncs=options.sync_interval_ns == 0,
         resources=resources,
     )
@@ -71,7 +71,7 @@ def is_large_config(config: StreamConfig) -> bool:
 
 def create_stream(
     engine: JetStream,
-    home: JetStreamAccount,
+    tenant: JetStreamAccount,
     wanted: StreamConfig,
     *,
     pedantic: bool,
@@ -81,62 +81,62 @@ def create_stream(
 
     `may_overlap`: other streams may take its subjects too, as in the first preview.
     """
-    while home.is_being_created(wanted.name):
+    while tenant.is_being_created(wanted.name):
         yield Wait.OTHERS_FIRST
     is_large = is_large_config(wanted)
     check = partial(
         check_stream_create,
         wanted,
-        streams=home.configs,
+        streams=tenant.configs,
         pedantic=pedantic,
         server=engine.server_limits,
-        account=home.limits,
+        account=tenant.limits,
     )
     config = yield from computed(check, is_large=is_large)
-    if config.name in home.streams:
-        return home.streams[config.name]
-    if config.name in home.problems:
-        raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
-    check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
+    if config.name in tenant.streams:
+        return tenant.streams[config.name]
+    if config.name in tenant.problems:
+        raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
+    check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
     if not may_overlap:
-        yield from computed(partial(check_overlap, config, home.owners), is_large=is_large)
+        yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
     try:
-        with _announced(engine, home, config):
-            stream = yield from _new_stream(engine, home, config)
+        with _announced(engine, tenant, config):
+            stream = yield from _new_stream(engine, tenant, config)
     except StoreError as error:
         raise errors.STREAM_CREATE(err=str(error)) from None
-    hosted = HostedStream(engine, home, stream)
+    hosted = HostedStream(engine, tenant, stream)
     hosted.attach()
-    engine.advisories.stream_action(home.account, config.name, "create")
+    engine.advisories.stream_action(tenant.account, config.name, "create")
     return hosted
 
 
 @contextmanager
-def _announced(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> Iterator[None]:
+def _announced(engine: JetStream, tenant: JetStreamAccount, config: StreamConfig) -> Iterator[None]:
     """A stream is being created: its subjects and what it reserves are taken."""
     nothing, usage = Usage(), stream_usage(config, 0)
-    home.stream_configured(config.name, config)
-    for total in (home.usage, engine.usage):
+    tenant.stream_configured(config.name, config)
+    for total in (tenant.usage, engine.usage):
         total.replace(nothing, usage)
     try:
         yield
     except BaseException:
-        home.stream_configured(config.name, None)
+        tenant.stream_configured(config.name, None)
         raise
     finally:
-        for total in (home.usage, engine.usage):
+        for total in (tenant.usage, engine.usage):
             total.replace(usage, nothing)
 
 
-def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig) -> Steps[Stream]:
+def _new_stream(engine: JetStream, tenant: JetStreamAccount, config: StreamConfig) -> Steps[Stream]:
     """A stream that takes no messages yet; if it is in files, all of it is durable."""
-    context = stream_context(engine, home, config.name)
+    context = stream_context(engine, tenant, config.name)
     meta = StreamMeta(stream_config_to_dict(config), engine.turn.now_ns)
     if config.storage is StorageType.MEMORY:
         return Stream.in_memory(context, meta)
     if engine.root is None:
         raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
-    folder = engine.root.stream(home.name, config.name)
+    folder = engine.root.stream(tenant.name, config.name)
     yield folder.creation(meta)
     files = folder.begin(meta, seed=context.chance.getrandbits(64))
     stream = Stream(context, meta, files.table, files, folder)
@@ -151,24 +151,24 @@ def _new_stream(engine: JetStream, home: JetStreamAccount, config: StreamConfig)
 
 
 def reserved(
-    engine: JetStream, home: JetStreamAccount, without: StreamConfig | None = None
+    engine: JetStream, tenant: JetStreamAccount, without: StreamConfig | None = None
 ) -> Reserved:
     """What streams have reserved, except `without`."""
     mine = stream_usage(without, 0) if without is not None else Usage()
     return Reserved(
-        len(home.configs),
-        home.usage.reserved_memory - mine.reserved_memory,
-        home.usage.reserved_storage - mine.reserved_storage,
+        len(tenant.configs),
+        tenant.usage.reserved_memory - mine.reserved_memory,
+        tenant.usage.reserved_storage - mine.reserved_storage,
         engine.usage.reserved_memory - mine.reserved_memory,
         engine.usage.reserved_storage - mine.reserved_storage,
     )
 
 
 def update_stream(
-    engine: JetStream, home: JetStreamAccount, name: str, wanted: StreamConfig, *, pedantic: bool
+    engine: JetStream, tenant: JetStreamAccount, name: str, wanted: StreamConfig, *, pedantic: bool
 ) -> Steps[HostedStream]:
     """Change a stream; what does not fit its consumers is refused."""
-    configs = home.configs
+    configs = tenant.configs
     is_large = is_large_config(wanted)
     # A configuration that is wrong by itself is refused before anybody looks for the stream.
     check = partial(
@@ -177,12 +177,12 @@ def update_stream(
         streams=configs,
         pedantic=pedantic,
         server=engine.server_limits,
-        account=home.limits,
+        account=tenant.limits,
     )
     yield from computed(check, is_large=is_large)
     if wanted.name != name:
         raise errors.STREAM_MISMATCH()
-    hosted = home.stream(name)
+    hosted = tenant.stream(name)
     old = hosted.config
     check = partial(
         check_stream_update,
@@ -191,7 +191,7 @@ def update_stream(
         streams=configs,
         pedantic=pedantic,
         server=engine.server_limits,
-        account=home.limits,
+        account=tenant.limits,
     )
     config = yield from computed(check, is_large=is_large)
     check_consumer_limits(
@@ -202,9 +202,9 @@ def update_stream(
         },
     )
     check_resources_of_update(
-        old, config, reserved(engine, home, old), home.limits, engine.server_limits
+        old, config, reserved(engine, tenant, old), tenant.limits, engine.server_limits
     )
-    yield from computed(partial(check_overlap, config, home.owners), is_large=is_large)
+    yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
     meta = hosted.stream.meta_with(config)
     try:
         if (folder := hosted.stream.folder) is not None:
@@ -213,7 +213,7 @@ def update_stream(
         yield from hosted.catch_up()
     except StoreError as error:
         raise errors.STREAM_UPDATE(err=str(error)) from None
-    engine.advisories.stream_action(home.account, config.name, "modify")
+    engine.advisories.stream_action(tenant.account, config.name, "modify")
     return hosted
 
 
@@ -221,32 +221,34 @@ def delete_stream(engine: JetStream, hosted: HostedStream) -> Steps[None]:
     """A stream goes with its messages and consumers; their space is given back later."""
     for consumer in list(hosted.consumers.values()):
         hosted.remove_consumer(consumer, DELETED)
-        engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")
+        engine.advisories.consumer_action(
+            hosted.tenant.account, hosted.name, consumer.name, "delete"
+        )
     hosted.retire()
     if (folder := hosted.stream.folder) is not None:
         try:
             yield folder.retire
         except StoreError as error:
             if not folder.is_retired:
-                hosted.home.problems[hosted.name] = f"it could not be deleted: {error}"
+                hosted.tenant.problems[hosted.name] = f"it could not be deleted: {error}"
             raise errors.STREAM_DELETE(err=str(error)) from None
         engine.workers.submit(folder.remove_retired, hosted.removed)
-    engine.advisories.stream_action(hosted.home.account, hosted.name, "delete")
+    engine.advisories.stream_action(hosted.tenant.account, hosted.name, "delete")
 
 
-def delete_offline_stream(engine: JetStream, home: JetStreamAccount, name: str) -> Steps[None]:
+def delete_offline_stream(engine: JetStream, tenant: JetStreamAccount, name: str) -> Steps[None]:
     """A stream that could not be opened goes, because somebody asks for that by its name."""
     assert engine.root is not None
-    folder = engine.root.stream(home.name, name)
+    folder = engine.root.stream(tenant.name, name)
     try:
         yield folder.retire
     except StoreError as error:
         raise errors.STREAM_DELETE(err=str(error)) from None
-    del home.problems[name]
+    del tenant.problems[name]
 
     def removed(error: Exception | None) -> None:
         if error is not None:
-            engine.log.error(f"JetStream cannot remove '{home.name} > {name}' from disk: {error}")
+            engine.log.error(f"JetStream cannot remove '{tenant.name} > {name}' from disk: {error}")
 
     engine.workers.submit(folder.remove_retired, removed)
-    engine.advisories.stream_action(home.account, name, "delete")
+    engine.advisories.stream_action(tenant.account, name, "delete")

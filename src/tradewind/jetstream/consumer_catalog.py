@@ -21,7 +21,7 @@ from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
-from tradewind.consumer.starts import is_by_last
+from tradewind.consumer.deliver_policies import is_by_last
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
 from tradewind.jetstream.names import short_hash
@@ -42,10 +42,10 @@ _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
 
 def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> ConsumerContext:
     """What a consumer is given of its surroundings."""
-    home = hosted.home
+    tenant = hosted.tenant
 
     def advise(kind: str, fields: dict[str, object]) -> None:
-        engine.advisories.consumer_event(home.account, hosted.name, name, kind, fields)
+        engine.advisories.consumer_event(tenant.account, hosted.name, name, kind, fields)
 
     def inactive(consumer: Consumer) -> None:
         # It is called from inside the consumer: the removal waits for the end of the turn.
@@ -53,7 +53,7 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
 
     return ConsumerContext(
         engine.router,
-        home.account,
+        tenant.account,
         hosted.name,
         hosted.stream.store,
         hosted.removals,
@@ -61,8 +61,8 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
         hosted.save_consumer,
         inactive,
         engine.names.event_id,
-        settled=hosted.retention,
-        account_hash=short_hash(home.name),
+        on_done=hosted.retention,
+        account_hash=short_hash(tenant.name),
         domain=engine.domain,
         long_subjects=engine.broker.options.feature_flags.get("js_ack_fc_v2", False),
         message_bytes_max=engine.broker.options.max_payload_bytes,
@@ -91,7 +91,7 @@ def create_consumer(
     has_interest = (
         old is not None
         and bool(old.deliver_subject)
-        and hosted.home.account.has_interest(old.deliver_subject)
+        and hosted.tenant.account.has_interest(old.deliver_subject)
     )
     check = partial(
         check_consumer_create,
@@ -101,7 +101,7 @@ def create_consumer(
         action=action,
         pedantic=pedantic,
         server=engine.server_limits,
-        account=hosted.home.limits,
+        account=hosted.tenant.limits,
         has_interest=lambda _subject: has_interest,
     )
     parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
@@ -134,7 +134,7 @@ def create_consumer(
             consumer.close()
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     hosted.add_consumer(consumer)
-    engine.advisories.consumer_action(hosted.home.account, hosted.name, name, "create")
+    engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "create")
     if consumer.paused:
         consumer.advise_pause()
     return consumer
@@ -201,13 +201,13 @@ def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer)
         hosted.stream.folder.states.forget(consumer.name)
         yield from _delete_files(engine, hosted, consumer.name)
     yield from hosted.sweep()
-    engine.advisories.consumer_action(hosted.home.account, hosted.name, consumer.name, "delete")
+    engine.advisories.consumer_action(hosted.tenant.account, hosted.name, consumer.name, "delete")
 
 
 def delete_offline_consumer(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
     """A consumer that is not served goes, because somebody asks for that by its name."""
     yield from _delete_files(engine, hosted, name)
-    engine.advisories.consumer_action(hosted.home.account, hosted.name, name, "delete")
+    engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "delete")
 
 
 def _delete_files(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
@@ -223,6 +223,6 @@ def _delete_files(engine: JetStream, hosted: HostedStream, name: str) -> Steps[N
         yield partial(folder.remove_consumer_files, name)
     except StoreError as error:
         engine.log.error(
-            f"JetStream cannot remove consumer '{hosted.home.name} > {hosted.name} > {name}' from"
+            f"JetStream cannot remove consumer '{hosted.tenant.name} > {hosted.name} > {name}' from"
             f" disk: {error}"
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tradewind.consumer.starts import filters_of
+from tradewind.consumer.deliver_policies import filters_of
 from tradewind.errors import StoreError
 from tradewind.route.sublist import Sublist
 
@@ -30,7 +30,7 @@ MESSAGES_MAX: Final = 64
 EVERYTHING: Final = b">"
 
 
-class Lane:
+class FilterGroup:
     """The consumers that want one subject or pattern; `handle` is its place in the index.
 
     `start` is where the last search for one that needs a message ended: those before it have
@@ -66,8 +66,8 @@ class Demand:
     def __init__(self, store: MessageStore, seed: int) -> None:
         self._store = store
         self._filters = Sublist(seed)
-        self._by_handle: dict[int, Lane] = {}
-        self._by_filter: dict[bytes, Lane] = {}
+        self._by_handle: dict[int, FilterGroup] = {}
+        self._by_filter: dict[bytes, FilterGroup] = {}
         self._lanes: dict[Taker, list[bytes]] = {}
         self._waiting: dict[Taker, None] = {}
         self._seen_seq = 0
@@ -102,7 +102,7 @@ class Demand:
             lane = self._by_filter.get(pattern)
             if lane is None:
                 handle = self._filters.add(pattern)
-                lane = self._by_filter[pattern] = self._by_handle[handle] = Lane(handle)
+                lane = self._by_filter[pattern] = self._by_handle[handle] = FilterGroup(handle)
             lane.add(consumer)
 
     def remove(self, consumer: Taker) -> None:
@@ -115,7 +115,7 @@ class Demand:
                 del self._by_filter[pattern], self._by_handle[lane.handle]
                 self._filters.discard(lane.handle)
 
-    def filled(self, consumer: Taker) -> None:
+    def update_waiting(self, consumer: Taker) -> None:
         """It has sent what it could; does it wait for more?"""
         waits = consumer.has_demand
         if waits == (consumer in self._waiting) or consumer not in self._lanes:
@@ -151,7 +151,7 @@ class Demand:
         lane = self._by_filter.get(EVERYTHING)
         return min(each.limit_seq for each in lane.members) if lane is not None else 0
 
-    def lanes(self, subject: bytes) -> list[Lane]:
+    def lanes(self, subject: bytes) -> list[FilterGroup]:
         """Whoever wants messages of this subject is in one of these."""
         return [self._by_handle[handle] for handle in self._filters.find(subject)[0]]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import ENDPOINTS, PREFIX, Audit, Call, parse_subject
+from tradewind.api.endpoints import ENDPOINTS, PREFIX, Audit, EndpointCall, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
@@ -31,7 +31,7 @@ from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.listener import PreviewListener
 from tradewind.jetstream.requests import Answer, Durable, Request
-from tradewind.jetstream.silence import listen_silently
+from tradewind.jetstream.unknown_requests import listen_silently
 from tradewind.stream.get_request import plain_request
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ class Dispatcher:
 
     def _check_direct(self, message: InternalMessage, stream: str) -> None:
         """Streams that are read directly listen with the domain too; for others nobody does."""
-        home = self._engine.accounts.get(message.account.name)
-        hosted = home.streams.get(stream) if home is not None else None
+        tenant = self._engine.accounts.get(message.account.name)
+        hosted = tenant.streams.get(stream) if tenant is not None else None
         if (hosted is None or not hosted.config.allow_direct) and message.reply:
             message.account.publish(message.reply, b"", header=NO_RESPONDERS)
 
@@ -161,8 +161,8 @@ class Dispatcher:
         call = parse_subject(subject)
         if call is None or call.endpoint.response is None:
             return
-        home = self._engine.accounts.get(message.account.name)
-        lane = home.lane if home is not None else self._lane
+        tenant = self._engine.accounts.get(message.account.name)
+        lane = tenant.lane if tenant is not None else self._lane
         if not lane.is_idle:
             self.limit_waiting()
         label = f"request {call.endpoint.name}"
@@ -170,7 +170,7 @@ class Dispatcher:
 
     def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
-        lanes = [home.lane for home in self._engine.accounts.values()]
+        lanes = [tenant.lane for tenant in self._engine.accounts.values()]
         limit = self._engine.settings.options.request_queue_limit or REQUESTS_WAITING_MAX
         if sum(lane.waiting_count for lane in lanes) < limit:
             return
@@ -182,7 +182,7 @@ class Dispatcher:
                 broker.system_account, server=broker.server_name, dropped=dropped
             )
 
-    def _serve(self, message: InternalMessage, call: Call, lane: Lane) -> Steps[None]:
+    def _serve(self, message: InternalMessage, call: EndpointCall, lane: Lane) -> Steps[None]:
         error, answer = yield from self._attempt(message, call)
         if lane.has_joined:
             yield Wait.OTHERS_FIRST  # those before it are answered before it
@@ -192,7 +192,11 @@ class Dispatcher:
             self._finish(message, call, error, answer)
 
     def _when_durable(
-        self, message: InternalMessage, call: Call, answer: Durable, failure: StoreError | None
+        self,
+        message: InternalMessage,
+        call: EndpointCall,
+        answer: Durable,
+        failure: StoreError | None,
     ) -> None:
         error = answer.failed(err=str(failure)) if failure is not None else None
         self._finish(message, call, error, answer.response)
@@ -202,7 +206,7 @@ class Dispatcher:
     def _finish(
         self,
         message: InternalMessage,
-        call: Call,
+        call: EndpointCall,
         error: ApiError | None,
         response: ApiStruct | None,
     ) -> None:
@@ -224,7 +228,7 @@ class Dispatcher:
         self._audit(message, body)
 
     def _attempt(
-        self, message: InternalMessage, call: Call
+        self, message: InternalMessage, call: EndpointCall
     ) -> Steps[tuple[ApiError | None, Answer]]:
         """The error, or the answer."""
         try:
@@ -245,21 +249,23 @@ class Dispatcher:
         return None, answer
 
     def _count(self, account: str, *, is_error: bool) -> None:
-        home = self._engine.accounts.get(account)
-        if home is None:
+        tenant = self._engine.accounts.get(account)
+        if tenant is None:
             return
-        for counts in (home.api, self._engine.api):
+        for counts in (tenant.api, self._engine.api):
             counts.total += 1
             counts.errors += is_error
 
-    def _respond(self, message: InternalMessage, call: Call) -> Steps[Answer | Steps[Answer]]:
+    def _respond(
+        self, message: InternalMessage, call: EndpointCall
+    ) -> Steps[Answer | Steps[Answer]]:
         """All checks in their order, then the handler. A large body is decoded by a worker."""
         if message.header and not is_level_known(message.header):
             raise errors.REQUIRED_API_LEVEL()
         if call.endpoint.needs_cluster:
             raise errors.CLUSTER_REQUIRED()
-        home = self._engine.accounts.get(message.account.name)
-        if home is None:
+        tenant = self._engine.accounts.get(message.account.name)
+        if tenant is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         strict = self._engine.settings.options.strict
         try:
@@ -269,10 +275,10 @@ class Dispatcher:
             )
         except ApiError as error:
             if call.endpoint.finds_stream_first and error.is_kind(errors.INVALID_JSON):
-                home.stream(call.stream)
+                tenant.stream(call.stream)
             raise
         request = Request(
-            self._engine, home, call, content, message.payload, message.reply, message.session
+            self._engine, tenant, call, content, message.payload, message.reply, message.session
         )
         return HANDLERS[call.endpoint.name](request)
 
@@ -310,24 +316,24 @@ class Dispatcher:
         self._audit(message, body)
 
     def _purge_account(self, message: InternalMessage, name: str) -> None:
-        home = self._engine.accounts.get(name)
-        count = len(home.streams) if home is not None else 0
+        tenant = self._engine.accounts.get(name)
+        count = len(tenant.streams) if tenant is not None else 0
         self._engine.log.notice(
             f"Purge request for account {printable(name.encode())} (streams: {count}, "
-            f"hasAccount: {'true' if home is not None else 'false'})"
+            f"hasAccount: {'true' if tenant is not None else 'false'})"
         )
-        lane = home.lane if home is not None else self._lane
-        lane.add(self._purge(message, home), "", "request account_purge", name)
+        lane = tenant.lane if tenant is not None else self._lane
+        lane.add(self._purge(message, tenant), "", "request account_purge", name)
 
-    def _purge(self, message: InternalMessage, home: JetStreamAccount | None) -> Steps[None]:
-        if home is not None:
-            yield from self._engine.purge_account(home)
+    def _purge(self, message: InternalMessage, tenant: JetStreamAccount | None) -> Steps[None]:
+        if tenant is not None:
+            yield from self._engine.purge_account(tenant)
         body = encode(AccountPurgeResponse(initiated=True))
         self._send(message, body)
         self._audit(message, body)
 
 
-def _decode(call: Call, body: bytes, *, strict: bool) -> ApiStruct | None:
+def _decode(call: EndpointCall, body: bytes, *, strict: bool) -> ApiStruct | None:
     """The request in a body; those for single messages are many, and mostly plain."""
     if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
         return content

@@ -41,7 +41,7 @@ from tradewind.jetstream.replication.replica import Replica
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
 from tradewind.jetstream.timers import Timed, Timers
-from tradewind.jetstream.turns import EngineTurns
+from tradewind.jetstream.turn_work import TurnWork
 from tradewind.jetstream.usage import Usage
 from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # Consumers of a stream, where neither it nor its account nor the configuration has a limit.
 CONSUMERS_MAX: Final = 1000
-# Whoever was hindered by the disk tries again after this time.
+# Whoever was report_disk_error by the disk tries again after this time.
 PUT_OFF_NS: Final = 1_000_000_000
 # What is due and has not been done after this time waits for the next turn.
 TICK_NS_MAX: Final = 10_000_000
@@ -98,7 +98,7 @@ class JetStream:
         self.consumer_hosts: dict[Participant, HostedStream] = {}
         # Consumers that nobody has used for long: they go at the end of the turn.
         self.retired: list[tuple[HostedStream, Consumer]] = []
-        self._turns = EngineTurns(self)
+        self._turns = TurnWork(self)
         self.log = broker.log
         self.faults = broker.faults
         self.settings = settings
@@ -145,9 +145,9 @@ class JetStream:
         """A task of a lane has ended by a fault."""
         self.faults.contain("request", error)
 
-    def _dismiss(self, home: JetStreamAccount) -> None:
-        home.lane.drop_waiting()
-        self._do_all(*(hosted.close for hosted in list(home.streams.values())))
+    def _dismiss(self, tenant: JetStreamAccount) -> None:
+        tenant.lane.drop_waiting()
+        self._do_all(*(hosted.close for hosted in list(tenant.streams.values())))
 
     def start(self) -> None:
         """Listen to requests, and be part of the broker's turns."""
@@ -164,8 +164,8 @@ class JetStream:
 
     def hosted_streams(self) -> Iterator[HostedStream]:
         """All streams of all accounts."""
-        for home in self.accounts.values():
-            yield from home.streams.values()
+        for tenant in self.accounts.values():
+            yield from tenant.streams.values()
 
     @property
     def server_limits(self) -> ServerLimits:
@@ -186,9 +186,9 @@ class JetStream:
             return max(self.settings.memory_bytes_max - self.usage.memory, 0)
         return max(self.settings.storage_bytes_max - self.usage.storage, 0)
 
-    def room_bytes(self, home: JetStreamAccount, storage: StorageType) -> int:
+    def room_bytes(self, tenant: JetStreamAccount, storage: StorageType) -> int:
         """What the streams of an account may still store."""
-        room = home.room_bytes(storage)
+        room = tenant.room_bytes(storage)
         server_room = self.server_room_bytes(storage)
         return server_room if room is None else min(room, server_room)
 
@@ -213,7 +213,7 @@ class JetStream:
             try:
                 steps = self._delete_inactive(hosted, consumer)
                 shown = f"{hosted.name} > {consumer.name}"
-                hosted.home.lane.add(steps, "", "unused consumer", shown)
+                hosted.tenant.lane.add(steps, "", "unused consumer", shown)
             except Exception as error:
                 self.faults.contain("consumer", error, f"{hosted.place} > {consumer.name}")
 
@@ -223,7 +223,7 @@ class JetStream:
                 yield from delete_consumer(self, hosted, consumer)
             except ApiError as error:
                 self.log.error(
-                    f"JetStream cannot delete consumer '{hosted.home.name} > {hosted.name} >"
+                    f"JetStream cannot delete consumer '{hosted.tenant.name} > {hosted.name} >"
                     f" {consumer.name}': {error}"
                 )
 
@@ -251,7 +251,7 @@ class JetStream:
         if not isinstance(error, StoreError):
             self.faults.contain("timer", error, _named(owner, hosted))
         elif isinstance(hosted, HostedStream):
-            hosted.hindered(error)
+            hosted.report_disk_error(error)
         self.timers.set(owner, self.turn.monotonic_ns + PUT_OFF_NS)
 
     def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
@@ -269,14 +269,14 @@ class JetStream:
         self.faults.contain("consumer", error, place)
         try:
             consumer.wait_for_disk()
-            hosted.demand.filled(consumer)
+            hosted.demand.update_waiting(consumer)
         except Exception as another:
             self.faults.contain("consumer", another, place)
         self.timers.set(consumer, self.turn.monotonic_ns + PUT_OFF_NS)
 
-    def purge_account(self, home: JetStreamAccount) -> Steps[None]:
+    def purge_account(self, tenant: JetStreamAccount) -> Steps[None]:
         """Remove all streams of an account."""
-        for hosted in list(home.streams.values()):
+        for hosted in list(tenant.streams.values()):
             yield from delete_stream(self, hosted)
 
     # ---------------------------------------------------------------- the end
@@ -289,7 +289,7 @@ class JetStream:
             self._dispatcher.stop_listening,
             self.snapshots.stop,
             self.restores.stop,
-            *(home.lane.drop_waiting for home in self.accounts.values()),
+            *(tenant.lane.drop_waiting for tenant in self.accounts.values()),
             *(hosted.begin_stop for hosted in self.hosted_streams()),
             self.end_turn,
             lambda: self.syncer.end_turn(self.turn.monotonic_ns),
@@ -312,7 +312,7 @@ class JetStream:
         self.turn.monotonic_clock = None
         unfinished: list[Callable[[], None]] = []
         self._unfinished = unfinished
-        self._do_all(*(partial(self._dismiss, home) for home in self.accounts.values()))
+        self._do_all(*(partial(self._dismiss, tenant) for tenant in self.accounts.values()))
         self._unfinished = None
         run_all([partial(self._finish, finish) for finish in unfinished])
 

@@ -16,8 +16,8 @@ from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
 from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
+from tradewind.consumer.deliver_policies import filters_of
 from tradewind.consumer.removals import RemovalFanOut
-from tradewind.consumer.starts import filters_of
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.account import stream_usage
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 class HostedStream:
     """`stream` in the hands of the engine, from `attach` to `detach`."""
 
-    def __init__(self, engine: JetStream, home: JetStreamAccount, stream: Stream) -> None:
+    def __init__(self, engine: JetStream, tenant: JetStreamAccount, stream: Stream) -> None:
         self.engine = engine
-        self.home = home
+        self.tenant = tenant
         self.stream = stream
         self.commits = stream.commits
         self.commits.audience = self
-        self.share = UsageShare(stream.ingest, home.usage, engine.usage, self.room_share)
+        self.share = UsageShare(stream.ingest, tenant.usage, engine.usage, self.room_share)
         self.consumers: dict[str, Consumer] = {}
         # Of its consumers, and of those that are being created.
         self.consumer_configs = ConsumerConfigs()
@@ -78,7 +78,7 @@ class HostedStream:
         self.companions = Companions(self, (replicas_of,))
         self.ledger = Ledger(stream, self._ledger_problem)
         self.replicas: dict[Replica, None] = {}  # those that copy this stream
-        self._hindrance = ""  # what the log was told last
+        self._reported_disk_error = ""  # what the log was told last
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
@@ -109,8 +109,8 @@ class HostedStream:
 
     def attach(self) -> None:
         """Take part in turns and commits from now on."""
-        self.home.streams[self.name] = self
-        self.home.stream_configured(self.name, self.config)
+        self.tenant.streams[self.name] = self
+        self.tenant.stream_configured(self.name, self.config)
         self.engine.hosts[self.stream.ingest] = self
         files = self.stream.files
         if files is not None:
@@ -128,7 +128,7 @@ class HostedStream:
         self.stream.activate()
         self.engine.timers.set(self, self.next_deadline_ns)
         self.companions.set()
-        for replica in list(self.home.replicas.get(self.name, ())):
+        for replica in list(self.tenant.replicas.get(self.name, ())):
             if replica.upstream is None:
                 replica.origin_came(self)
 
@@ -138,7 +138,7 @@ class HostedStream:
     def _damaged(self, report: RecoveryReport) -> None:
         """The store has found damage while it was read, and says what it cost."""
         for line in report.lines():
-            self.engine.log.error(f"JetStream account {self.home.name!r}, {line}")
+            self.engine.log.error(f"JetStream account {self.tenant.name!r}, {line}")
 
     def detach(self) -> None:
         """Have no part in turns any more; commits end as they will."""
@@ -147,8 +147,8 @@ class HostedStream:
             replica.origin_left()
         self.engine.timers.forget(self)
         self.engine.hosts.pop(self.stream.ingest, None)
-        self.home.streams.pop(self.name, None)
-        self.home.stream_configured(self.name, None)
+        self.tenant.streams.pop(self.name, None)
+        self.tenant.stream_configured(self.name, None)
         self.share.count(Usage())
         self.commits.tell(None)
         self.promises.failed(StoreError(f"stream {self.name!r} is closed"))
@@ -168,19 +168,19 @@ class HostedStream:
         """A worker has given the space back, or could not."""
         if error is not None:
             self.engine.log.error(
-                f"JetStream cannot remove '{self.home.name} > {self.name}' from disk: {error}"
+                f"JetStream cannot remove '{self.tenant.name} > {self.name}' from disk: {error}"
             )
 
     def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
         """Change the stream; the configuration was checked, and the disk says it already."""
         old = self.config
         self.stream.apply(meta, config)
-        self.home.stream_configured(self.name, config)
+        self.tenant.stream_configured(self.name, config)
         if config.retention is not old.retention:
             limits = config.retention is RetentionPolicy.LIMITS
             self.retention = None if limits else self._new_retention(config)
             for consumer in self.consumers.values():
-                consumer.settled = self.retention
+                consumer.on_done = self.retention
             for replica in self.replicas:
                 self._share_retention(replica)
             self.interest_changed()
@@ -258,7 +258,7 @@ class HostedStream:
         """By a fault of ours nobody knows what became of what they wait for."""
         error = StoreError(INTERNAL_ERROR)
         body = self.stream.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.stream.ingest.promise(self.stream.ingest.promised_seq, body)
+        self.stream.ingest.acknowledge_through(self.stream.ingest.promised_seq, body)
         self.commits.tell(error)
 
     def resumed(self) -> None:
@@ -275,15 +275,15 @@ class HostedStream:
         if files is not None and files.failure is None:
             files.flush()
 
-    def hindered(self, error: StoreError) -> None:
+    def report_disk_error(self, error: StoreError) -> None:
         """It, or one of its consumers, could not read or write and tries again; said once."""
-        if (text := str(error)) != self._hindrance:
-            self._hindrance = text
-            self.engine.log.error(f"JetStream stream '{self.home.name} > {self.name}': {text}")
+        if (text := str(error)) != self._reported_disk_error:
+            self._reported_disk_error = text
+            self.engine.log.error(f"JetStream stream '{self.tenant.name} > {self.name}': {text}")
 
     def _states_failed(self, _files: SyncTarget, error: StoreError) -> None:
         self.engine.log.error(
-            f"JetStream cannot write consumers of '{self.home.name} > {self.name}': {error}"
+            f"JetStream cannot write consumers of '{self.tenant.name} > {self.name}': {error}"
         )
         self.promises.failed(error)
 
@@ -306,7 +306,7 @@ class HostedStream:
         """It takes part in turns from now on."""
         self.consumers[consumer.name] = consumer
         self.engine.consumer_hosts[consumer] = self
-        self.home.consumer_count += 1
+        self.tenant.consumer_count += 1
         self.consumer_changed(consumer)
 
     def consumer_changed(self, consumer: Consumer) -> None:
@@ -320,7 +320,7 @@ class HostedStream:
         """It takes no part any more; `status` is for those who wait."""
         self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
-            self.home.consumer_count -= 1
+            self.tenant.consumer_count -= 1
         self.consumer_configs.pop(consumer.name, None)
         self.demand.remove(consumer)
         self.engine.consumer_hosts.pop(consumer, None)
@@ -386,7 +386,7 @@ class HostedStream:
         removed = self.retention.sweep_step()
         if removed:
             self.engine.log.notice(
-                f"  Removed {removed:,} acknowledged messages of stream '{self.home.name} >"
+                f"  Removed {removed:,} acknowledged messages of stream '{self.tenant.name} >"
                 f" {self.name}'"
             )
 
@@ -447,13 +447,13 @@ class HostedStream:
 
     def room_share(self) -> int:
         """What each of the streams of the account could still store."""
-        room = self.engine.room_bytes(self.home, self.config.storage)
-        return room // max(len(self.home.streams), 1)
+        room = self.engine.room_bytes(self.tenant, self.config.storage)
+        return room // max(len(self.tenant.streams), 1)
 
     def room_problem(self, size: int) -> ApiError | None:
         """The error if the account or the server has no room for so many more bytes."""
         self.share.count(stream_usage(self.config, self.stream.store.bytes))
-        home_room = self.home.room_bytes(self.config.storage)
+        home_room = self.tenant.room_bytes(self.config.storage)
         if home_room is not None and size > home_room:
             return errors.ACCOUNT_RESOURCES_EXCEEDED()
         if size > self.engine.server_room_bytes(self.config.storage):

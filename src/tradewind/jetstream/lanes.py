@@ -120,7 +120,7 @@ class Lane:
         """
         self._waiting.append(Task(steps, kind, label, detail))
         if self._current is None:
-            self._go_on(self._next_task())
+            self._run_steps(self._next_task())
 
     def drop_waiting(self) -> int:
         """Forget the tasks that have not begun; gives how many."""
@@ -138,7 +138,7 @@ class Lane:
         self._current = self._waiting.popleft() if self._waiting else None
         return None
 
-    def _go_on(self, error: Exception | None) -> None:
+    def _run_steps(self, error: Exception | None) -> None:
         """A step has ended; do what follows up to the next one that is not for the loop."""
         self._begin()
         until_ns = self._watch.begin() + TURN_NS_MAX
@@ -155,7 +155,7 @@ class Lane:
                 self._joined.append((task, step))
             elif step is not None:
                 try:
-                    self._workers.submit(step, self._go_on)
+                    self._workers.submit(step, self._run_steps)
                 except Exception as fault:
                     error = fault
                     continue
@@ -166,7 +166,7 @@ class Lane:
             error = self._next_task()
             if now_ns > until_ns and self._current is not None and error is None:
                 try:
-                    self._workers.submit(let_others_go_first, self._go_on)
+                    self._workers.submit(let_others_go_first, self._run_steps)
                 except Exception as problem:
                     self._report_fault(problem)
                     continue
@@ -211,7 +211,7 @@ class Lane:
             resuming.append((task, error))
         self._resuming.extendleft(reversed(resuming))
         self._joined.clear()
-        self._go_on(self._next_task())
+        self._run_steps(self._next_task())
 
     def _part_made(self, fault: Exception | None) -> None:
         self._unfinished -= 1

@@ -48,29 +48,29 @@ def recover(
     for name in names:
         if name not in engine.accounts:
             engine.log.warn(f"JetStream is not enabled for account {name!r}, its streams rest")
-    for home in engine.accounts.values():
-        if home.name in names:
-            recover_account(engine, home, root, run_all)
+    for tenant in engine.accounts.values():
+        if tenant.name in names:
+            recover_account(engine, tenant, root, run_all)
 
 
 def recover_account(
     engine: JetStream,
-    home: JetStreamAccount,
+    tenant: JetStreamAccount,
     root: StoreRoot,
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
 ) -> None:
     """Open the streams of one account that are not open yet."""
-    label = f"account {home.name}"
+    label = f"account {tenant.name}"
     try:
-        folders = root.folders(home.name)
-        home.problems.pop(label, None)
+        folders = root.folders(tenant.name)
+        tenant.problems.pop(label, None)
     except StoreError as error:
-        home.problems[label] = str(error)
-        engine.log.error(f"JetStream cannot read the streams of account {home.name!r}: {error}")
+        tenant.problems[label] = str(error)
+        engine.log.error(f"JetStream cannot read the streams of account {tenant.name!r}: {error}")
         return
     opened: list[HostedStream] = []
     for folder in folders:
-        if folder.stream in home.configs:
+        if folder.stream in tenant.configs:
             continue
         try:
             if folder.is_unfinished():
@@ -79,15 +79,15 @@ def recover_account(
             stream_config_from_dict(meta.config)  # names what does not fit
             reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
             if reason is not None:
-                home.problems[folder.stream] = reason
+                tenant.problems[folder.stream] = reason
                 engine.log.warn(
-                    f"  Detected unsupported stream '{home.name} > {folder.stream}': {reason}"
+                    f"  Detected unsupported stream '{tenant.name} > {folder.stream}': {reason}"
                 )
                 continue
-            opened.append(_recover_stream(engine, home, folder))
+            opened.append(_recover_stream(engine, tenant, folder))
         except Exception as error:
-            place = f"'{home.name} > {folder.stream}'"
-            home.problems[folder.stream] = reason = _reason(engine, error, place)
+            place = f"'{tenant.name} > {folder.stream}'"
+            tenant.problems[folder.stream] = reason = _reason(engine, error, place)
             engine.log.error(f"JetStream cannot open stream {place}: {reason}")
     # Whoever copies a stream needs messages of it, too, and may have been opened after it.
     for hosted in opened:
@@ -108,19 +108,19 @@ def _secure(
 
 
 def _recover_stream(
-    engine: JetStream, home: JetStreamAccount, folder: StreamFolder
+    engine: JetStream, tenant: JetStreamAccount, folder: StreamFolder
 ) -> HostedStream:
-    label = f"'{home.name} > {folder.stream}'"
+    label = f"'{tenant.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
     began_ns = engine.broker.monotonic_ns()
     stream, report = Stream.open(
-        stream_context(engine, home, folder.stream),
+        stream_context(engine, tenant, folder.stream),
         folder,
         engine.turn.now_ns,
         progress=_Progress(engine, label),
         secures=False,
     )
-    hosted = HostedStream(engine, home, stream)
+    hosted = HostedStream(engine, tenant, stream)
     hosted.attach()
     took_ms = (engine.broker.monotonic_ns() - began_ns) // 1_000_000
     count = f"{stream.store.msgs:,}"
@@ -162,7 +162,7 @@ def _log_damage(engine: JetStream, label: str, report: RecoveryReport) -> None:
 
 
 def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFolder) -> None:
-    label = f"{hosted.home.name} > {hosted.name}"
+    label = f"{hosted.tenant.name} > {hosted.name}"
     found, skipped = folder.consumers()
     if found:
         engine.log.notice(f"  Recovering {len(found)} consumers for stream - '{label}'")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import Call
+from tradewind.api.endpoints import EndpointCall
 from tradewind.api.errors import ErrorKind
 from tradewind.api.events import EventClient
 from tradewind.jetstream.clients import client_info
@@ -26,8 +26,8 @@ class Request(msgspec.Struct, frozen=True):
     """`call` is what the subject says, `content` the decoded body, `body` the bytes of it."""
 
     engine: JetStream
-    home: JetStreamAccount
-    call: Call
+    tenant: JetStreamAccount
+    call: EndpointCall
     content: Any
     body: bytes
     reply: str
@@ -36,11 +36,11 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def client(self) -> EventClient:
         """Who sent it, for events."""
-        return client_info(self.engine.broker.server_name, self.home.account, self.session)
+        return client_info(self.engine.broker.server_name, self.tenant.account, self.session)
 
     def hosted(self) -> HostedStream:
         """The stream that the subject names; ApiError if there is none."""
-        return self.home.stream(self.call.stream)
+        return self.tenant.stream(self.call.stream)
 
 
 class Durable(msgspec.Struct, frozen=True):

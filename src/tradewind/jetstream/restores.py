@@ -64,10 +64,10 @@ class Restores:
 
     def __init__(self, engine: JetStream) -> None:
         self._engine = engine
-        self._running: set[Restore] = set()
+        self._running: set[RunningRestore] = set()
         self._numbers = count(1)
 
-    def begin(self, home: JetStreamAccount, config: StreamConfig, client: EventClient) -> str:
+    def begin(self, tenant: JetStreamAccount, config: StreamConfig, client: EventClient) -> str:
         """Make a stream with this configuration, which was checked; gives where chunks are to go.
 
         ApiError if there are too many.
@@ -79,8 +79,8 @@ class Restores:
             raise errors.STREAM_RESTORE(err="the stream is to be in files, but there is no store")
         staging = None
         if engine.root is not None:
-            staging = engine.root.staging(home.name, config.name, next(self._numbers))
-        restore = Restore(engine, home, config, staging, client, self._running)
+            staging = engine.root.staging(tenant.name, config.name, next(self._numbers))
+        restore = RunningRestore(engine, tenant, config, staging, client, self._running)
         self._running.add(restore)
         return restore.subject
 
@@ -90,20 +90,20 @@ class Restores:
             restore.stop()
 
 
-class Restore:
+class RunningRestore:
     """One upload. `running` is where it is entered until it has ended."""
 
     def __init__(
         self,
         engine: JetStream,
-        home: JetStreamAccount,
+        tenant: JetStreamAccount,
         config: StreamConfig,
         staging: StreamFolder | None,
         client: EventClient,
-        running: set[Restore],
+        running: set[RunningRestore],
     ) -> None:
         self._engine = engine
-        self._home = home
+        self._home = tenant
         self._config = config
         self._staging = staging
         self._client = client
@@ -126,8 +126,8 @@ class Restore:
         self._active_ns = engine.turn.monotonic_ns
         self.subject = f"$JS.SNAPSHOT.RESTORE.{config.name}.{engine.names.event_id()}"
         engine.log.notice(f"Starting restore for stream {self._label}")
-        engine.advisories.restore_create(home.account, config.name, client)
-        self._token = home.account.subscribe(self.subject, self._chunk)
+        engine.advisories.restore_create(tenant.account, config.name, client)
+        self._token = tenant.account.subscribe(self.subject, self._chunk)
         engine.timers.set(self, self.next_deadline_ns)
 
     @property
@@ -195,14 +195,14 @@ class Restore:
                 self._break_off(f"has more than {WAITING_BYTES_MAX} bytes of chunks unanswered")
                 return
             self._chunks.append((message.payload, message.reply))
-        self._go_on()
+        self._feed_next_chunk()
 
     def _break_off(self, reason: str) -> None:
         text = f"restore for stream {self._label} {reason}"
         self._engine.log.warn(text)
         self._finish(errors.STREAM_RESTORE(err=text))
 
-    def _go_on(self) -> None:
+    def _feed_next_chunk(self) -> None:
         if self._is_busy or self._is_over:
             return
         while self._chunks:
@@ -232,7 +232,7 @@ class Restore:
             # Whoever sends chunks is told with the next answer.
             self._is_busy = False
             self._error = self._as_api_error(error)
-            self._go_on()
+            self._feed_next_chunk()
 
     def _done(self, error: Exception | None) -> None:
         """A worker has taken a chunk, a part of it, or the end."""
@@ -254,7 +254,7 @@ class Restore:
             return
         if self._chunks:
             self._answer(*self._chunks[0])
-        self._go_on()
+        self._feed_next_chunk()
 
     def _as_api_error(self, error: Exception) -> ApiError:
         if isinstance(error, ApiError):
@@ -291,15 +291,15 @@ class Restore:
         self._finish(None, hosted)
 
     def _install_stream(self) -> Steps[HostedStream]:
-        engine, home, config = self._engine, self._home, self._config
-        if config.name in home.streams:
+        engine, tenant, config = self._engine, self._home, self._config
+        if config.name in tenant.streams:
             raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
-        if config.name in home.problems:
-            raise errors.STREAM_OFFLINE_REASON(err=home.problems[config.name])
-        check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
-        check_overlap(config, home.owners)
+        if config.name in tenant.problems:
+            raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
+        check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
+        check_overlap(config, tenant.owners)
         consumers = self._checked_consumers()
-        context = stream_context(engine, home, config.name)
+        context = stream_context(engine, tenant, config.name)
         if (store := self._backup.store) is not None:
             stream = Stream(context, self._meta, store)
             stream.load_ids(engine.turn.now_ns)
@@ -307,20 +307,20 @@ class Restore:
         else:
             assert self._staging is not None
             assert engine.root is not None
-            folder = engine.root.stream(home.name, config.name)
+            folder = engine.root.stream(tenant.name, config.name)
             yield partial(_move, self._staging, folder, consumers, engine.turn.now_ns)
             try:
                 stream, _ = Stream.open(context, folder, engine.turn.now_ns)
             except StoreError:
                 yield folder.delete
                 raise
-        hosted = HostedStream(engine, home, stream)
+        hosted = HostedStream(engine, tenant, stream)
         hosted.attach()
         for stored in consumers:
             open_consumer(engine, hosted, stored)
         hosted.recovered()
         self._count(0)
-        engine.advisories.stream_action(home.account, config.name, "create")
+        engine.advisories.stream_action(tenant.account, config.name, "create")
         return hosted
 
     def _checked_consumers(self) -> list[StoredConsumer]:

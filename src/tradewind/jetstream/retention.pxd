@@ -2,13 +2,13 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant, Turn
-from tradewind.consumer.settled cimport Settled
+from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.stream.ingest cimport Ingest
 
 
-cdef class Retention(Settled):
+cdef class Retention(DoneListener):
     cdef Ingest ingest
     cdef MessageCore store          # of the stream
     cdef Turn turn

@@ -1,10 +1,10 @@
 from tradewind.broker.turn import Turn
-from tradewind.consumer.settled import Settled
+from tradewind.consumer.done_listener import DoneListener
 from tradewind.jetstream.demand import Demand
 from tradewind.store.table.messages import MessageStore
 from tradewind.stream.ingest import Ingest
 
-class Retention(Settled):
+class Retention(DoneListener):
     any_ack: bool
     is_copied: bool
     def __init__(

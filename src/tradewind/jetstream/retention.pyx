@@ -20,7 +20,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.errors import StoreError
 
 
-cdef class Retention(Settled):
+cdef class Retention(DoneListener):
     """One per stream with such a retention. `demand` has its takers."""
 
     def __init__(self, Ingest ingest not None, MessageCore store not None, Turn turn not None,
@@ -32,7 +32,7 @@ cdef class Retention(Settled):
         self.demand = demand
         self.refused = SequenceSet()
 
-    cdef int settle(self, Participant consumer, uint64_t seq) except -1:
+    cdef int message_done(self, Participant consumer, uint64_t seq) except -1:
         """A consumer does not need this message any more."""
         if self._take_out(seq, consumer):
             self.turn.mark_dirty(self.ingest)
@@ -53,7 +53,7 @@ cdef class Retention(Settled):
         cdef SequenceSet refused = self.refused
         self.refused = SequenceSet()
         for seq in refused:
-            self.settle(None, seq)
+            self.message_done(None, seq)
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1:
         """Whether another consumer still wants it; a message that is gone is not needed."""

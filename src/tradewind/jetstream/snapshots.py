@@ -97,7 +97,7 @@ class Snapshot:
     ) -> None:
         self._engine = engine
         self._hosted = hosted
-        self._account = hosted.home.account
+        self._account = hosted.tenant.account
         self._subject = request.deliver_subject
         self._state = state
         self._client = client
@@ -150,7 +150,7 @@ class Snapshot:
         is_there = self._account.is_subscribed(self._subject)
         if is_there and not self._has_receiver:
             self._has_receiver = self._receiver_is_exact = True
-            self._go_on()
+            self._send_or_fail()
         elif self._receiver_is_exact and not is_there:
             self._end(NO_INTEREST, "no interest")
 
@@ -168,7 +168,7 @@ class Snapshot:
         if not self._has_receiver:
             if self._account.has_interest(self._subject):
                 self._has_receiver = True
-                self._go_on()
+                self._send_or_fail()
             else:
                 self._end(NO_INTEREST, "no interest")
         elif self._is_sent:
@@ -217,9 +217,9 @@ class Snapshot:
         if self._is_sent:
             self._finish()
         else:
-            self._go_on()
+            self._send_or_fail()
 
-    def _go_on(self) -> None:
+    def _send_or_fail(self) -> None:
         """Go on; whatever happens then, the receiver does not wait for ever."""
         try:
             self._send_more()
@@ -231,7 +231,7 @@ class Snapshot:
         """Send what is ready, then have more made ready if there is somebody to send it to."""
         if self._is_over or not self._has_receiver:
             return
-        if self._hosted.home.streams.get(self._hosted.name) is not self._hosted:
+        if self._hosted.tenant.streams.get(self._hosted.name) is not self._hosted:
             self._fail("the stream was deleted")
             return
         while self._may_send and len(self._ready) >= self._chunk_bytes:
@@ -316,7 +316,7 @@ class Snapshot:
             return
         self._ready += self._piece
         self._piece = b""
-        self._go_on()
+        self._send_or_fail()
 
     def _plain_steps(self) -> Iterator[bytes]:
         """The archive in pieces, each made without holding up the loop."""

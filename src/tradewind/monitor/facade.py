@@ -34,7 +34,7 @@ from tradewind.monitor.options import (
     JszOptions,
     SubszOptions,
 )
-from tradewind.monitor.usage import Usage, UsageMeter
+from tradewind.monitor.process_usage import ProcessUsage, UsageMeter
 from tradewind.monitor.varz import Listening, build_varz
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class MonitorView:
         """Have `source` asked for its metrics at each scrape."""
         self._metric_sources.append(source)
 
-    def usage(self) -> Usage:
+    def usage(self) -> ProcessUsage:
         """Memory and processor use of this process."""
         return self._meter.read()
 

@@ -123,35 +123,35 @@ class JetStreamMonitor:
         else:
             chosen = []
         with_streams = options.streams or options.consumer
-        return [self._account(home, options, with_streams=with_streams) for home in chosen]
+        return [self._account(tenant, options, with_streams=with_streams) for tenant in chosen]
 
     def account_jsz(self, name: str, options: JszOptions) -> dict[str, Any]:
         """What /jsz has in its list of accounts, for one of them."""
         if name not in self._engine.broker.accounts:
             raise PageError(f"account {quoted(name)} not found")
-        home = self._engine.accounts.get(name)
-        if home is None:
+        tenant = self._engine.accounts.get(name)
+        if tenant is None:
             raise PageError(f"account {quoted(name)} not jetstream enabled")
         self._engine.set_time()
-        return self._account(home, options, with_streams=options.streams)
+        return self._account(tenant, options, with_streams=options.streams)
 
     def _account(
-        self, home: JetStreamAccount, options: JszOptions, *, with_streams: bool
+        self, tenant: JetStreamAccount, options: JszOptions, *, with_streams: bool
     ) -> dict[str, Any]:
         document: dict[str, Any] = {
-            "name": home.name,
-            "id": home.name,
-            "memory": home.usage.memory,
-            "storage": home.usage.storage,
+            "name": tenant.name,
+            "id": tenant.name,
+            "memory": tenant.usage.memory,
+            "storage": tenant.usage.storage,
             # The limits, as unsigned numbers: nats-server shows them here.
-            "reserved_memory": home.limits.max_memory % _UINT64,
-            "reserved_storage": home.limits.max_storage % _UINT64,
+            "reserved_memory": tenant.limits.max_memory % _UINT64,
+            "reserved_storage": tenant.limits.max_storage % _UINT64,
             "accounts": 0,
             "ha_assets": 0,
-            "api": {"level": 0, "total": home.api.total, "errors": home.api.errors},
+            "api": {"level": 0, "total": tenant.api.total, "errors": tenant.api.errors},
         }
         if with_streams:
-            hosted = [home.streams[name] for name in sorted(home.streams)][:STREAMS_SHOWN_MAX]
+            hosted = [tenant.streams[name] for name in sorted(tenant.streams)][:STREAMS_SHOWN_MAX]
             if hosted:
                 document["stream_detail"] = [self._stream(one, options) for one in hosted]
         return document
@@ -186,25 +186,29 @@ class JetStreamMonitor:
         ]
 
     def _all_problems(self) -> Iterator[HealthProblem]:
-        for home in self._engine.accounts.values():
-            for stream, reason in home.problems.items():
-                text = f"JetStream stream '{home.name} > {stream}' could not be recovered: {reason}"
-                yield HealthProblem(text, type="STREAM", account=home.name, stream=stream)
-            for hosted in home.streams.values():
+        for tenant in self._engine.accounts.values():
+            for stream, reason in tenant.problems.items():
+                text = (
+                    f"JetStream stream '{tenant.name} > {stream}' could not be recovered: {reason}"
+                )
+                yield HealthProblem(text, type="STREAM", account=tenant.name, stream=stream)
+            for hosted in tenant.streams.values():
                 files = hosted.stream.files
                 if files is not None and files.failure is not None:
-                    place = f"'{home.name} > {hosted.name}'"
+                    place = f"'{tenant.name} > {hosted.name}'"
                     text = f"JetStream stream {place} is read-only: {files.failure}"
-                    yield HealthProblem(text, type="STREAM", account=home.name, stream=hosted.name)
+                    yield HealthProblem(
+                        text, type="STREAM", account=tenant.name, stream=hosted.name
+                    )
                 for consumer, reason in hosted.consumer_problems.items():
                     text = (
-                        f"JetStream consumer '{home.name} > {hosted.name} > {consumer}'"
+                        f"JetStream consumer '{tenant.name} > {hosted.name} > {consumer}'"
                         f" could not be recovered: {reason}"
                     )
                     yield HealthProblem(
                         text,
                         type="CONSUMER",
-                        account=home.name,
+                        account=tenant.name,
                         stream=hosted.name,
                         consumer=consumer,
                     )
@@ -230,13 +234,13 @@ class JetStreamMonitor:
 
     def _missing(self, options: HealthzOptions) -> HealthProblem | None:
         account, stream, consumer = options.account, options.stream, options.consumer
-        home = self._engine.accounts.get(account)
-        if home is None:
+        tenant = self._engine.accounts.get(account)
+        if tenant is None:
             text = f'JetStream account "{account}" not found'
             return HealthProblem(text, NOT_FOUND, "ACCOUNT", account)
-        if not stream or stream in home.problems:
+        if not stream or stream in tenant.problems:
             return None
-        hosted = home.streams.get(stream)
+        hosted = tenant.streams.get(stream)
         if hosted is None:
             text = f'JetStream stream "{stream}" not found on account "{account}"'
             return HealthProblem(text, NOT_FOUND, "STREAM", account, stream)

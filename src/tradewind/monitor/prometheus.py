@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from tradewind._version import __version__
-from tradewind.monitor.usage import Usage
+from tradewind.monitor.process_usage import ProcessUsage
 from tradewind.monitor.varz import subscription_total
 from tradewind.monitor.views import AccountView, BrokerView, TurnWatchView
 from tradewind.wire.ops import NATS_VERSION
@@ -72,7 +72,7 @@ def _counter(name: str, help_text: str, value: float) -> Family:
     return Family(f"tradewind_{name}_total", "counter", help_text, (Sample(value),))
 
 
-def server_families(broker: BrokerView, usage: Usage, *, healthy: bool) -> Iterator[Family]:
+def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -> Iterator[Family]:
     """The server as a whole, then its accounts."""
     totals, options = broker.totals, broker.options
     identity = {

@@ -114,7 +114,7 @@ class CountRequest(msgspec.Struct):
     subject: str = ""
 
 
-class Endpoint(NamedTuple):
+class SystemEndpoint(NamedTuple):
     """One kind of request: the type of its body, and what makes the answer's data.
 
     `build` also gets the name of the account that is asked about, empty when it is the whole
@@ -161,21 +161,23 @@ def _profile(options: ProfilezOptions) -> dict[str, Any]:
     return {"profile": None, "error": reason}
 
 
-SERVER_ENDPOINTS: dict[str, Endpoint] = {
-    "VARZ": Endpoint(Options, lambda view, _options, _name: view.varz()),
-    "CONNZ": Endpoint(ConnzOptions, lambda view, options, _name: view.connz(options)),
-    "SUBSZ": Endpoint(SubszOptions, lambda view, options, _name: view.subsz(options)),
-    "ROUTEZ": Endpoint(Options, lambda view, _options, _name: view.routez()),
-    "GATEWAYZ": Endpoint(Options, lambda view, _options, _name: view.gatewayz()),
-    "LEAFZ": Endpoint(Options, lambda view, _options, _name: view.leafz()),
-    "ACCOUNTZ": Endpoint(AccountzOptions, lambda view, options, _name: view.accountz(options)),
-    "JSZ": Endpoint(JszOptions, _jsz),
-    "HEALTHZ": Endpoint(HealthzOptions, _health),
-    "EXPVARZ": Endpoint(Options, lambda view, _options, _name: _variables(view)),
+SERVER_ENDPOINTS: dict[str, SystemEndpoint] = {
+    "VARZ": SystemEndpoint(Options, lambda view, _options, _name: view.varz()),
+    "CONNZ": SystemEndpoint(ConnzOptions, lambda view, options, _name: view.connz(options)),
+    "SUBSZ": SystemEndpoint(SubszOptions, lambda view, options, _name: view.subsz(options)),
+    "ROUTEZ": SystemEndpoint(Options, lambda view, _options, _name: view.routez()),
+    "GATEWAYZ": SystemEndpoint(Options, lambda view, _options, _name: view.gatewayz()),
+    "LEAFZ": SystemEndpoint(Options, lambda view, _options, _name: view.leafz()),
+    "ACCOUNTZ": SystemEndpoint(
+        AccountzOptions, lambda view, options, _name: view.accountz(options)
+    ),
+    "JSZ": SystemEndpoint(JszOptions, _jsz),
+    "HEALTHZ": SystemEndpoint(HealthzOptions, _health),
+    "EXPVARZ": SystemEndpoint(Options, lambda view, _options, _name: _variables(view)),
     # There is neither a group of servers nor a queue between threads that could be shown.
-    "RAFTZ": Endpoint(Options, lambda _view, _options, _name: {}),
-    "IPQUEUESZ": Endpoint(Options, lambda _view, _options, _name: {}),
-    "PROFILEZ": Endpoint(ProfilezOptions, lambda _view, options, _name: _profile(options)),
+    "RAFTZ": SystemEndpoint(Options, lambda _view, _options, _name: {}),
+    "IPQUEUESZ": SystemEndpoint(Options, lambda _view, _options, _name: {}),
+    "PROFILEZ": SystemEndpoint(ProfilezOptions, lambda _view, options, _name: _profile(options)),
 }
 
 
@@ -207,13 +209,13 @@ def _account_statz(view: MonitorView, options: AccountStatzOptions, name: str) -
     return page
 
 
-ACCOUNT_ENDPOINTS: dict[str, Endpoint] = {
-    "CONNZ": Endpoint(ConnzOptions, _account_connz),
-    "SUBSZ": Endpoint(SubszOptions, _account_subsz),
-    "LEAFZ": Endpoint(Options, lambda view, _options, _name: view.leafz()),
-    "JSZ": Endpoint(JszOptions, _account_jsz),
-    "INFO": Endpoint(Options, lambda view, _options, name: account_detail(view.broker, name)),
-    "STATZ": Endpoint(AccountStatzOptions, _account_statz),
+ACCOUNT_ENDPOINTS: dict[str, SystemEndpoint] = {
+    "CONNZ": SystemEndpoint(ConnzOptions, _account_connz),
+    "SUBSZ": SystemEndpoint(SubszOptions, _account_subsz),
+    "LEAFZ": SystemEndpoint(Options, lambda view, _options, _name: view.leafz()),
+    "JSZ": SystemEndpoint(JszOptions, _account_jsz),
+    "INFO": SystemEndpoint(Options, lambda view, _options, name: account_detail(view.broker, name)),
+    "STATZ": SystemEndpoint(AccountStatzOptions, _account_statz),
 }
 # What every account may ask about itself: subject -> endpoint.
 OWN_ENDPOINTS = {

@@ -29,11 +29,11 @@ from tradewind.monitor.requests import (
     SERVER_ENDPOINTS,
     ClientRequest,
     CountRequest,
-    Endpoint,
     NoReplyError,
     Reply,
     RequestError,
     ServerId,
+    SystemEndpoint,
     UserInfo,
     accepted_encoding,
     count_subscribers,
@@ -189,17 +189,17 @@ class SystemServices:
 
     # ---------------------------------------------------------------- requests for pages
 
-    def _on_server(self, endpoint: Endpoint, message: MessageView) -> None:
+    def _on_server(self, endpoint: SystemEndpoint, message: MessageView) -> None:
         self._answer(self._system, endpoint, "", message)
 
-    def _on_account(self, endpoint: Endpoint, message: MessageView) -> None:
+    def _on_account(self, endpoint: SystemEndpoint, message: MessageView) -> None:
         self._answer(self._system, endpoint, message.subject.split(".")[3], message)
 
-    def _on_own(self, account: AccountView, endpoint: Endpoint, message: MessageView) -> None:
+    def _on_own(self, account: AccountView, endpoint: SystemEndpoint, message: MessageView) -> None:
         self._answer(account, endpoint, account.name, message)
 
     def _answer(
-        self, where: AccountView | None, endpoint: Endpoint, name: str, message: MessageView
+        self, where: AccountView | None, endpoint: SystemEndpoint, name: str, message: MessageView
     ) -> None:
         if not message.reply or where is None:
             return

@@ -19,7 +19,7 @@ from tradewind.monitor.documents import (
     WebsocketSettings,
 )
 from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
-from tradewind.monitor.usage import Usage
+from tradewind.monitor.process_usage import ProcessUsage
 from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
@@ -136,7 +136,7 @@ def _turns(watch: TurnWatchView) -> TurnExcess:
 def build_varz(
     broker: BrokerView,
     listening: Listening,
-    usage: Usage,
+    usage: ProcessUsage,
     request_counts: Mapping[str, int],
     jetstream: Any,
     now_ns: int,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.frames import Frames, build_frames
 from tradewind.pipelines.lakes import check_libraries
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def check_server(pipeline: Pipeline, address: Address) -> list[str]:
+def check_server(pipeline: Pipeline, address: PipelineAddress) -> list[str]:
     """The streams and buckets that are read and written exist; gives notes on what is unknown."""
     notes: list[str] = []
     for section in ("sources", "sinks"):
@@ -43,11 +43,11 @@ def check_server(pipeline: Pipeline, address: Address) -> list[str]:
     return notes
 
 
-def _check_target(pipeline: Pipeline, section: str, name: str, address: Address) -> None:
+def _check_target(pipeline: Pipeline, section: str, name: str, address: PipelineAddress) -> None:
     entry = pipeline.sources[name] if section == "sources" else pipeline.sinks[name]
     if entry.kind not in ("stream", "bucket"):
         return
-    where = Address.first_of(entry, pipeline.head, address)
+    where = PipelineAddress.first_of(entry, pipeline.head, address)
     problem = ""
     if section == "sources":
         source = pipeline.sources[name]
@@ -78,7 +78,7 @@ def check_libraries_of(pipeline: Pipeline) -> None:
             raise pipeline.document.error(("sinks", name, sink.kind), str(error)) from None
 
 
-def check_tables(pipeline: Pipeline, spark: SparkSession, address: Address) -> Frames:
+def check_tables(pipeline: Pipeline, spark: SparkSession, address: PipelineAddress) -> Frames:
     """Spark understands every table and can write each sink; nothing is started."""
     frames = build_frames(pipeline, spark, address, may_freeze=False)
     for name, frame in frames.bad.items():

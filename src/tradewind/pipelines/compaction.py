@@ -20,7 +20,7 @@ from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.iceberg_tables import DATA_FOLDER, IcebergLake
 from tradewind.pipelines.lake_files import FileWriter, LakeFile, WrittenFile, read_batches
-from tradewind.pipelines.lake_tables import COMMITS_MAX, Change, ConflictError
+from tradewind.pipelines.lake_tables import COMMITS_MAX, ConflictError, TableChange
 
 TARGET_BYTES: Final = 128 << 20
 ORPHAN_HOURS: Final = 7 * 24
@@ -107,7 +107,7 @@ def _commit_group(
     """
     present = {file.path for file in lake.files()}
     if all(file.path in present for file in group):
-        lake.commit(Change(added, group), {})
+        lake.commit(TableChange(added, group), {})
 
 
 def _joined(lake: IcebergLake, group: Sequence[LakeFile]) -> list[WrittenFile]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from tradewind.spark.logins import Login, resolve_servers, spark_name
+from tradewind.spark.logins import JobLogin, resolve_servers, spark_name
 
 if TYPE_CHECKING:
     from tradewind.client.core.options import ConnectSettings
@@ -30,26 +30,26 @@ class Addressed(Protocol):
         """The name of a context of the command line."""
 
     @property
-    def login(self) -> Login:
+    def login(self) -> JobLogin:
         """How to log in there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class PipelineAddress:
     """One server or cluster and how to log in; never shown, as it may hold a password."""
 
     server: str = field(default="", repr=False)
     context: str = ""
-    login: Login = field(default_factory=Login)
+    login: JobLogin = field(default_factory=JobLogin)
 
     @classmethod
-    def first_of(cls, *places: Addressed) -> Address:
+    def first_of(cls, *places: Addressed) -> PipelineAddress:
         """That of the first place that names a server or a context.
 
         The login may stand elsewhere: in a place that is nearer, or in one that names no server of
         its own, to which it would belong. It is taken as a whole.
         """
-        server, context, login = "", "", Login()
+        server, context, login = "", "", JobLogin()
         for place in places:
             is_named = bool(server or context)
             if not login and not (is_named and (place.server or place.context)):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import ArrowStorage, LakeFile, partition_text
 from tradewind.pipelines.lake_schemas import merged_schema, plain_schema, stored_schema
-from tradewind.pipelines.lake_tables import Change, ConflictError
+from tradewind.pipelines.lake_tables import ConflictError, TableChange
 from tradewind.pipelines.lakes import (
     MARK_BATCH,
     MARK_OFFSETS,
@@ -148,7 +148,7 @@ class DeltaLake:
         )
         return len(removed)
 
-    def commit(self, change: Change, marks: Mapping[str, str]) -> None:
+    def commit(self, change: TableChange, marks: Mapping[str, str]) -> None:
         """See `LakeTable`."""
         from deltalake.transaction import AddAction, RemoveAction
 

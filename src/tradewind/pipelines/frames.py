@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.intervals import spark_interval
 from tradewind.pipelines.model import Payload, Pipeline, Source, Watermark
@@ -42,7 +42,7 @@ class Frames:
 def build_frames(
     pipeline: Pipeline,
     spark: SparkSession,
-    address: Address,
+    address: PipelineAddress,
     *,
     may_freeze: bool,
     extra: Mapping[str, Mapping[str, str]] | None = None,
@@ -84,9 +84,9 @@ def with_watermark(
     return frame.withWatermark(watermark.column, spark_interval(watermark.delay))
 
 
-def source_options(pipeline: Pipeline, source: Source, address: Address) -> dict[str, str]:
+def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress) -> dict[str, str]:
     """The options of the format `jetstream` for a stream or a bucket."""
-    options = Address.first_of(source, pipeline.head, address).spark_options()
+    options = PipelineAddress.first_of(source, pipeline.head, address).spark_options()
     if source.store:
         options = {"storeDir": pipeline.place(source.store)}
     if source.bucket:
@@ -113,7 +113,7 @@ class _Builder:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        address: Address,
+        address: PipelineAddress,
         name: str,
         source: Source,
         extra: Mapping[str, str] | None,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import LakeFile, local_path, partition_text, sync_file
 from tradewind.pipelines.lake_schemas import merged_schema, plain_schema, stored_schema
-from tradewind.pipelines.lake_tables import Change, ConflictError
+from tradewind.pipelines.lake_tables import ConflictError, TableChange
 from tradewind.pipelines.lakes import MARK_WRITER, is_written, library, open_catalog
 from tradewind.pipelines.model import Iceberg
 
@@ -152,7 +152,7 @@ class IcebergLake:
         table = self._loaded()
         return [lake_file(table, task, columns) for task in planned(table)]
 
-    def commit(self, change: Change, marks: Mapping[str, str]) -> None:
+    def commit(self, change: TableChange, marks: Mapping[str, str]) -> None:
         """See `LakeTable`."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
         from pyiceberg.io.pyarrow import parquet_files_to_data_files

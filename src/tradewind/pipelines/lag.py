@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.spark.errors import OptionError
 from tradewind.spark.lag import StreamLag
 
 if TYPE_CHECKING:
-    from tradewind.spark.provider import GrowingProvider
+    from tradewind.spark.provider_contract import GrowingProvider
     from tradewind.sync import Connection
 
 
 class ServerLag:
     """Asks a server, over a connection that is kept."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PipelineAddress) -> None:
         self._address = address
         self._connection: Connection | None = None
         self.problem = ""  # why nobody answered the last time
@@ -83,7 +83,7 @@ class StoreLag:
     def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
         """See `ServerLag`."""
         from tradewind.spark.options import parse_options
-        from tradewind.spark.providers import open_growing
+        from tradewind.spark.provider_choice import open_growing
 
         found = [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
         try:

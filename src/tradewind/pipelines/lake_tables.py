@@ -44,7 +44,7 @@ class ConflictError(Exception):
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """One commit: files that come, files that go, or all that were there before."""
 
     added: Sequence[WrittenFile]
@@ -77,7 +77,7 @@ class LakeTable(Protocol):
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """All files, with the bounds of some columns; PipelineError if they do not say it all."""
 
-    def commit(self, change: Change, marks: Mapping[str, str]) -> None:
+    def commit(self, change: TableChange, marks: Mapping[str, str]) -> None:
         """Commit, with what is said of the batch; ConflictError if it has to be done again."""
 
 
@@ -174,7 +174,7 @@ def table_writer(table: LakeTable, query: SinkQuery, sink: TableSink) -> BatchWr
                 _commit_upsert(table, batch.sparkSession, job, added, keys, marks)
             return
         if added or sink.is_complete:
-            _commit(table, lambda: Change(added, replaces_all=sink.is_complete), marks)
+            _commit(table, lambda: TableChange(added, replaces_all=sink.is_complete), marks)
 
     return write
 
@@ -202,7 +202,7 @@ def _commit_upsert(
     work = _RewriteJob(job, broadcast)
     bounds = KeyBounds(keys)
 
-    def change() -> Change:
+    def change() -> TableChange:
         candidates = {file.path: file for file in table.files(job.keys) if bounds.may_hold(file)}
         texts = [
             msgspec.json.encode(msgspec.structs.replace(file, bounds={})).decode()
@@ -211,7 +211,7 @@ def _commit_upsert(
         rows = map_in_arrow(spread(spark, texts), work, _CHANGES).collect() if texts else []
         rewritten = [msgspec.json.decode(row["change"], type=_Rewritten) for row in rows]
         others = [file for one in rewritten for file in one.added]
-        return Change([*added, *others], [candidates[one.path] for one in rewritten])
+        return TableChange([*added, *others], [candidates[one.path] for one in rewritten])
 
     try:
         _commit(table, change, marks)

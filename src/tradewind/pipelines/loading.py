@@ -85,7 +85,7 @@ def pipeline_of(document: Document) -> Pipeline:
     head_values = {key: value for key, value in root.items() if key not in _SECTIONS}
     head = _convert(document, (), head_values, Head, extra=_SECTIONS)
     if not _NAME.fullmatch(head.pipeline):
-        text = f"{head.pipeline!r} is no name: letters, digits and _, not more than 100"
+        text = f"{head.pipeline!r} is not a name: letters, digits and _, not more than 100"
         raise document.error(("pipeline",), text)
     if "://" in head.checkpoint and (problem := problem_of(head.checkpoint)):
         raise document.error(("checkpoint",), f"checkpoint: {problem}")
@@ -128,7 +128,7 @@ def _section(document: Document, section: str, kind: type[Kind]) -> dict[str, Ki
     result = {}
     for name, value in values.items():
         if not _NAME.fullmatch(name):
-            text = f"{name!r} is no name for SQL: letters, digits and _, not a digit first"
+            text = f"{name!r} is not a name for SQL: letters, digits and _, not a digit first"
             raise document.error((section, name), text)
         if not isinstance(value, dict):
             # Not the value: it may be a password whose line stands too far left.

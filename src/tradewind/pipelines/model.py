@@ -18,7 +18,7 @@ import msgspec
 from tradewind.pipelines.document import Document
 from tradewind.pipelines.places import Place, place_of
 from tradewind.pipelines.spark_settings import SparkSettings
-from tradewind.spark.logins import LOGIN_FIELDS, Login
+from tradewind.spark.logins import LOGIN_FIELDS, JobLogin
 
 INFER: Final = "infer"
 Texts = str | list[str]
@@ -71,10 +71,12 @@ class Placed(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     jetstream_domain: str = ""
 
     @property
-    def login(self) -> Login:
+    def login(self) -> JobLogin:
         """How to log in, as it was given."""
         texts = {name: getattr(self, name) for name in LOGIN_FIELDS}
-        return Login(**texts | {"tls_handshake_first": "true" if self.tls_handshake_first else ""})
+        return JobLogin(
+            **texts | {"tls_handshake_first": "true" if self.tls_handshake_first else ""}
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"  # a value may be a password

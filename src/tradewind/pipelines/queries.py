@@ -4,7 +4,7 @@ Owns which tables a query names and what columns they have. A stream has its own
 messages are JSON objects, their fields; a bucket its keys and values, likewise; a folder is what is
 in it. `tradewind.pipelines.sql.desk` runs queries.
 
-The fields are found in a sample. A message that does not fit them is no null: the query is run
+The fields are found in a sample. A message that does not fit them is not a null: the query is run
 again with types that hold it too, so that a result never depends on which messages were sampled.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in, near
@@ -57,7 +57,7 @@ SHOW_TABLES: Final = re.compile(r"show\s+tables", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Catalog:
+class TableCatalog:
     """The names of the streams and buckets of a server, and those streams as they are now that
     were asked for.
     """
@@ -73,7 +73,7 @@ class Catalog:
 
 
 @dataclass(frozen=True)
-class Result:
+class QueryResult:
     """The rows of a query; `has_more` if there are more than were asked for."""
 
     columns: list[str]
@@ -81,7 +81,7 @@ class Result:
     has_more: bool
 
 
-def read_catalog(address: Address, text: str = "") -> Catalog:
+def read_catalog(address: PipelineAddress, text: str = "") -> TableCatalog:
     """What a server has; with the state of the streams that a query names."""
     with address.connect() as connection:
         manager = connection.jetstream_manager()
@@ -90,14 +90,14 @@ def read_catalog(address: Address, text: str = "") -> Catalog:
             name.removeprefix(KV_PREFIX) for name in streams if name.startswith(KV_PREFIX)
         )
         infos = {}
-        for name in sorted(names_in(text, Catalog(streams, buckets).names)):
+        for name in sorted(names_in(text, TableCatalog(streams, buckets).names)):
             stream = name if name in streams else KV_PREFIX + name
             try:
                 infos[name] = manager.streams.info(stream)
             except StreamNotFoundError:
                 # Deleted just now: Spark says that there is no such table.
                 continue
-    return Catalog(streams, buckets, infos)
+    return TableCatalog(streams, buckets, infos)
 
 
 def checked(text: str) -> str:
@@ -116,16 +116,16 @@ def checked(text: str) -> str:
     return bare
 
 
-def tables_result(catalog: Catalog, folders: Mapping[str, str]) -> Result:
+def tables_result(catalog: TableCatalog, folders: Mapping[str, str]) -> QueryResult:
     """The answer to `show tables`."""
     rows = [(name, "stream") for name in catalog.streams]
     rows += [(name, "bucket") for name in catalog.buckets]
     rows += [(name, "folder") for name in folders]
-    return Result(["table", "kind"], rows, has_more=False)
+    return QueryResult(["table", "kind"], rows, has_more=False)
 
 
 def needs_server(text: str, folders: Mapping[str, str]) -> bool:
-    """Whether a query names a table that is no folder."""
+    """Whether a query names a table that is not a folder."""
     bare = re.sub(r"'(?:[^'\\]|\\.)*'", " ", text)
     if SHOW_TABLES.fullmatch(text):
         return True
@@ -136,7 +136,7 @@ def needs_server(text: str, folders: Mapping[str, str]) -> bool:
     return any(name.lower() not in known for name in named)
 
 
-def local_catalog(store: str) -> Catalog:
+def local_catalog(store: str) -> TableCatalog:
     """The streams of a store folder, by the folders that are there."""
     base = Path(store)
     root = base / "jetstream" if (base / "jetstream").is_dir() else base
@@ -144,7 +144,7 @@ def local_catalog(store: str) -> Catalog:
     if not names:
         raise PipelineError(f"{store}: no streams of the account $G; is this a store folder?")
     buckets = [name.removeprefix(KV_PREFIX) for name in names if name.startswith(KV_PREFIX)]
-    return Catalog(tuple(names), tuple(buckets))
+    return TableCatalog(tuple(names), tuple(buckets))
 
 
 def folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
@@ -186,7 +186,7 @@ def _format_of(place: str) -> str:
     raise PipelineError(f"{place}: there is no such folder")
 
 
-class Table:
+class QueryTable:
     """A stream or a bucket with the fields of its payloads."""
 
     def __init__(
@@ -242,7 +242,7 @@ def _parsed(frame: DataFrame, column: str, ddl: str) -> DataFrame:
 
 
 def _text_or_bytes(column: str) -> Any:
-    """Payloads as text, so that SQL can compare them; what is no text is shown as hex."""
+    """Payloads as text, so that SQL can compare them; what is not text is shown as hex."""
     from pyspark.sql.functions import expr
 
     text = f"cast(`{column}` as string)"

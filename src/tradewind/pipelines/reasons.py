@@ -24,7 +24,7 @@ def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
     try:
         value = msgspec.json.decode(payload)
     except msgspec.DecodeError as error:
-        return f"the payload is no JSON: {error}"
+        return f"the payload is not JSON: {error}"
     if not isinstance(value, dict):
         return f"the payload is JSON, but no object: {_shown(value)}"
     for name, kind, is_required in fields:
@@ -33,7 +33,7 @@ def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
             if is_required:
                 return f"field {name} is missing"
         elif not _fits(found, kind):
-            return f"field {name}: {_shown(found)} is no {kind}"
+            return f"field {name}: {_shown(found)} is not a {kind}"
     return "the payload does not fit the schema"
 
 

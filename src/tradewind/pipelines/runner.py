@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
 from tradewind.pipelines.lag import ServerLag, StoreLag
@@ -77,7 +77,7 @@ class Runner:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        address: Address,
+        address: PipelineAddress,
         show: BatchPrinter,
         *,
         is_once: bool = False,
@@ -166,7 +166,7 @@ class Runner:
                 found[name] = StoreLag(options)
             else:
                 found[name] = ServerLag(
-                    Address.first_of(source, self._pipeline.head, self._address)
+                    PipelineAddress.first_of(source, self._pipeline.head, self._address)
                 )
         return found
 

@@ -77,7 +77,7 @@ def sample_payloads(options: Mapping[str, str], column: str) -> Iterator[bytes]:
     """The first and the last payloads of each stream, read without Spark."""
     from tradewind.spark.filters import filter_of
     from tradewind.spark.options import parse_options
-    from tradewind.spark.providers import open_provider
+    from tradewind.spark.provider_choice import open_provider
     from tradewind.spark.tables import table_tasks
 
     parsed = parse_options(options)

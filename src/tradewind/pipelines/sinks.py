@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tradewind.client.errors import ClientError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lakes import BatchWriter, SinkQuery
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
@@ -32,13 +32,13 @@ def sink_writer(
     pipeline: Pipeline,
     name: str,
     frame: DataFrame,
-    address: Address,
+    address: PipelineAddress,
     show: BatchPrinter,
 ) -> DataStreamWriter:
     """A writer that only has to be started; `show` prints the rows of a console sink."""
     sink = pipeline.sinks[name]
     if sink.kind in ("stream", "bucket"):
-        where = Address.first_of(sink, pipeline.head, address)
+        where = PipelineAddress.first_of(sink, pipeline.head, address)
         rows = _messages(frame, sink)
         if sink.ordered:
             # One task publishes in the order of the source; several could not keep it.
@@ -59,7 +59,7 @@ def sink_writer(
 
 
 def dead_letter_writer(
-    pipeline: Pipeline, source: str, frame: DataFrame, address: Address
+    pipeline: Pipeline, source: str, frame: DataFrame, address: PipelineAddress
 ) -> DataStreamWriter:
     """The writer of rows that do not fit: their payload as it is, with the reason as a header."""
     payload = pipeline.sources[source].payload
@@ -78,19 +78,19 @@ def dead_letter_writer(
         f"'Tradewind-Stream', array({place}), "
         f"'Tradewind-Sequence', array(cast({number} as string))) as headers",
     )
-    where = Address.first_of(pipeline.sources[source], pipeline.head, address)
+    where = PipelineAddress.first_of(pipeline.sources[source], pipeline.head, address)
     writer = rows.writeStream.format("jetstream").options(**where.spark_options())
     return writer.option("stream", letter.stream).outputMode("append")
 
 
-def prepare_targets(pipeline: Pipeline, address: Address) -> None:
+def prepare_targets(pipeline: Pipeline, address: PipelineAddress) -> None:
     """Make the streams and buckets that the file says to create; all others must exist."""
     from tradewind.pipelines.targets import ensure_bucket, ensure_stream
 
     for name, sink in pipeline.sinks.items():
         if sink.kind not in ("stream", "bucket"):
             continue
-        where = Address.first_of(sink, pipeline.head, address)
+        where = PipelineAddress.first_of(sink, pipeline.head, address)
         try:
             if sink.kind == "bucket":
                 ensure_bucket(where, sink.bucket, may_create=sink.create is True)
@@ -102,7 +102,7 @@ def prepare_targets(pipeline: Pipeline, address: Address) -> None:
     for name, source in pipeline.sources.items():
         letter = source.payload.dead_letter if source.payload else None
         if letter is not None:
-            where = Address.first_of(source, pipeline.head, address)
+            where = PipelineAddress.first_of(source, pipeline.head, address)
             keys = ("sources", name, "payload", "dead_letter")
             try:
                 ensure_stream(where, letter.stream, letter.create)

@@ -91,7 +91,7 @@ def check_settings(document: Document, settings: SparkSettings) -> None:
         raise fail(("conf",), f"more than {SETTINGS_MAX} settings or packages")
     for name, value in settings.conf.items():
         if not _NAME.fullmatch(name):
-            text = f"{name!r} is no setting of Spark: its names are like spark.executor.memory"
+            text = f"{name!r} is not a setting of Spark: its names are like spark.executor.memory"
             if re.match(r"fs\.|hadoop\.|dfs\.", name):
                 text += f"; one of Hadoop is spark.hadoop.{name}"
             raise fail(("conf", name), text)
@@ -101,10 +101,10 @@ def check_settings(document: Document, settings: SparkSettings) -> None:
             raise fail(("conf", name), f"{name}: more than {VALUE_CHARACTERS_MAX} characters")
     for index, package in enumerate(settings.packages):
         if not _PACKAGE.fullmatch(package):
-            text = f"{package!r} is no package: group:name:version, as Maven writes it"
+            text = f"{package!r} is not a package: group:name:version, as Maven writes it"
             raise fail(("packages", index), text)
     if settings.ui is not True and settings.ui is not False and not 1 <= settings.ui <= 65535:
-        raise fail(("ui",), f"ui: {settings.ui} is no port: true, false, or from 1 to 65535")
+        raise fail(("ui",), f"ui: {settings.ui} is not a port: true, false, or from 1 to 65535")
 
 
 def check_sql_settings(document: Document, settings: SparkSettings, spark: SparkSession) -> None:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import BucketNotFoundError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import near
 
 
-def ensure_stream(address: Address, name: str, subjects: Sequence[str]) -> None:
+def ensure_stream(address: PipelineAddress, name: str, subjects: Sequence[str]) -> None:
     """The stream exists, or is made with these subjects; PipelineError names what is like it."""
     with address.connect() as connection:
         streams = connection.jetstream_manager().streams
@@ -28,7 +28,7 @@ def ensure_stream(address: Address, name: str, subjects: Sequence[str]) -> None:
             streams.add(name=name, subjects=list(subjects))
 
 
-def ensure_bucket(address: Address, name: str, *, may_create: bool) -> None:
+def ensure_bucket(address: PipelineAddress, name: str, *, may_create: bool) -> None:
     """The bucket exists, or is made."""
     with address.connect() as connection:
         buckets = connection.jetstream().kv
@@ -42,7 +42,7 @@ def ensure_bucket(address: Address, name: str, *, may_create: bool) -> None:
             buckets.create(name)
 
 
-def missing_stream(address: Address, wanted: Sequence[str]) -> str:
+def missing_stream(address: PipelineAddress, wanted: Sequence[str]) -> str:
     """What is wrong with the names of streams to read; empty if all are there."""
     from fnmatch import fnmatchcase
 
@@ -54,7 +54,7 @@ def missing_stream(address: Address, wanted: Sequence[str]) -> str:
     return ""
 
 
-def missing_bucket(address: Address, name: str) -> str:
+def missing_bucket(address: PipelineAddress, name: str) -> str:
     """The same for a bucket."""
     with address.connect() as connection:
         names = list(connection.jetstream().kv.names())

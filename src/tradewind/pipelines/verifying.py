@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import build_frames, source_options
 from tradewind.pipelines.lakes import SinkQuery
@@ -42,7 +42,7 @@ from tradewind.pipelines.verdicts import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tradewind.spark.provider import StreamState
+    from tradewind.spark.provider_contract import ReadState
 
 LAKES: Final = ("parquet", "delta", "iceberg")
 Progress = Callable[[int, int], None]
@@ -73,7 +73,7 @@ class _Span:
 def verify(
     pipeline: Pipeline,
     spark: SparkSession,
-    address: Address,
+    address: PipelineAddress,
     name: str,
     columns: Sequence[str] = (),
     on_progress: Progress = lambda _done, _whole: None,
@@ -93,7 +93,7 @@ class _Comparison:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        address: Address,
+        address: PipelineAddress,
         name: str,
         columns: Sequence[str],
     ) -> None:
@@ -104,7 +104,7 @@ class _Comparison:
         self._sink = pipeline.sinks[name]
         self._columns = columns
         if self._sink.kind not in LAKES:
-            raise _UnverifiableError(f"a {self._sink.kind} is no lake")
+            raise _UnverifiableError(f"a {self._sink.kind} is not a lake")
 
     def verdict(self) -> Verdict:
         committed = SinkQuery("", self._pipeline.query_checkpoint(self._name)).committed()
@@ -132,7 +132,7 @@ class _Comparison:
         for origin in sorted(pipeline.origins[self._sink.input]):
             source = pipeline.sources[origin]
             if source.kind != "stream" or not source.is_followed:
-                raise _UnverifiableError(f"source {origin} is no stream that is followed")
+                raise _UnverifiableError(f"source {origin} is not a stream that is followed")
 
     def _expected(self, ends: Mapping[str, int]) -> DataFrame:
         """The rows as the pipeline makes them from what the streams have now."""
@@ -470,10 +470,10 @@ def _nodes(plan: Any) -> Iterator[str]:
         waiting += [children.apply(index) for index in range(children.size())]
 
 
-def _states(options: Mapping[str, str]) -> list[StreamState]:
+def _states(options: Mapping[str, str]) -> list[ReadState]:
     """What streams have now, asked without Spark."""
     from tradewind.spark.options import parse_options
-    from tradewind.spark.providers import open_provider
+    from tradewind.spark.provider_choice import open_provider
 
     provider = open_provider(parse_options(_without_limits(options)))
     try:

@@ -82,7 +82,7 @@ class SubjectMapping:
     def apply(self, subject: str) -> str | None:
         """What a literal subject becomes, None if the source does not match it.
 
-        Bytes that are no UTF-8 are expected and given as with `surrogateescape`.
+        Bytes that are not UTF-8 are expected and given as with `surrogateescape`.
         """
         result = self.apply_bytes(subject.encode(errors="surrogateescape"))
         return None if result is None else result.decode(errors="surrogateescape")

@@ -33,7 +33,7 @@ from tradewind.server.logs import Log
 from tradewind.server.password_threads import PasswordThreads
 from tradewind.server.process_signals import NAMES, ProcessSignals
 from tradewind.server.turn_budget import set_turn_budget
-from tradewind.server.turns import ServerTurns
+from tradewind.server.turn_loop import TurnLoop
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Server:
             chance=random.SystemRandom(),
         )
         set_turn_budget(self.broker.watch, log)
-        self.turns = ServerTurns(self.broker)
+        self.turns = TurnLoop(self.broker)
         self._passwords = PasswordThreads(self.broker, self.turns.turn_needed)
         self.view = MonitorView(self.broker)
         self.system = SystemServices(

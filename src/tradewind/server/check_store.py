@@ -195,7 +195,7 @@ class StreamCheck:
                     f"{path}: byte {entry.offset}: {entry.size} bytes of a write that was cut off"
                 )
                 continue
-            text = f"{entry.size} bytes are no records" if entry.size else "the file was cut"
+            text = f"{entry.size} bytes are not records" if entry.size else "the file was cut"
             if entry.missing:
                 text += f", {entry.missing} bytes are missing"
             text += _sequences_text(entry.first_lost, entry.last_lost)

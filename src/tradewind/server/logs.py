@@ -24,7 +24,7 @@ _COLOURS = {"INF": "32", "DBG": "36", "WRN": "0;93", "ERR": "31", "FTL": "31", "
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {9: "\t"}
 
 
-class Sink(Protocol):
+class LogSink(Protocol):
     """Where lines go."""
 
     def write(self, level: str, prefix: str, text: str) -> None:
@@ -41,7 +41,7 @@ class Log:
     """The server's log; look at `debug_enabled` or `trace_enabled` before making a costly text."""
 
     def __init__(
-        self, options: ServerOptions, sink: Sink, now_ns: Callable[[], int] = time.time_ns
+        self, options: ServerOptions, sink: LogSink, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._sink = sink
         self._now_ns = now_ns
@@ -131,7 +131,7 @@ def open_log(options: ServerOptions) -> Log:
     return Log(options, open_sink(options))
 
 
-def open_sink(options: ServerOptions) -> Sink:
+def open_sink(options: ServerOptions) -> LogSink:
     """A file, syslog or standard error, in this order, as nats-server chooses."""
     try:
         if options.log_file:

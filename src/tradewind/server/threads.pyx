@@ -92,7 +92,7 @@ cdef enum Kind:
 
 cdef struct Work:
     Work* next
-    void* job               # a SyncJob or Call, with a reference that belongs to the queue
+    void* job               # a SyncJob or ThreadCall, with a reference that belongs to the queue
     int64_t run_ns
     Kind kind
     int count               # of descriptors; negative: the job is run by the interpreter
@@ -122,7 +122,7 @@ cdef struct Pool:
     void* clock_ns          # for what the interpreter runs; a reference that belongs to the pool
 
 
-cdef class Call:
+cdef class ThreadCall:
     """What a thread is to call, and whom the loop tells of it."""
 
     cdef object work
@@ -174,7 +174,7 @@ cdef void sync_all(Work* work) noexcept nogil:
 cdef void run_job(Work* work, void* clock_ns) noexcept with gil:
     """With the interpreter; whatever goes wrong is kept in the commit or call."""
     if work.kind == CALL:
-        (<Call>work.job).run()
+        (<ThreadCall>work.job).run()
         return
     (<SyncJob>work.job).run(<object>clock_ns)
     work.run_ns = (<SyncJob>work.job).run_ns
@@ -362,7 +362,7 @@ cdef class Threads:
 
     def call(self, work not None, done not None):
         """Have `work` called in a thread, then `done` in the loop, with its error or None."""
-        cdef Call call = Call.__new__(Call)
+        cdef ThreadCall call = ThreadCall.__new__(ThreadCall)
         cdef Work entry
         call.work = work
         call.done = done
@@ -480,11 +480,11 @@ cdef class Threads:
 
     cdef int _collect_calls(self, Chain* calls) except -1:
         cdef Work* work
-        cdef Call call
+        cdef ThreadCall call
         while calls.first != NULL:
             work = calls.first
             calls.first = work.next
-            call = <Call>work.job
+            call = <ThreadCall>work.job
             Py_DECREF(call)
             free(work)
             try:

@@ -113,10 +113,10 @@ class WebSocketLink(Link, asyncio.Protocol):
             )
         if decoder.pending and not session.is_closed:
             session.touch()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_next_slice)
         self.data_done()
 
-    def _go_on(self) -> None:
+    def _run_next_slice(self) -> None:
         """The next slice, as soon as the session can take it; `flush` comes back here when it was
         blocked.
         """
@@ -140,7 +140,7 @@ class WebSocketLink(Link, asyncio.Protocol):
             and self._decoder.pending
             and not session.blocked
         ):
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._run_next_slice)
 
     def _message_bytes_max(self, session: Session) -> int:
         """What one compressed message may inflate to: little until the peer has shown who it is."""

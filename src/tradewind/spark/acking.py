@@ -28,8 +28,8 @@ from tradewind.client.api_errors import (
     StreamNotFoundError,
 )
 from tradewind.spark.errors import OptionError
-from tradewind.spark.kept import KeptConnection
-from tradewind.spark.network import Address
+from tradewind.spark.kept_connections import KeptConnection
+from tradewind.spark.network import ReadAddress
 from tradewind.spark.patience import passes
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Acknowledger:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._name = options.ack_consumer
-        self._kept = KeptConnection(Address(options))
+        self._kept = KeptConnection(ReadAddress(options))
         self._floors: dict[str, _Floor] = {}
 
     @property

@@ -22,7 +22,7 @@ from tradewind.spark.arrow import batches
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.options import SourceOptions
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 from tradewind.store.format.layout import stream_folder
 from tradewind.store.format.s2 import Decompressor, S2Error
 
@@ -86,7 +86,7 @@ class ArchiveTask:
             except tarfile.TarError as error:
                 raise CorruptRecord(self.path, 0, f"no backup of a stream: {error}") from error
             if plain.length() < end:
-                # Whatever is no header ends a tar for Python.
+                # Whatever is not a header ends a tar for Python.
                 raise CorruptRecord(self.path, 0, "the backup ends without its end mark")
             options = SourceOptions(stream=(self.stream,), store_dir=root)
             for task in BlocksProvider(options).tasks(self.stream, self.rows, 0):
@@ -162,9 +162,9 @@ class ArchiveProvider:
         if not self._name:
             raise OptionError("stream", f"say the name of the stream; {folder} has no backup.json")
 
-    def states(self) -> list[StreamState]:
+    def states(self) -> list[ReadState]:
         """See `Provider`; how much is in it shows when it is read."""
-        return [StreamState(self._name, Path(self._path).stat().st_mtime_ns, 1, 0)]
+        return [ReadState(self._name, Path(self._path).stat().st_mtime_ns, 1, 0)]
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[ArchiveTask]:
         """See `Provider`."""

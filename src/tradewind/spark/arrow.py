@@ -64,7 +64,7 @@ def _array(decoder: RowDecoder, field: pa.Field, stream: str, start: int, end: i
             return _variable(field.type, count, *decoder.payloads(start, end))
         case "headers":
             return _headers(count, decoder.headers(start, end))
-    raise AssertionError(f"{field.name} is no column of messages")
+    raise AssertionError(f"{field.name} is not a column of messages")
 
 
 def _fixed(kind: pa.DataType, count: int, values: Piece) -> pa.Array:

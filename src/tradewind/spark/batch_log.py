@@ -30,7 +30,7 @@ VERSION: Final = "v1"
 FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 State = Literal["committed", "planned"]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# The time of a file is in milliseconds; more than this is no time.
+# The time of a file is in milliseconds; more than this is not a time.
 _MILLISECONDS_MAX: Final = 253_402_300_799_999
 
 
@@ -134,7 +134,7 @@ def _read(path: Path, *, may_be_half: bool) -> _Planned | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: byte {error.start} is no UTF-8: it is damaged") from None
+        raise CheckpointError(f"{path}: byte {error.start} is not UTF-8: it is damaged") from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
     try:
@@ -165,7 +165,7 @@ def _parse(path: Path, text: str) -> _Planned:
     except (msgspec.DecodeError, UnicodeError) as error:
         raise CheckpointError(f"{path}: line 2: {error}") from None
     if not 0 <= metadata.batch_timestamp_ms <= _MILLISECONDS_MAX:
-        raise CheckpointError(f"{path}: line 2: {metadata.batch_timestamp_ms} ms is no time")
+        raise CheckpointError(f"{path}: line 2: {metadata.batch_timestamp_ms} ms is not a time")
     moment = _EPOCH + timedelta(milliseconds=metadata.batch_timestamp_ms)
     sources = (_points(path, number, line) for number, line in enumerate(lines[2:], 3))
     return _Planned(moment, tuple(sources))

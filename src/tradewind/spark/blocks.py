@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tradewind.spark.arrow import batches
+from tradewind.spark.block_survey import members_between
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.files import StreamFiles, Vanished, find_streams
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import choose_blocks, divide, part_count
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.rows import TIME_NS_MIN, RowDecoder
-from tradewind.spark.survey import members_between
-from tradewind.spark.view import TAIL, StreamView, StreamViewer, key_of
+from tradewind.spark.stream_view import TAIL, StreamView, StreamViewer, key_of
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.sequence_set import SequenceSet
 
@@ -121,7 +121,7 @@ class BlocksProvider:
             self._look()
         return self._viewers[name]
 
-    def states(self) -> list[StreamState]:
+    def states(self) -> list[ReadState]:
         """See `Provider`."""
         self._look()
         result = []
@@ -134,7 +134,7 @@ class BlocksProvider:
             # What age removes next is still in the files and their summary.
             is_exact = not limits.age_max_ns and not limits.message_ttl
             result.append(
-                StreamState(
+                ReadState(
                     name,
                     viewer.files.created_ns,
                     first_seq,

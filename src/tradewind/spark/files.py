@@ -44,7 +44,7 @@ class Vanished(StoreError):  # noqa: N818 - it names what happened
 
 
 @dataclass(frozen=True, slots=True)
-class BlockFile:
+class ReadBlockFile:
     """A block file at one moment; `identity` is another one once the file was written anew."""
 
     number: int
@@ -62,9 +62,9 @@ class StreamFiles:
     created_ns: int
     was_changed: bool
 
-    def list_blocks(self) -> list[BlockFile]:
+    def list_blocks(self) -> list[ReadBlockFile]:
         """All block files, by number."""
-        found: list[BlockFile] = []
+        found: list[ReadBlockFile] = []
         names: list[str] = []
         try:
             with os.scandir(f"{self.folder}/{MESSAGES_FOLDER}") as entries:
@@ -73,7 +73,7 @@ class StreamFiles:
                     if number := block_number(entry.name):
                         status = entry.stat()
                         identity = (status.st_ino, status.st_mtime_ns)
-                        found.append(BlockFile(number, status.st_size, identity))
+                        found.append(ReadBlockFile(number, status.st_size, identity))
         except FileNotFoundError:
             raise Vanished(f"{self.folder}: a file went away while its folder was listed") from None
         if is_encrypted(names):
@@ -153,7 +153,7 @@ def find_streams(store_dir: str, account: str, wanted: tuple[str, ...]) -> list[
     """The streams with these names or patterns (`*` and `?`), by name.
 
     `store_dir` is the folder that the server was given, or the `jetstream` folder in it. A name
-    that is no pattern has to be there.
+    that is not a pattern has to be there.
     """
     root = Path(store_dir).absolute()
     if root.name == JETSTREAM_FOLDER and not (root / JETSTREAM_FOLDER).is_dir():

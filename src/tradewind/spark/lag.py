@@ -16,7 +16,7 @@ import msgspec
 from tradewind.clock import SystemClock
 from tradewind.errors import TradewindError
 from tradewind.monitor.prometheus import Family, Sample
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 
 # A page of metrics names so many streams; the others are added up.
 STREAMS_LABELLED_MAX: Final = 1000
@@ -61,7 +61,7 @@ class Reporter:
 
     def report(
         self,
-        states: Iterable[StreamState],
+        states: Iterable[ReadState],
         reached: Mapping[str, Mapping[str, int]],
         time_behind: Callable[[str, int], int | None],
         bytes_behind: Callable[[str, int], int | None],

@@ -24,7 +24,7 @@ import uvloop
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.spark.network import Address
+    from tradewind.spark.network import ReadAddress
 
 # A task has one connection to read or to write, and one more to look for rows that are stored.
 KEPT_MAX: Final = 4
@@ -39,7 +39,7 @@ _Key = tuple[object, ...]
 class Lent:
     """One connection and its event loop, for one task at a time."""
 
-    def __init__(self, address: Address, waits_seconds: float) -> None:
+    def __init__(self, address: ReadAddress, waits_seconds: float) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self._opened = AsyncExitStack()
         self.idle_since = 0.0
@@ -88,7 +88,7 @@ class LentConnections:
         return len(self._kept)
 
     @contextmanager
-    def lent(self, address: Address, waits_seconds: float = 0) -> Iterator[Lent]:
+    def lent(self, address: ReadAddress, waits_seconds: float = 0) -> Iterator[Lent]:
         """A connection for one task; kept if the task ends well."""
         key = (address.options.servers, address.options.context, address.options.login)
         found = self._take(key) or Lent(address, waits_seconds)

@@ -30,7 +30,7 @@ _SWITCHES: Final = ("tls_handshake_first",)
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class JobLogin:
     """The options of `tradewind.connect` of the same names, as they were given."""
 
     user: str = ""
@@ -85,7 +85,7 @@ class Login:
                 KeyPair.from_seed(found["nkey_seed"])
             except NkeyError as error:
                 raise OptionError(
-                    spell("nkey_seed"), f"{_shown(self.nkey_seed)} is no nkey seed: {error}"
+                    spell("nkey_seed"), f"{_shown(self.nkey_seed)} is not an nkey seed: {error}"
                 ) from None
         if is_reference(self.token):
             # Looked up again for each login, so that a renewed one is used.
@@ -93,8 +93,8 @@ class Login:
         return found
 
 
-_NOTHING: Final = Login()
-LOGIN_FIELDS: Final = tuple(one.name for one in fields(Login))
+_NOTHING: Final = JobLogin()
+LOGIN_FIELDS: Final = tuple(one.name for one in fields(JobLogin))
 
 
 def spark_name(name: str) -> str:
@@ -106,7 +106,7 @@ def spark_name(name: str) -> str:
 _BY_SPARK_NAME: Final = {spark_name(name).lower(): name for name in LOGIN_FIELDS}
 
 
-def split_login(given: Mapping[str, str]) -> tuple[Login, dict[str, str]]:
+def split_login(given: Mapping[str, str]) -> tuple[JobLogin, dict[str, str]]:
     """The login among the options of a read or write, and all other options."""
     login: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -118,7 +118,7 @@ def split_login(given: Mapping[str, str]) -> tuple[Login, dict[str, str]]:
         login[target] = str(text).strip()
         if not login[target]:
             raise OptionError(spark_name(target), "it is empty")
-    made = Login(**login)
+    made = JobLogin(**login)
     made.check(spark_name)
     return made, others
 
@@ -193,7 +193,7 @@ def _read(option: str, shown: str, path: Path) -> str:
         raise OptionError(option, f"{shown} is not text") from None
 
 
-def _check_files(found: Mapping[str, Any], login: Login, spell: Callable[[str], str]) -> None:
+def _check_files(found: Mapping[str, Any], login: JobLogin, spell: Callable[[str], str]) -> None:
     """Files that do not do are named by their option before a server is asked."""
     for name in _PATHS:
         if name not in found:
@@ -220,8 +220,8 @@ def _check_files(found: Mapping[str, Any], login: Login, spell: Callable[[str], 
     except ssl.SSLError as error:
         raise OptionError(
             spell("tls_cert_file"),
-            f"{login.tls_cert_file} and {login.tls_key_file} are no certificate and its unencrypted"
-            f" key in PEM: {error.reason or 'they cannot be read'}",
+            f"{login.tls_cert_file} and {login.tls_key_file} are not a certificate and its"
+            f" unencrypted key in PEM: {error.reason or 'they cannot be read'}",
         ) from None
 
 

@@ -42,13 +42,13 @@ from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.files import is_pattern
 from tradewind.spark.filters import RowFilter, filter_of
-from tradewind.spark.kept import KeptConnection
+from tradewind.spark.kept_connections import KeptConnection
 from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.logins import resolve_servers, spark_name
 from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import MESSAGES_AHEAD_MAX, messages_ahead, part_count, ranges
 from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.rows import RowDecoder
 from tradewind.subjects import collide
 
@@ -87,7 +87,7 @@ LISTS_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ReadAddress:
     """How to reach the server; it travels to the executors and is shown nowhere."""
 
     options: SourceOptions
@@ -120,7 +120,7 @@ class Address:
 class RangeTask:
     """The messages of one range of sequences."""
 
-    address: Address
+    address: ReadAddress
     stream: str
     rows: RowFilter
     by_direct: bool
@@ -306,21 +306,21 @@ class NetworkProvider:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._address = Address(options)
+        self._address = ReadAddress(options)
         self._kept = KeptConnection(self._address)
         self._asked_at = 0.0
         self._pace_seconds = ASK_SECONDS
         self._pages = 1  # of a list of all streams
         self._expected: set[str] = set()
         self._infos: dict[str, StreamInfo] = {}
-        self._states: list[StreamState] = []
+        self._states: list[ReadState] = []
         self._planned: dict[str, Planned] = {}
 
     def expect(self, names: Iterable[str]) -> None:
         """See `GrowingProvider`."""
         self._expected.update(names)
 
-    def states(self) -> list[StreamState]:
+    def states(self) -> list[ReadState]:
         """See `Provider`. Spark asks all the time; the server is not asked quite as often."""
         time.sleep(max(self._asked_at + self._pace_seconds - time.monotonic(), 0))
         before, began = self._states, time.monotonic()
@@ -511,10 +511,10 @@ def next_pace(seconds: float, took_seconds: float, *, is_idle: bool) -> float:
     return min(max(grown, took_seconds * ASK_SHARE), ASK_SECONDS_MAX)
 
 
-def _state(info: StreamInfo) -> StreamState:
+def _state(info: StreamInfo) -> ReadState:
     state = info.state
     first_seq = state.first_seq if state.messages else state.last_seq + 1
-    return StreamState(
+    return ReadState(
         info.config.name,
         parse_time(info.created),
         first_seq,

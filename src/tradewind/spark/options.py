@@ -17,7 +17,7 @@ from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
-from tradewind.spark.logins import LOGIN_FIELDS, Login, spark_name, split_login
+from tradewind.spark.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
 from tradewind.spark.positions import (
     SEQUENCE_MAX,
     Position,
@@ -112,7 +112,7 @@ class SourceOptions:
     object_store: str = ""
     account: str = "$G"
     servers: tuple[str, ...] = field(default=(), repr=False)
-    login: Login = field(default_factory=Login)
+    login: JobLogin = field(default_factory=JobLogin)
     context: str = ""
     read_mode: str = "auto"
     columns: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ def _parse(field: str, text: str) -> object:
         subjects = parse_list(name, text)
         for subject in subjects:
             if not is_valid_subject(subject):
-                raise OptionError(name, f"{subject!r} is no subject")
+                raise OptionError(name, f"{subject!r} is not a subject")
         return subjects
     if field == "read_mode":
         return parse_one_of(name, text, READ_MODES)
@@ -237,7 +237,7 @@ def _parse(field: str, text: str) -> object:
         return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
     if field == "ack_consumer":
         if not is_valid_name(text):
-            raise OptionError(name, f"{text!r} is no name of a consumer")
+            raise OptionError(name, f"{text!r} is not a name of a consumer")
         return text
     if field == "partitions_min":
         return parse_positive(name, text, PARTITIONS_MAX)
@@ -264,7 +264,7 @@ def parse_one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
 def parse_positive(name: str, text: str, largest: int) -> int:
     """A whole number from 1 on."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= largest):
-        raise OptionError(name, f"{text!r} is no whole number from 1 to {largest}")
+        raise OptionError(name, f"{text!r} is not a whole number from 1 to {largest}")
     return int(text)
 
 
@@ -272,7 +272,9 @@ def parse_delay_ns(name: str, text: str) -> int:
     """Nanoseconds of a duration above 0."""
     duration_ns = parse_duration_ns(text)
     if duration_ns is None or duration_ns <= 0:
-        raise OptionError(name, f"{text[:64]!r} is no duration above 0 such as 90s, 15m or 1h30m")
+        raise OptionError(
+            name, f"{text[:64]!r} is not a duration above 0 such as 90s, 15m or 1h30m"
+        )
     return duration_ns
 
 
@@ -289,7 +291,7 @@ def parse_moment_ns(name: str, text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise OptionError(
-            name, f"{text!r} is no time; 2026-11-16T08:00:00Z is an example of one"
+            name, f"{text!r} is not a time; 2026-11-16T08:00:00Z is an example of one"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -100,7 +100,7 @@ def _as_text(column: str, values: pa.Array) -> pa.Array:
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid as error:
-        raise RowError(f"column {column}: its values are no text: {error}") from None
+        raise RowError(f"column {column}: its values are not text: {error}") from None
 
 
 def plan_columns(schema: StructType, options: SinkOptions) -> ColumnPlan:

@@ -38,7 +38,7 @@ from tradewind.spark.marks import KeptMark, Mark, Run, digest_text, join_run, op
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.patience import patiently
 from tradewind.spark.spool import Spool
-from tradewind.spark.stored_ids import Stored, all_ordinals, find_stored, wait_settled
+from tradewind.spark.stored_ids import StoredRow, all_ordinals, find_stored, wait_settled
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.jetstream import JetStream
     from tradewind.client.streams.row_window import RowWindow
-    from tradewind.spark.network import Address
+    from tradewind.spark.network import ReadAddress
     from tradewind.spark.outgoing_columns import ColumnPlan, Outgoing
     from tradewind.spark.sink_options import SinkOptions
 
@@ -225,7 +225,7 @@ class PartitionWrite:
             ids.update(rows.ids())
         return ids
 
-    async def _search(self, after_seq: int, last_seq: int, prefix: str) -> Stored:
+    async def _search(self, after_seq: int, last_seq: int, prefix: str) -> StoredRow:
         return await asyncio.to_thread(
             find_stored, self._options.address, self._info, after_seq, last_seq, prefix
         )
@@ -392,7 +392,7 @@ async def _arriving(batches: Iterator[pa.RecordBatch]) -> AsyncIterator[pa.Recor
 
 
 def write_partition(
-    write: PartitionWrite, address: Address, batches: Iterator[pa.RecordBatch], *, waits: bool
+    write: PartitionWrite, address: ReadAddress, batches: Iterator[pa.RecordBatch], *, waits: bool
 ) -> int:
     """Make an attempt; how many rows there were. Without rows no server is asked."""
     first = next((batch for batch in batches if batch.num_rows), None)

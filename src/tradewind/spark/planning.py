@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tradewind.spark.view import TIME_SLACK_NS, BlockRange
+from tradewind.spark.stream_view import TIME_SLACK_NS, BlockRange
 
 TASK_BYTES: Final = 128 * 1024 * 1024
 # Below this a task does less than it costs.

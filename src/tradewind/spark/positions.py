@@ -22,7 +22,7 @@ from tradewind.spark.errors import OptionError
 WORDS: Final = ("earliest", "latest")
 SEQUENCE_MAX: Final = (1 << 62) - 1
 TIME_MEMBER: Final = "time"
-# A text of more is no list of streams that somebody wants to read.
+# A text of more is not a list of streams that somebody wants to read.
 TEXT_LENGTH_MAX: Final = 16 * 1024 * 1024
 _NAMES_SHOWN: Final = 20
 
@@ -106,7 +106,7 @@ def _position(
             return Position(seq=value)
         hint = '; "earliest" and "latest" are words here' if value in (-2, -1) else ""
         raise OptionError(
-            option, f"{stream!r}: {value} is no sequence from 1 to {SEQUENCE_MAX}{hint}"
+            option, f"{stream!r}: {value} is not a sequence from 1 to {SEQUENCE_MAX}{hint}"
         )
     if isinstance(value, str) and value.lower() in WORDS:
         return Position(value.lower())
@@ -121,7 +121,7 @@ def _position(
             raise OptionError(option, f"{stream!r}: {reason}") from None
     raise OptionError(
         option,
-        f"{stream!r}: {_shown(value)} is no sequence, none of {', '.join(WORDS)}, and no"
+        f"{stream!r}: {_shown(value)} is not a sequence, none of {', '.join(WORDS)}, and no"
         ' {"time": "2026-11-16T08:00:00Z"}',
     )
 

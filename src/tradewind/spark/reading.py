@@ -17,7 +17,7 @@ from tradewind.spark.errors import OptionError
 from tradewind.spark.features import HAS_PUSHDOWN, need
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.positions import check_named
-from tradewind.spark.providers import open_provider
+from tradewind.spark.provider_choice import open_provider
 from tradewind.spark.tables import table_tasks
 from tradewind.spark.worker import spare_modules
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import Task
+    from tradewind.spark.provider_contract import ReadTask
 
 
 class TaskPartition(InputPartition):
     """A task on its way to an executor."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         super().__init__(None)
         self.task = task
 

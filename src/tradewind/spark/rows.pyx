@@ -78,7 +78,7 @@ cdef class RowDecoder:
                    uint64_t first_seq, uint64_t last_seq, bint ends_torn, bint skips_damage):
         """Collect the wanted messages of a block whose live ones are in first_seq..last_seq.
 
-        `ends_torn`: a write may be under way at its end, which is no damage. `skips_damage`: bytes
+        `ends_torn`: a write may be under way at its end, which is not damage. `skips_damage`: bytes
         that are no record are passed over and counted, else CorruptRecord names them. The bytes
         are held until `clear`; they may be a piece of our memory.
         """
@@ -102,7 +102,7 @@ cdef class RowDecoder:
 
     cdef uint64_t _walk(self, const char* data, uint64_t size, uint64_t position, Key key,
                         uint64_t* newest) except? 0:
-        """Collect up to the first byte that is no record; gives its position."""
+        """Collect up to the first byte that is not a record; gives its position."""
         cdef Record record
         cdef Row row
         while position < size:
@@ -313,7 +313,7 @@ cdef class RowDecoder:
         return result
 
     def subjects(self, uint64_t start, uint64_t end):
-        """Offsets and texts; bytes that are no UTF-8 become U+FFFD, as Arrow's texts have none."""
+        """Offsets and texts; bytes that are not UTF-8 become U+FFFD, as Arrow's texts have none."""
         cdef Piece ends, text
         ends, text = self._texts(start, end, True)
         if is_ascii(text.data, text.size):

@@ -21,7 +21,7 @@ from tradewind.client.streams.bucket_settings import KV_STREAM
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import StreamArrowWriter
 from tradewind.spark.marks import KeptMark, Run, open_marks, query_token
-from tradewind.spark.network import Address
+from tradewind.spark.network import ReadAddress
 from tradewind.spark.partition_write import (
     PartitionEpoch,
     PartitionWrite,
@@ -100,7 +100,7 @@ class BatchWriter(DataSourceArrowWriter):
                 " target did not come again",
             )
         seconds = options.timeout_seconds
-        async with Address(options.address).connected(seconds) as connection:
+        async with ReadAddress(options.address).connected(seconds) as connection:
             js = connection.jetstream()
             info = await patiently(lambda: js.manager.streams.info(options.target), seconds)
             bucket = await open_marks(js, options.marks_bucket, info, seconds)
@@ -119,7 +119,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     async def _forget(self) -> None:
         name = self._options.marks_bucket
-        async with Address(self._options.address).connected() as connection:
+        async with ReadAddress(self._options.address).connected() as connection:
             await connection.jetstream_manager().streams.purge(
                 KV_STREAM + name, filter=f"$KV.{name}.{self._token}.*"
             )
@@ -182,5 +182,5 @@ def _run(
 ) -> Written:
     spare_modules()
     write = PartitionWrite(options, plan, epoch)
-    rows = write_partition(write, Address(options.address), batches, waits=waits)
+    rows = write_partition(write, ReadAddress(options.address), batches, waits=waits)
     return Written(rows, write.earlier, write.claimed)

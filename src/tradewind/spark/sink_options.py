@@ -12,7 +12,7 @@ from string import Formatter
 from typing import Final
 
 from tradewind.spark.errors import OptionError
-from tradewind.spark.logins import LOGIN_FIELDS, Login, spark_name, split_login
+from tradewind.spark.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
 from tradewind.spark.options import (
     TIMEOUT_SECONDS,
     TIMEOUT_SECONDS_MAX,
@@ -59,7 +59,7 @@ class SinkOptions:
     stream: str = ""
     bucket: str = ""
     servers: tuple[str, ...] = field(default=(), repr=False)
-    login: Login = field(default_factory=Login)
+    login: JobLogin = field(default_factory=JobLogin)
     context: str = ""
     subject: Template = ()
     key: Template = ()

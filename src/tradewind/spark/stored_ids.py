@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.network import Address, RangeTask
+from tradewind.spark.network import RangeTask, ReadAddress
 from tradewind.spark.planning import messages_ahead
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SETTLE_WAIT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredRow:
     """The ids that were found, and how many messages could not be looked at."""
 
     ids: set[bytes]
@@ -61,17 +61,17 @@ async def wait_settled(streams: Streams, info: StreamInfo) -> None:
 
 def find_stored(
     address: SourceOptions, info: StreamInfo, after_seq: int, last_seq: int, prefix: str
-) -> Stored:
+) -> StoredRow:
     """All ids with a prefix of messages behind `after_seq`, up to `last_seq`."""
     if after_seq >= last_seq:
-        return Stored(set(), 0)
+        return StoredRow(set(), 0)
     by_direct = info.config.retention != "limits"
     if by_direct and not info.config.allow_direct:
         # To look would take messages away from those who are to get them.
-        return Stored(set(), last_seq - after_seq)
+        return StoredRow(set(), last_seq - after_seq)
     rows = RowFilter().between(after_seq + 1, last_seq)
     ahead = messages_ahead(info.state.bytes, info.state.messages)
-    task = RangeTask(Address(address), info.config.name, rows, by_direct, ahead)
+    task = RangeTask(ReadAddress(address), info.config.name, rows, by_direct, ahead)
     ids: set[bytes] = set()
     count = 0
     for batch in task.batches(("headers",)):
@@ -80,7 +80,7 @@ def find_stored(
         values = pc.list_element(headers.items.filter(pc.equal(headers.keys, ID_HEADER)), 0)
         chosen = values.filter(pc.starts_with(values, prefix))
         ids.update(value.encode() for value in chosen.to_pylist())
-    return Stored(ids, last_seq - after_seq - count)
+    return StoredRow(ids, last_seq - after_seq - count)
 
 
 def all_ordinals(ids: set[bytes]) -> set[bytes]:

@@ -38,7 +38,7 @@ from tradewind.spark.lag import Reporter
 from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
 from tradewind.spark.positions import check_named
-from tradewind.spark.providers import open_growing
+from tradewind.spark.provider_choice import open_growing
 from tradewind.spark.reading import TaskPartition
 from tradewind.spark.tables import table_tasks
 from tradewind.spark.worker import spare_modules
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from tradewind.clock import Clock
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import GrowingProvider, StreamState, Task
+    from tradewind.spark.provider_contract import GrowingProvider, ReadState, ReadTask
 
 logger = logging.getLogger(__name__)
 UNLIMITED = 1 << 62
@@ -60,10 +60,10 @@ Offset = dict[str, dict[str, int]]
 class InTurn:
     """Several tasks that are one partition."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[ReadTask, ...]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Task`."""
+        """See `ReadTask`."""
         for task in self.tasks:
             yield from task.batches(columns)
 
@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
-        self._seen: list[StreamState] | None = None
+        self._seen: list[ReadState] | None = None
         self._reached: Offset = {}
         self._reporter = Reporter()
         self._holding = Holding(
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         check_named("startingOffsets", self._options.starting, {state.name for state in states})
         return {state.name: self._begin(state) for state in states}
 
-    def _begin(self, state: StreamState, *, is_new: bool = False) -> dict[str, int]:
+    def _begin(self, state: ReadState, *, is_new: bool = False) -> dict[str, int]:
         """A stream that appears later is read from its begin, or from the time of all streams."""
         start = self._options.start_of(state.name)
         seq = state.first_seq - 1
@@ -151,7 +151,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             states, self._reached, provider.time_behind, provider.bytes_behind
         )
 
-    def _ends(self, states: Sequence[StreamState]) -> Offset:
+    def _ends(self, states: Sequence[ReadState]) -> Offset:
         return {
             state.name: {"created_ns": state.created_ns, "seq": state.last_seq} for state in states
         }
@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         if self._is_held(behind, limit):
             self._reached = start
             return start
-        self._go_on(result, behind, limit)
+        self._advance_offsets(result, behind, limit)
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
@@ -203,7 +203,9 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             return False
         return self._holding.holds(sum(end - seq for _, seq, end in behind))
 
-    def _go_on(self, result: Offset, behind: list[tuple[str, int, int]], limit: ReadLimit) -> None:
+    def _advance_offsets(
+        self, result: Offset, behind: list[tuple[str, int, int]], limit: ReadLimit
+    ) -> None:
         """Move the offsets of streams that have more, each by its share of the limits."""
         msgs_left = self._options.msgs_per_trigger_max or UNLIMITED
         bytes_left = self._options.bytes_per_trigger_max or UNLIMITED
@@ -224,7 +226,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             msgs_left = max(msgs_left - found, 0)
             bytes_left = max(bytes_left - found_bytes, 0)
 
-    def _continued(self, state: StreamState, start: dict[str, int] | None) -> dict[str, int]:
+    def _continued(self, state: ReadState, start: dict[str, int] | None) -> dict[str, int]:
         """From where a stream is read on. One that is new to the query is read from its begin."""
         if start is None:
             begin = self._begin(state, is_new=True)
@@ -246,7 +248,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         self._check_begin(state, start["seq"])
         return start
 
-    def _check_begin(self, state: StreamState, after_seq: int) -> None:
+    def _check_begin(self, state: ReadState, after_seq: int) -> None:
         """Whether limits were faster; of a bucket these are changes that others have replaced."""
         if after_seq + 1 < state.first_seq and not self._options.bucket:
             self._lost(
@@ -292,7 +294,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         return found
 
     def _first_of(
-        self, state: StreamState, begin: dict[str, int] | None, until: dict[str, int]
+        self, state: ReadState, begin: dict[str, int] | None, until: dict[str, int]
     ) -> int:
         """The first sequence of a batch.
 

@@ -28,7 +28,7 @@ from tradewind.spark.planning import part_count
 
 if TYPE_CHECKING:
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import Provider, StreamState, Task
+    from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
 
 KV_PREFIX: Final = "KV_"
 OBJECT_PREFIX: Final = "OBJ_"
@@ -41,10 +41,10 @@ _OBJECT_SCHEMA: Final = arrow_schema(OBJECTS, OBJECTS)
 
 
 def table_tasks(
-    options: SourceOptions, provider: Provider, state: StreamState, rows: RowFilter
-) -> Sequence[Task]:
+    options: SourceOptions, provider: Provider, state: ReadState, rows: RowFilter
+) -> Sequence[ReadTask]:
     """The parts of a read of one stream, as the kind of table that the options ask for."""
-    tasks: Sequence[Task]
+    tasks: Sequence[ReadTask]
     if options.object_store:
         return _object_tasks(options, provider, state)
     tasks = provider.tasks(state.name, rows, options.partitions_min)
@@ -66,11 +66,11 @@ class KvTask:
     """Changes of a bucket, or the latest value of each key in these parts."""
 
     bucket: str
-    parts: tuple[Task, ...]
+    parts: tuple[ReadTask, ...]
     is_latest: bool
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Task`."""
+        """See `ReadTask`."""
         changes = (self._changes(batch) for part in self.parts for batch in part.batches(_INPUT))
         if not self.is_latest:
             for change in changes:
@@ -152,11 +152,11 @@ class ObjectTask:
 
     bucket: str
     objects: tuple[StoredObject, ...]
-    parts: tuple[Task, ...]
+    parts: tuple[ReadTask, ...]
     fails_on_data_loss: bool
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Task`. One batch per object, as soon as it is complete."""
+        """See `ReadTask`. One batch per object, as soon as it is complete."""
         if "content" not in columns:
             for stored in self.objects:
                 yield self._row(stored, None).select(list(columns))
@@ -222,9 +222,7 @@ def _chunk_subject(bucket: str, info: ObjectInfo) -> str:
     return f"$O.{bucket}.C.{info.nuid}"
 
 
-def _object_tasks(
-    options: SourceOptions, provider: Provider, state: StreamState
-) -> list[ObjectTask]:
+def _object_tasks(options: SourceOptions, provider: Provider, state: ReadState) -> list[ObjectTask]:
     """List the objects now; their contents are read by the tasks."""
     bucket = options.object_store
     found: dict[str, StoredObject] = {}

@@ -88,7 +88,7 @@ cdef class Syncer:
     cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1
     cdef int _finish(self, SyncEntry entry, SyncJob job, int64_t now_ns) except -1
     cdef int _count(self, SyncJob job) except -1
-    cdef int _go_on(self, SyncEntry entry, int64_t now_ns) except -1
+    cdef int _after_commit(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _fail(self, SyncEntry entry, error, int64_t now_ns) except -1
     cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1
     cdef int _forget(self, SyncEntry entry) except -1

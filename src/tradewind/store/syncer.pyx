@@ -376,7 +376,7 @@ cdef class Syncer:
             return 0
         if failure is not None:
             return self._fail(entry, failure, now_ns)
-        return self._go_on(entry, now_ns)
+        return self._after_commit(entry, now_ns)
 
     cdef int _count(self, SyncJob job) except -1:
         cdef SyncStatistics numbers = self.statistics
@@ -391,7 +391,7 @@ cdef class Syncer:
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
 
-    cdef int _go_on(self, SyncEntry entry, int64_t now_ns) except -1:
+    cdef int _after_commit(self, SyncEntry entry, int64_t now_ns) except -1:
         """A commit has ended: with what has come meanwhile, or with what it has left."""
         if entry.is_marked:
             self._marked.pop(entry, None)

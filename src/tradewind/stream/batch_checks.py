@@ -22,8 +22,8 @@ from tradewind.stream.publish import (
     ROLLUP_ALL,
     ROLLUP_SUBJECT,
     Accept,
-    Judge,
     Publish,
+    PublishChecks,
     says_number,
     time_to_live,
     with_rollup,
@@ -46,16 +46,16 @@ class _SoFar(msgspec.Struct):
 class BatchJudge:
     """The checks of one stream."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
+    def __init__(self, checks: PublishChecks) -> None:
+        self._checks = checks
 
-    def judge(self, messages: Sequence[Publish], now_ns: int) -> list[Accept]:
+    def checks(self, messages: Sequence[Publish], now_ns: int) -> list[Accept]:
         """A verdict for each; ApiError is the reply to the whole batch."""
         so_far = _SoFar()
         return [self._one(message, so_far, now_ns) for message in messages]
 
     def _one(self, message: Publish, so_far: _SoFar, now_ns: int) -> Accept:
-        config = self._judge.config
+        config = self._checks.config
         fields = message.fields
         if fields.get(headers.EXPECTED_LAST_MESSAGE_ID):
             name = headers.EXPECTED_LAST_MESSAGE_ID.decode()
@@ -63,22 +63,22 @@ class BatchJudge:
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
         check_increment(fields, message.payload, is_counter=config.allow_msg_counter)
-        self._judge.check_stream(message)
+        self._checks.check_stream(message)
         ttl_ns = self._time_to_live(message)
         message_id = fields.get(headers.MESSAGE_ID, b"")
         if message_id:
-            if message_id in so_far.ids or self._judge.ids.lookup(message_id, now_ns):
+            if message_id in so_far.ids or self._checks.ids.lookup(message_id, now_ns):
                 raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE()
             so_far.ids.add(message_id)
         if fields.get(headers.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
         counted = self._count(message, so_far)
         self._check_expectations(message, so_far)
-        timing, ends = self._judge.check_origin(message, now_ns)
+        timing, ends = self._checks.check_origin(message, now_ns)
         rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
-        skip = config.retention is RetentionPolicy.INTEREST and not self._judge.wanted(
+        skip = config.retention is RetentionPolicy.INTEREST and not self._checks.wanted(
             message.subject
         )
         header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
@@ -90,7 +90,7 @@ class BatchJudge:
         text = message.fields.get(headers.TTL, b"")
         if not text:
             return 0
-        if not self._judge.config.allow_msg_ttl:
+        if not self._checks.config.allow_msg_ttl:
             raise errors.MESSAGE_TTL_DISABLED()
         ttl_ns = time_to_live(text)
         if not ttl_ns:
@@ -99,11 +99,11 @@ class BatchJudge:
 
     def _count(self, message: Publish, so_far: _SoFar) -> Count | None:
         """The sum, on top of those of the batch before it."""
-        if not self._judge.config.allow_msg_counter:
+        if not self._checks.config.allow_msg_counter:
             return None
         previous = so_far.sums.get(message.subject)
         if previous is None:
-            store = self._judge.store
+            store = self._checks.store
             try:
                 previous = reading.last_message(store, message.subject, store.last_seq)
             except NotFoundError:
@@ -117,7 +117,7 @@ class BatchJudge:
     def _check_expectations(self, message: Publish, so_far: _SoFar) -> None:
         fields = message.fields
         before = sum(so_far.subjects.values())
-        last_seq = self._judge.store.last_seq + before
+        last_seq = self._checks.store.last_seq + before
         expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
         if expected:
             if not says_number(expected, last_seq):
@@ -130,14 +130,14 @@ class BatchJudge:
             asked = subject or message.subject
             if asked in so_far.subjects:
                 raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT()
-            actual = self._judge.last_sequence_of(asked)
+            actual = self._checks.last_sequence_of(asked)
             if not says_number(expected, actual):
                 raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
         elif subject:
             raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
 
     def _rollup(self, message: Publish, so_far: _SoFar, *, is_schedule: bool) -> str:
-        rollup = self._judge.rollup(message) or (ROLLUP_SUBJECT if is_schedule else "")
+        rollup = self._checks.rollup(message) or (ROLLUP_SUBJECT if is_schedule else "")
         if rollup == ROLLUP_ALL and so_far.subjects:
             raise errors.STREAM_ROLLUP_FAILED(err="batch rollup all invalid")
         if rollup and message.subject in so_far.subjects:
@@ -148,12 +148,12 @@ class BatchJudge:
         self, message: Publish, counted: Count | None, so_far: _SoFar, rollup: str
     ) -> None:
         """With discard new: the batch so far has its place already."""
-        if self._judge.config.discard is not DiscardPolicy.NEW:
+        if self._checks.config.discard is not DiscardPolicy.NEW:
             return
         header, payload = message.header, message.payload
         if counted is not None:
             header, payload = counted.header, counted.payload
-        self._judge.check_room(
+        self._checks.check_room(
             Publish(message.subject, header, payload, message.fields),
             rollup,
             msgs=so_far.msgs,
@@ -161,4 +161,4 @@ class BatchJudge:
             subject_msgs=so_far.subjects.get(message.subject, 0),
         )
         so_far.msgs += 1
-        so_far.bytes += self._judge.counted_size(message)
+        so_far.bytes += self._checks.counted_size(message)

@@ -16,5 +16,5 @@ cdef class CommitPath:
     # (round of the syncer, whom to tell when it is kept), oldest first.
     cdef object _waiting                    # deque
 
-    cpdef void settle(self, int64_t now_ns) except *
+    cpdef void commit_changes(self, int64_t now_ns) except *
     cpdef void show(self) except *

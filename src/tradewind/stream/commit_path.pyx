@@ -1,11 +1,11 @@
 """The way of a change from the end of its turn to the acknowledgement, in the one order there is.
 
     append   a message was stored or removed in this turn            Ingest, Upkeep
-    settle   the turn ends: what need not wait leaves                CommitPath.settle
+    settle   the turn ends: what need not wait leaves                CommitPath.commit_changes
     write    the system gets the bytes, one write per block          Syncer, FileStore.begin_commit
     sync     a thread syncs them, with all that came meanwhile       server/threads
     promise  what is synced is safe: `synced_seq` moves              FileStore.finish_commit
-    reply    acknowledgements leave                                  CommitPath.show, Ingest.promise
+    reply    acknowledgements leave                                  CommitPath.show, Ingest
     wake     consumers may send it, and requests that waited go on   CommitPath.show, tell
 
 Owns who waits for the commits of one stream. How far a stream goes before its promise depends on
@@ -59,7 +59,7 @@ cdef class CommitPath:
 
     # -------------------------------------------------------------- the path
 
-    cpdef void settle(self, int64_t now_ns) except *:
+    cpdef void commit_changes(self, int64_t now_ns) except *:
         """The stream changed in this turn, which ends."""
         cdef Ingest ingest = self.ingest
         if self.entry is None:
@@ -81,7 +81,7 @@ cdef class CommitPath:
 
     cpdef void show(self) except *:
         """What is safe is promised: acknowledge it, and wake who may see more."""
-        self.ingest.promise(self.ingest.visible())
+        self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
             if self.audience.demand:
                 self.audience.wake_consumers()
@@ -97,7 +97,7 @@ cdef class CommitPath:
 
     def resumed(self, _store):
         """There is room on the disk again."""
-        self.ingest.promise(self.ingest.visible())
+        self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
             self.audience.resumed()
 

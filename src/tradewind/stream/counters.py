@@ -88,7 +88,7 @@ def count_copy(
 ) -> Count:
     """The sum with what a counter of another stream has grown by since its last copy.
 
-    The header of the sum says what it has from which counter. ApiError if this is no counter.
+    The header of the sum says what it has from which counter. ApiError if this is not a counter.
     """
     if not fields.get(headers.INCREMENT):
         raise errors.MESSAGE_INCR_MISSING()

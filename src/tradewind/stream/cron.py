@@ -166,7 +166,7 @@ def _number(text: str, what: str, names: list[str] | None = None, low: int = 0) 
     if names is not None and text.lower() in names:
         return names.index(text.lower()) + low
     if not _DIGITS.fullmatch(text):
-        raise ValueError(f"{what}: {text!r} is no number")
+        raise ValueError(f"{what}: {text!r} is not a number")
     return int(text)
 
 
@@ -178,7 +178,7 @@ def load_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, OSError, ValueError) as error:
-        raise ValueError(f"{name[:64]!r} is no time zone such as Europe/Berlin") from error
+        raise ValueError(f"{name[:64]!r} is not a time zone such as Europe/Berlin") from error
 
 
 def _local_zone() -> tzinfo:

@@ -44,7 +44,7 @@ cdef class GetOrder:
     cdef uint64_t through       # requests that were queued up to this place among the services
 
 
-cdef class Batch:
+cdef class GetBatch:
     cdef bytes reply
     cdef SubjectFilter chosen   # None: the messages are in `found`
     cdef uint64_t seq           # the next may not be below
@@ -99,11 +99,11 @@ cdef class DirectGet:
     cdef int answer_batch(self, Request* request) except -1
     cdef int answer_many(self, Request* request) except -1
     cdef SubjectFilter filter_for(self, tuple patterns)
-    cdef int begin(self, Batch batch) except -1
-    cdef bint step(self, Batch batch) except -1
-    cdef bint step_messages(self, Batch batch) except -1
-    cdef bint send_next(self, Batch batch) except -1
+    cdef int begin(self, GetBatch batch) except -1
+    cdef bint step(self, GetBatch batch) except -1
+    cdef bint step_messages(self, GetBatch batch) except -1
+    cdef bint send_next(self, GetBatch batch) except -1
     cdef int hold(self, Request* request) except -1
-    cdef bint resume(self, Batch batch) except -1
-    cdef int go_on_later(self) except -1
+    cdef bint resume(self, GetBatch batch) except -1
+    cdef int continue_later(self) except -1
     cdef int refuse(self, Request* request, bytes line) except -1

@@ -104,7 +104,7 @@ cdef class GetOrder:
     """The place of requests among the services of the server: each comes in its turn."""
 
 
-cdef class Batch:
+cdef class GetBatch:
     """Replies that are still to be sent."""
 
     def __cinit__(self):
@@ -231,7 +231,7 @@ cdef class DirectGet:
             self.release()
             if self.served < self.queued:
                 self.line_up()
-            self.go_on_later()
+            self.continue_later()
 
     cdef int release(self) except -1:
         """Nothing is being answered: keep no more memory than a few requests need."""
@@ -387,7 +387,7 @@ cdef class DirectGet:
     cdef int answer_batch(self, Request* request) except -1:
         """Messages from a sequence or time on."""
         cdef GetRequest wanted = self.request
-        cdef Batch batch = Batch()
+        cdef GetBatch batch = GetBatch()
         cdef uint64_t seq = wanted.seq
         batch.chosen = self.filter_of_next()
         if batch.chosen is None and wanted.batch > 0:
@@ -410,7 +410,7 @@ cdef class DirectGet:
     cdef int answer_many(self, Request* request) except -1:
         """The last message of each of many subjects."""
         cdef GetRequest wanted = self.request
-        cdef Batch batch
+        cdef GetBatch batch
         cdef uint64_t visible = self.ingest.visible(), up_to = wanted.up_to_seq or visible
         cdef size_t count
         cdef uint64_t* found
@@ -424,7 +424,7 @@ cdef class DirectGet:
                           if subject_valid(pattern, <uint32_t>len(pattern), False)])
         if not patterns:
             return self.refuse(request, NO_RESULTS)
-        batch = Batch()
+        batch = GetBatch()
         self.store.collect_last(
             self.filter_for(patterns), min(up_to, visible), RESULTS_MAX, &batch.found)
         count = buffer_size(&batch.found) // sizeof(uint64_t)
@@ -443,7 +443,7 @@ cdef class DirectGet:
 
     # -------------------------------------------------------------- steps
 
-    cdef int begin(self, Batch batch) except -1:
+    cdef int begin(self, GetBatch batch) except -1:
         """Send the first step at once, the rest later."""
         cdef GetRequest wanted = self.request
         batch.no_header = wanted.no_header and batch.chosen is not None
@@ -454,7 +454,7 @@ cdef class DirectGet:
             (self.crowded if batch.is_crowded else self.ready).append(batch)
         return 0
 
-    cdef bint step(self, Batch batch) except -1:
+    cdef bint step(self, GetBatch batch) except -1:
         """Send a part; whether there is more to send."""
         batch.is_crowded = False
         try:
@@ -467,7 +467,7 @@ cdef class DirectGet:
             self.replies.send_status(batch.reply, <uint32_t>len(batch.reply), INTERNAL_ERROR)
         return False
 
-    cdef bint step_messages(self, Batch batch) except -1:
+    cdef bint step_messages(self, GetBatch batch) except -1:
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
         while not batch.is_over:
@@ -484,7 +484,7 @@ cdef class DirectGet:
                               batch.last_seq, batch.chosen is None, batch.up_to)
         return False
 
-    cdef bint send_next(self, Batch batch) except -1:
+    cdef bint send_next(self, GetBatch batch) except -1:
         """Send the next message, or notice that there is none; false if nobody is there any more.
         """
         cdef const char* reply = batch.reply
@@ -527,7 +527,7 @@ cdef class DirectGet:
 
     cdef int hold(self, Request* request) except -1:
         """Its sender has too much to read: it is answered later, and counts until then."""
-        cdef Batch batch = Batch()
+        cdef GetBatch batch = GetBatch()
         batch.session = <object>request.head.session
         request.head.session = NULL
         batch.waiting = (<const char*>&request.head)[:sizeof(RequestHead)] + request.reply[
@@ -535,7 +535,7 @@ cdef class DirectGet:
         self.crowded.append(batch)
         return 0
 
-    cdef bint resume(self, Batch batch) except -1:
+    cdef bint resume(self, GetBatch batch) except -1:
         """Go on with a batch, or begin with what was held back; whether there is more to send."""
         cdef Request request
         if batch.session is None:
@@ -549,11 +549,11 @@ cdef class DirectGet:
             (<Session>session).service_done()
         return False
 
-    cdef int go_on_later(self) except -1:
+    cdef int continue_later(self) except -1:
         """In the next turn; those who must read first get some time for it."""
         if self.ready and not self.is_deferred:
             self.is_deferred = True
-            self.router.turn.defer(self._go_on, b"", b"", b"", b"")
+            self.router.turn.defer(self._continue_batches, b"", b"", b"", b"")
         if self.crowded and self.next_deadline_ns == 0:
             # Looking at all of them must not become most of the work.
             self.next_deadline_ns = self.router.turn.monotonic_ns + RETRY_NS * (
@@ -561,13 +561,13 @@ cdef class DirectGet:
             self.on_deadline()
         return 0
 
-    def _go_on(self, bytes _subject, bytes _reply, bytes _header, bytes _payload):
+    def _continue_batches(self, bytes _subject, bytes _reply, bytes _header, bytes _payload):
         self.is_deferred = False
-        self._go_on_now()
+        self._continue_batches_now()
 
     def tick(self):
         """The time is over that was given to receivers: go on with those that have read."""
-        cdef Batch batch
+        cdef GetBatch batch
         cdef bint is_full
         waited, self.crowded = self.crowded, deque()
         self.next_deadline_ns = 0
@@ -578,11 +578,11 @@ cdef class DirectGet:
                 is_full = self.replies.pending_at(
                     batch.reply, <uint32_t>len(batch.reply)) > PENDING_BYTES_MAX
             (self.crowded if is_full else self.ready).append(batch)
-        self._go_on_now()
+        self._continue_batches_now()
 
-    def _go_on_now(self):
+    def _continue_batches_now(self):
         """Those that have waited longest go on, each for a step, as many as fit into a turn."""
-        cdef Batch batch
+        cdef GetBatch batch
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
         cdef Py_ssize_t count = len(self.ready)
@@ -596,11 +596,11 @@ cdef class DirectGet:
                     (self.crowded if batch.is_crowded else self.ready).append(batch)
         finally:
             self.release()
-            self.go_on_later()
+            self.continue_later()
 
     def end(self):
         """The stream goes: answer what was asked before, and forget what is under way."""
-        cdef Batch batch
+        cdef GetBatch batch
         while self.served < self.queued:
             self.serve_next()
         for batch in (*self.ready, *self.crowded):

@@ -37,7 +37,7 @@ START, _, COMMIT, END, PING = range(5)
 class FastBatches:
     """Those of one stream.
 
-    `judge(message)` gives the verdict on a message, `store(message, verdict)` stores it and gives
+    `checks(message)` gives the verdict on a message, `store(message, verdict)` stores it and gives
     its sequence.
     """
 
@@ -45,12 +45,12 @@ class FastBatches:
         self,
         limits: BatchLimits,
         ingest: Ingest,
-        judge: Callable[[Publish], Accept | Duplicate | Busy],
+        checks: Callable[[Publish], Accept | Duplicate | Busy],
         store: Callable[[Publish, Accept], int],
     ) -> None:
         self._limits = limits
         self._ingest = ingest
-        self._judge = judge
+        self._checks = checks
         self._store = store
         self._open: dict[bytes, FastBatch] = {}
         self._look_ns = 0  # when some may have rested for too long
@@ -127,7 +127,7 @@ class FastBatches:
     ) -> None:
         message = _without_level(message)
         try:
-            verdict = self._judge(message)
+            verdict = self._checks(message)
             if isinstance(verdict, Busy):
                 raise errors.STREAM_TOO_MANY_REQUESTS()
         except errors.ApiError as error:

@@ -50,7 +50,7 @@ cdef class Ingest(Participant):
 
     cdef uint64_t visible(self) noexcept
     cdef int end_turn(self) except -1
-    cpdef void promise(self, uint64_t promised, bytes failure=*) except *
+    cpdef void acknowledge_through(self, uint64_t promised, bytes failure=*) except *
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
     cdef FastBatch _next_of_fast(self, Message* message)

@@ -482,7 +482,7 @@ cdef class Ingest(Participant):
         """How many turns have stored something that is not promised yet."""
         return buffer_size(&self.marks) // sizeof(TurnMark)
 
-    cpdef void promise(self, uint64_t promised, bytes failure=None) except *:
+    cpdef void acknowledge_through(self, uint64_t promised, bytes failure=None) except *:
         """Everything up to `promised` is as safe as the stream promises: send its replies.
 
         With a `failure` all other replies go too, with it as their body.

@@ -104,7 +104,7 @@ cdef class MessageIds:
         """Free the slot of an entry; later ones of the run move back, so there are no gaps."""
         cdef size_t mask = self.slot_count - 1
         cdef size_t hole = hash & mask
-        cdef size_t index, home
+        cdef size_t index, first_slot
         while self.slots[hole].position != position + 1:
             if self.slots[hole].position == 0:
                 return
@@ -114,8 +114,8 @@ cdef class MessageIds:
             index = (index + 1) & mask
             if self.slots[index].position == 0:
                 break
-            home = self.slots[index].hash & mask
-            if ((index - home) & mask) >= ((index - hole) & mask):
+            first_slot = self.slots[index].hash & mask
+            if ((index - first_slot) & mask) >= ((index - hole) & mask):
                 self.slots[hole] = self.slots[index]
                 hole = index
         self.slots[hole].position = 0

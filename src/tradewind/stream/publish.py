@@ -85,7 +85,7 @@ class Busy(msgspec.Struct, frozen=True):
     """There is no room to remember its id; it may be sent again later."""
 
 
-class Judge(msgspec.Struct):
+class PublishChecks(msgspec.Struct):
     """The checks of one stream.
 
     `resources` asks whoever counts for the account whether so many more bytes are allowed, and
@@ -98,7 +98,7 @@ class Judge(msgspec.Struct):
     resources: Callable[[int], errors.ApiError | None]
     wanted: Callable[[bytes], bool]
 
-    def judge(self, message: Publish, last_id: bytes, now_ns: int) -> Accept | Duplicate | Busy:
+    def checks(self, message: Publish, last_id: bytes, now_ns: int) -> Accept | Duplicate | Busy:
         """The verdict; ApiError is the reply to a message that is refused."""
         config = self.config
         size = len(message.header) + len(message.payload)
@@ -356,5 +356,5 @@ def whole_number(text: bytes) -> int | None:
 
 
 def says_number(text: bytes, value: int) -> bool:
-    """Whether a header says this number; what is no number says nothing."""
+    """Whether a header says this number; what is not a number says nothing."""
     return whole_number(text) == value

@@ -199,7 +199,7 @@ def _fields(message: StoredMessage) -> dict[bytes, bytes]:
 
 
 def _timing_of(message: StoredMessage, now_ns: int) -> Timing | None:
-    """What a stored message says; None if it is no schedule."""
+    """What a stored message says; None if it is not a schedule."""
     fields = _fields(message)
     if not (pattern := fields.get(headers.SCHEDULE)):
         return None

@@ -49,7 +49,7 @@ from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
-from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Judge, Publish
+from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Publish, PublishChecks
 from tradewind.stream.schedules import Run, Schedules
 from tradewind.stream.staging import BatchLimits, Staging
 from tradewind.stream.upkeep import Interest, Upkeep
@@ -174,7 +174,9 @@ class Stream:
             self._deadline_changed,
         )
         self.schedules: Schedules | None = None
-        self._judge = Judge(self.config, store, self.ids, context.resources, self.is_wanted)
+        self._checks = PublishChecks(
+            self.config, store, self.ids, context.resources, self.is_wanted
+        )
         self._staging = Staging(context.batches, self._batch_abandoned)
         self.fast_batches = FastBatches(
             context.batches, self.ingest, self._judge_fast, self._store_fast
@@ -310,7 +312,7 @@ class Stream:
         """
         self.meta = meta
         self.config = config
-        self._judge.config = config
+        self._checks.config = config
         if not config.allow_atomic:
             self._staging.clear()
         if not config.allow_batched:
@@ -374,7 +376,7 @@ class Stream:
             except StoreError as error:
                 self.failed(error)
                 return None
-        self.ingest.promise(self.store.last_seq)
+        self.ingest.acknowledge_through(self.store.last_seq)
         return finish
 
     def delete(self) -> None:
@@ -399,7 +401,7 @@ class Stream:
             self._publish_part(message, reply)
             return
         try:
-            verdict = self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
+            verdict = self._checks.checks(message, self.ingest.last_id, self.turn.now_ns)
         except errors.ApiError as error:
             self.ingest.answer(reply, self.error_body(error))
             return
@@ -420,21 +422,21 @@ class Stream:
         if self.transform is not None:
             subject = self.transform.apply_bytes(subject) or subject
         message = Publish(subject, header, payload, headers.special_fields(header))
-        verdict = self._judge.judge_copy(message, self.turn.now_ns, dedupes=place is None)
+        verdict = self._checks.judge_copy(message, self.turn.now_ns, dedupes=place is None)
         if isinstance(verdict, Accept):
             self._follow(self._append(message, verdict, place), verdict)
 
     def _publish_fast(self, message: Publish, reply: bytes) -> None:
         """A message of a fast batch that is not just the next one."""
         try:
-            self._judge.admit_part(message, is_fast=True)
+            self._checks.admit_part(message, is_fast=True)
             self.fast_batches.take(message, reply, self.turn.monotonic_ns)
         except errors.ApiError as error:
             self.ingest.answer(reply, self.error_body(error))
         self._deadline_changed()
 
     def _judge_fast(self, message: Publish) -> Accept | Duplicate | Busy:
-        return self._judge.judge(message, self.ingest.last_id, self.turn.now_ns)
+        return self._checks.checks(message, self.ingest.last_id, self.turn.now_ns)
 
     def _store_fast(self, message: Publish, verdict: Accept) -> int:
         stored = self._append(message, verdict)
@@ -444,10 +446,10 @@ class Stream:
     def _publish_part(self, message: Publish, reply: bytes) -> None:
         """A message of an atomic batch: kept until the last one comes, which stores them all."""
         try:
-            self._judge.admit_part(message)
+            self._checks.admit_part(message)
             batch = self._staging.add(message, self.turn.monotonic_ns)
             if batch is not None:
-                verdicts = BatchJudge(self._judge).judge(batch, self.turn.now_ns)
+                verdicts = BatchJudge(self._checks).checks(batch, self.turn.now_ns)
         except errors.ApiError as error:
             self.ingest.answer(reply, self.error_body(error))
             return
@@ -546,7 +548,7 @@ class Stream:
         if self.transform is not None:
             subject = self.transform.apply_bytes(subject) or subject
         message = Publish(subject, run.header, run.payload, headers.special_fields(run.header))
-        verdict = self._judge.judge_own(message)
+        verdict = self._checks.judge_own(message)
         self._follow(self._append(message, verdict), verdict)
         if run.ends:
             self.upkeep.roll_up(run.ends, self.store.last_seq)
@@ -695,7 +697,7 @@ class Stream:
             self._reported = error
             self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
         body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.ingest.promise(self.ingest.promised_seq, body)
+        self.ingest.acknowledge_through(self.ingest.promised_seq, body)
 
     def dismiss_waiting(self) -> None:
         """The stream is deleted: nobody has to wait for its disk any more.
@@ -703,7 +705,7 @@ class Stream:
         What other streams have left here to be said, about messages of theirs, is said.
         """
         body = self.error_body(errors.STREAM_NOT_FOUND())
-        self.ingest.promise(self.ingest.promised_seq, body)
+        self.ingest.acknowledge_through(self.ingest.promised_seq, body)
 
     # ---------------------------------------------------------------- time
 

@@ -46,7 +46,7 @@ from tradewind.store.files.disk import (
     path_within,
 )
 from tradewind.testing.disk_state import (
-    Change,
+    DiskChange,
     FileNode,
     FolderNode,
     scattered,
@@ -306,7 +306,7 @@ class SimulatedDisk(Disk):
         return self._outcome(0, kept, lambda node: up_to_step(node, last))
 
     def _outcome(
-        self, seed: int, kept: list[Change], content: Callable[[FileNode], bytes]
+        self, seed: int, kept: list[DiskChange], content: Callable[[FileNode], bytes]
     ) -> SimulatedDisk:
         disk = SimulatedDisk(
             seed,
@@ -334,7 +334,7 @@ class SimulatedDisk(Disk):
             node = folder.entries.get(name) if name else folder
             if node is None:
                 node = FileNode()
-                self.tree.change(Change(self.steps, ((folder, name, node),)))
+                self.tree.change(DiskChange(self.steps, ((folder, name, node),)))
             elif not replace:
                 raise disk_error(path, "create", errno.EEXIST)
             elif isinstance(node, FolderNode):
@@ -360,7 +360,7 @@ class SimulatedDisk(Disk):
             if node is old or node is None:
                 return
             is_folder = isinstance(node, FolderNode)
-            change = Change(
+            change = DiskChange(
                 self.steps,
                 ((folder, name, None), (new_folder, new_name, node)),
                 is_rename=True,
@@ -384,7 +384,7 @@ class SimulatedDisk(Disk):
                 raise disk_error(source, "link", number, target)
             if name in folder.entries:
                 raise disk_error(source, "link", errno.EEXIST, target)
-            self.tree.change(Change(self.steps, ((folder, name, node),)))
+            self.tree.change(DiskChange(self.steps, ((folder, name, node),)))
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
@@ -395,7 +395,7 @@ class SimulatedDisk(Disk):
             node = folder.entries.get(name)
             if not isinstance(node, FileNode):
                 raise disk_error(path, "remove", errno.EISDIR if node else errno.ENOENT)
-            self.tree.change(Change(self.steps, ((folder, name, None),)))
+            self.tree.change(DiskChange(self.steps, ((folder, name, None),)))
 
     def remove_tree(self, path: str) -> None:
         """See `Disk.remove_tree`; each removal is a step."""
@@ -415,7 +415,7 @@ class SimulatedDisk(Disk):
                 self._remove_all(node, inner, f"{path}/{inner}")
         self._enter("remove_tree", path, is_step=True)
         gone = node if isinstance(node, FolderNode) else None
-        self.tree.change(Change(self.steps, ((folder, name, None),), gone=gone))
+        self.tree.change(DiskChange(self.steps, ((folder, name, None),), gone=gone))
 
     def make_directory(self, path: str, *, sync: bool = False) -> None:
         """See `Disk.make_directory`; each folder is a step, and so is each sync."""
@@ -430,7 +430,7 @@ class SimulatedDisk(Disk):
                 folder, name = self.tree.place(made, "make_directory")
                 if name in folder.entries:
                     raise disk_error(made, "make_directory", errno.EEXIST)
-                self.tree.change(Change(self.steps, ((folder, name, FolderNode()),)))
+                self.tree.change(DiskChange(self.steps, ((folder, name, FolderNode()),)))
             if sync:
                 self.sync_directory(dirname(made))
 

@@ -14,7 +14,7 @@ from random import Random
 from tradewind.testing.disk import SimulatedDisk
 
 
-class Damage:
+class DiskDamage:
     """The faults of the field, each on a named file of one disk."""
 
     def __init__(self, disk: SimulatedDisk) -> None:

@@ -124,7 +124,7 @@ class FileNode:
         self._durable = scattered(self, random.random(), random)
         self.pending.clear()
 
-    def settle(self, content: bytes) -> None:
+    def make_durable(self, content: bytes) -> None:
         """Make this the content, durable and visible."""
         self._visible = self._durable = content
         self.pending.clear()
@@ -144,7 +144,7 @@ Node = FileNode | FolderNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Change:
+class DiskChange:
     """One creation, removal or rename that no sync has made durable yet; all of it or nothing."""
 
     step: int
@@ -164,13 +164,13 @@ class _Causes:
     emptied: set[FolderNode] = field(default_factory=set)
     everything: bool = False
 
-    def need(self, change: Change) -> bool:
+    def need(self, change: DiskChange) -> bool:
         return self.everything or any(
             (folder, name) in self.names or folder in self.emptied or node in self.reachable
             for folder, name, node in change.sets
         )
 
-    def add(self, change: Change) -> None:
+    def add(self, change: DiskChange) -> None:
         for folder, name, node in change.sets:
             self.names.add((folder, name))
             if node is not None and (change.is_rename or node in self.reachable):
@@ -180,10 +180,12 @@ class _Causes:
         self.everything = self.everything or change.is_move
 
 
-def with_causes(changes: list[Change], chosen: Callable[[Change], bool]) -> list[Change]:
+def with_causes(
+    changes: list[DiskChange], chosen: Callable[[DiskChange], bool]
+) -> list[DiskChange]:
     """The chosen changes and all that they rest on, in their order."""
     causes = _Causes()
-    kept: list[Change] = []
+    kept: list[DiskChange] = []
     for change in reversed(changes):
         if chosen(change) or causes.need(change):
             kept.append(change)
@@ -192,7 +194,7 @@ def with_causes(changes: list[Change], chosen: Callable[[Change], bool]) -> list
     return kept
 
 
-def make_durable(changes: list[Change]) -> None:
+def make_durable(changes: list[DiskChange]) -> None:
     """These changes are on the platter."""
     for change in changes:
         for folder, name, node in change.sets:
@@ -203,7 +205,7 @@ def make_durable(changes: list[Change]) -> None:
 
 
 def tree_after(
-    root: FolderNode, survivors: list[Change], content: Callable[[FileNode], bytes]
+    root: FolderNode, survivors: list[DiskChange], content: Callable[[FileNode], bytes]
 ) -> FolderNode:
     """A new tree, all of it durable: the durable names with these changes, each file with what
     `content` says is left of it.

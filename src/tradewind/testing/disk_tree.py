@@ -14,7 +14,7 @@ from posixpath import split
 
 from tradewind.store.files.disk import Operation, disk_error
 from tradewind.testing.disk_state import (
-    Change,
+    DiskChange,
     FileNode,
     FolderNode,
     Node,
@@ -32,7 +32,7 @@ class NameTree:
 
     def __init__(self, root: str, top: FolderNode | None = None) -> None:
         self.top = FolderNode() if top is None else top
-        self.changes: list[Change] = []
+        self.changes: list[DiskChange] = []
         self.used_bytes = sum(
             node.size for _, node in _walk(self.top) if isinstance(node, FileNode)
         )
@@ -89,7 +89,7 @@ class NameTree:
 
     # --- changing ------------------------------------------------------------------------------
 
-    def change(self, change: Change) -> None:
+    def change(self, change: DiskChange) -> None:
         """Let programs see a change of names."""
         for folder, name, node in change.sets:
             old = folder.entries.pop(name, None)
@@ -119,7 +119,7 @@ class NameTree:
 
     # --- durability ----------------------------------------------------------------------------
 
-    def persist(self, chosen: Callable[[Change], bool]) -> None:
+    def persist(self, chosen: Callable[[DiskChange], bool]) -> None:
         """Make the chosen changes durable, with all that they rest on."""
         durable = with_causes(self.changes, chosen)
         make_durable(durable)
@@ -130,7 +130,7 @@ class NameTree:
         """Make every name on the way from the root to this node durable."""
         wanted: set[Node] = {node}
 
-        def leads_there(change: Change) -> bool:
+        def leads_there(change: DiskChange) -> bool:
             # Asked from the newest to the oldest, so a folder is wanted before it was made.
             folders = [folder for folder, _, new in change.sets if new in wanted]
             wanted.update(folders)
@@ -145,9 +145,9 @@ class NameTree:
         node = folder.entries.get(name)
         if not isinstance(node, FileNode):
             node = FileNode()
-            self.change(Change(0, ((folder, name, node),)))
+            self.change(DiskChange(0, ((folder, name, node),)))
         self._resize(node, len(content))
-        node.settle(content)
+        node.make_durable(content)
         self.persist_names_of(node)
 
     def settle_folder(self, path: str) -> FolderNode:
@@ -157,7 +157,7 @@ class NameTree:
             node = folder.entries.get(name)
             if not isinstance(node, FolderNode):
                 node = FolderNode()
-                self.change(Change(0, ((folder, name, node),)))
+                self.change(DiskChange(0, ((folder, name, node),)))
             folder = node
         self.persist_names_of(folder)
         return folder

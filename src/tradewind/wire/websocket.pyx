@@ -557,7 +557,7 @@ cdef class FrameEncoder:
     cpdef bytes encode_control(self, int opcode, bytes payload=b""):
         """A ping, pong or close frame with this payload, which may have at most 125 bytes."""
         if opcode != CLOSE and opcode != PING and opcode != PONG:
-            raise ValueError(f"opcode {opcode} is no control frame: 8, 9 and 10 are")
+            raise ValueError(f"opcode {opcode} is not a control frame: 8, 9 and 10 are")
         if len(payload) > CONTROL_BYTES_MAX:
             raise ValueError(
                 f"a control frame has at most {CONTROL_BYTES_MAX} bytes, not {len(payload)}")

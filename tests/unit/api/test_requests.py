@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from js_cases import BodyCase, body_cases
 from tradewind.api import go_json, requests
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, Call, parse_subject
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, EndpointCall, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.go_json import JsonError, Scanner
 from tradewind.api.plain_json import read_plainly
@@ -126,7 +126,7 @@ JSON = st.recursive(
 )
 
 
-def plain(node: go_json.Node) -> object:
+def plain(node: go_json.JsonNode) -> object:
     if node.kind == "object":
         assert isinstance(node.value, list)
         return {name: plain(child) for name, child in node.value}
@@ -192,7 +192,7 @@ def test_other_subjects_are_no_endpoint(subject: str) -> None:
 def test_names_of_endpoints_are_unique_and_have_a_help() -> None:
     assert len(ENDPOINT_BY_NAME) == len(ENDPOINTS)
     assert all(endpoint.help.endswith(".") for endpoint in ENDPOINTS)
-    assert parse_subject("$JS.API.INFO") == Call(ENDPOINT_BY_NAME["account_info"])
+    assert parse_subject("$JS.API.INFO") == EndpointCall(ENDPOINT_BY_NAME["account_info"])
 
 
 # -------------------------------------------------------------------- the quick way

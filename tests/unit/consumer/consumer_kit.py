@@ -9,8 +9,8 @@ import msgspec
 from client_frames import Frame
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
+from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.removals import RemovalFanOut
-from tradewind.consumer.settled import Settled
 from tradewind.store.contract import StoreLimits
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.messages import MessageStore
@@ -92,7 +92,9 @@ class Client:
 class World:
     """Store, server, and as much of an engine as consumers need."""
 
-    def __init__(self, limits: StoreLimits | None = None, settled: Settled | None = None) -> None:
+    def __init__(
+        self, limits: StoreLimits | None = None, on_done: DoneListener | None = None
+    ) -> None:
         self.server = InProcessServer()
         self.store = MessageStore("S", limits)
         self.removals = RemovalFanOut()
@@ -103,7 +105,7 @@ class World:
         self.inactive: list[Consumer] = []
         self.durable_seq: int | None = None
         self.more_turns = 0
-        self.settled = settled
+        self.on_done = on_done
         self._ids = itertools.count(1)
         self.broker = self.server.broker
         self.turn = self.broker.router.turn
@@ -177,7 +179,7 @@ class World:
             save=lambda consumer: self.saved.append(consumer.state()),
             inactive=self._inactive,
             new_id=lambda: f"PIN{next(self._ids)}",
-            settled=self.settled,
+            on_done=self.on_done,
         )
         self.set_time()
         consumer = Consumer(context, name, config, self.turn.now_ns, state)

@@ -13,7 +13,7 @@ from backup_kit import CHUNKS, BackupPeer
 
 from tradewind.jetstream import restores, snapshots
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.store.backup.archive import END, MAGIC, Entry, append_entry
+from tradewind.store.backup.archive import END, MAGIC, ArchiveEntry, append_entry
 from tradewind.store.format import s2
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
@@ -45,7 +45,7 @@ def state(peer: BackupPeer) -> dict[str, object]:
     return {} if "error" in document else dict(document["state"])
 
 
-def archive(*entries: Entry, **changes: object) -> bytes:
+def archive(*entries: ArchiveEntry, **changes: object) -> bytes:
     target = bytearray(MAGIC)
     append_entry(target, b"state.json", 0, 0, b"", json.dumps({**STATE, **changes}).encode())
     for entry in entries:
@@ -53,8 +53,10 @@ def archive(*entries: Entry, **changes: object) -> bytes:
     return s2.compress(target)
 
 
-def message(seq: int, subject: bytes = b"S.a", header: bytes = b"", payload: bytes = b"") -> Entry:
-    return Entry(subject, 1, seq, header, payload)
+def message(
+    seq: int, subject: bytes = b"S.a", header: bytes = b"", payload: bytes = b""
+) -> ArchiveEntry:
+    return ArchiveEntry(subject, 1, seq, header, payload)
 
 
 # ---------------------------------------------------------------- snapshots
@@ -375,7 +377,7 @@ def test_chunks_that_nobody_waits_for_are_limited(
         (lambda: archive(END, messages=5), "5 messages are more than"),
         (lambda: archive(END, first_seq=9), "messages 9 to 1 cannot be"),
         (lambda: archive(END, first_seq=-1), "first_seq must be a whole number from 0"),
-        (lambda: archive(END, last_ts="noon"), "last_ts is no time"),
+        (lambda: archive(END, last_ts="noon"), "last_ts is not a time"),
         (lambda: archive(END, last_ts="2262-04-12T00:00:00Z"), "last_ts, it is too late"),
         (lambda: archive(END, consumer_count=10**6), "more than 100000 consumers"),
         (lambda: archive(END, consumer_count=1), "it has no end marker"),
@@ -420,11 +422,11 @@ def test_archive_that_is_wrong_is_refused_and_leaves_nothing(
         ({"state": {}}, "is missing config"),
         ({"config": {}, "state": {}}, "delivered: it must be an object"),
         ({"config": {"ack_policy": "maybe"}, "state": {"d": 1}}, "delivered"),
-        ([], "it is no JSON object"),
+        ([], "it is not a JSON object"),
     ],
 )
 def test_consumer_that_is_wrong_is_refused(peer: BackupPeer, document: object, reason: str) -> None:
-    entry = Entry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
+    entry = ArchiveEntry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
     data = archive(entry, message(1), END, consumer_count=1)
     answer = peer.upload(peer.begin_restore("S"), data)
     assert reason in answer["error"]["description"]
@@ -437,7 +439,7 @@ def test_consumer_that_this_server_would_not_make_fails_the_restore(peer: Backup
         "config": {"durable_name": "c", "ack_policy": "explicit", "backoff": [-1]},
         "state": {"delivered": pair, "ack_floor": pair},
     }
-    entry = Entry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
+    entry = ArchiveEntry(b"consumers/c", 0, 0, b"", json.dumps(document).encode())
     data = archive(entry, message(1), END, consumer_count=1)
     answer = peer.upload(peer.begin_restore("S"), data)
     assert "failed to add consumer 'c'" in answer["error"]["description"]
@@ -479,17 +481,17 @@ def test_storage_limit_of_the_account_holds_for_restores(claimed: int) -> None:
     options = ServerOptions(jetstream=JetStreamOptions(enabled=True))
     server = InProcessServer(options, disk=SimulatedDisk())
     assert server.engine is not None
-    home = server.engine.accounts["$G"]
+    tenant = server.engine.accounts["$G"]
     peer = BackupPeer(server)
     fill(peer)
     data = peer.backup("S") if claimed == 100 else archive(END, bytes=claimed, messages=0)
     peer.ask_plain("$JS.API.STREAM.DELETE.S")
     subject = peer.begin_restore("S")
-    home.limits = type(home.limits)(max_storage=5000)
+    tenant.limits = type(tenant.limits)(max_storage=5000)
     answer = peer.upload(subject, data)
     assert answer["error"]["err_code"] == 10047
     assert state(peer) == {}
-    assert home.usage.storage == 0
+    assert tenant.usage.storage == 0
 
 
 @pytest.mark.parametrize("claimed", [1 << 62, 1 << 63, (1 << 64) - 1])
@@ -523,7 +525,7 @@ def test_expired_messages_are_left_out_and_their_sequences_kept(
     now_ns = server.clock.wall_ns()
     old, young = now_ns - 100 * 10**9, now_ns - 10**9
     header = b"NATS/1.0\r\nNats-TTL: 60\r\n\r\n"
-    entries = [Entry(b"S.a", time, seq, header, b"") for seq, time in ((1, old), (2, young))]
+    entries = [ArchiveEntry(b"S.a", time, seq, header, b"") for seq, time in ((1, old), (2, young))]
     data = archive(*entries, END, messages=2, last_seq=5)
     answer = peer.upload(peer.begin_restore("S", allow_msg_ttl=True), data)
     found = answer["state"]

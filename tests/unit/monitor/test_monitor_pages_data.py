@@ -26,7 +26,7 @@ from tradewind.monitor.options import (
     SubszOptions,
 )
 from tradewind.monitor.parameters import PageError
-from tradewind.monitor.usage import UsageMeter
+from tradewind.monitor.process_usage import UsageMeter
 from tradewind.monitor.varz import Listening
 from tradewind.options import (
     AccountOptions,

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tradewind.pipelines.checking import check_server
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.frames import source_options
 from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.model import Pipeline
-from tradewind.spark.logins import Login
+from tradewind.spark.logins import JobLogin
 
 SECRET = "hunter2"
 FILE = f"""\
@@ -38,8 +38,8 @@ def load(text: str) -> Pipeline:
 def test_the_nearest_login_is_taken_as_a_whole() -> None:
     pipeline = load(FILE)
     source, head = pipeline.sources["orders"], pipeline.head
-    assert head.login == Login(user="spark", password=SECRET, tls_handshake_first="true")
-    found = source_options(pipeline, source, Address())
+    assert head.login == JobLogin(user="spark", password=SECRET, tls_handshake_first="true")
+    found = source_options(pipeline, source, PipelineAddress())
     assert found.pop("servers") == head.server
     assert found == {
         "stream": "ORDERS",
@@ -55,10 +55,16 @@ def test_no_secret_is_in_what_is_said_of_a_pipeline() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEED", "SU" + SECRET)
         # A seed that is none is an error of the file's; a server that is away is a note.
-        with pytest.raises(PipelineFileError, match=":8: nkey_seed: env:SEED is no nkey") as raised:
-            check_server(pipeline, Address())
+        with pytest.raises(
+            PipelineFileError, match=":8: nkey_seed: env:SEED is not an nkey"
+        ) as raised:
+            check_server(pipeline, PipelineAddress())
     away = load(FILE.replace('nkey_seed: "env:SEED", ', "") + "    \n")
-    said += [str(raised.value), repr(Address.first_of(away.head)), *check_server(away, Address())]
+    said += [
+        str(raised.value),
+        repr(PipelineAddress.first_of(away.head)),
+        *check_server(away, PipelineAddress()),
+    ]
     assert any("is not checked" in line for line in said)
     assert SECRET not in "\n".join(said)
 

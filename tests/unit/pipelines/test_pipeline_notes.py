@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 import tradewind
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.display import status_line
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lag import ServerLag
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import PipelineStatus
-from tradewind.spark.logins import Login
+from tradewind.spark.logins import JobLogin
 
-SINK = Address()
-C = Login(credentials="c")
-D = Login(user="d", password="env:D")
+SINK = PipelineAddress()
+C = JobLogin(credentials="c")
+D = JobLogin(user="d", password="env:D")
 
 
 def test_a_server_that_does_not_answer_is_noted() -> None:
     with tradewind.serve(port=0) as server:
-        address = Address(server.url)
+        address = PipelineAddress(server.url)
     meter = ServerLag(address)
     assert meter.measure({"ORDERS": 5})[0].messages is None
     assert meter.problem.endswith("the queries wait for it")
@@ -35,7 +35,7 @@ def test_a_server_that_does_not_answer_is_noted() -> None:
 
 def test_a_server_that_answers_again_is_not_noted() -> None:
     with tradewind.serve(port=0) as server:
-        meter = ServerLag(Address(server.url))
+        meter = ServerLag(PipelineAddress(server.url))
         meter.problem = "away"
         meter.measure({})
         assert meter.problem == ""
@@ -45,23 +45,26 @@ def test_a_server_that_answers_again_is_not_noted() -> None:
 @pytest.mark.parametrize(
     ("places", "expected"),
     [
-        ((SINK, Address(login=C), Address("s")), Address("s", login=C)),
-        ((Address(login=C), Address("s"), SINK), Address("s", login=C)),
-        ((Address("s"), Address(login=C), SINK), Address("s", login=C)),
-        ((Address(context="x"), SINK, Address(login=C)), Address("", "x", C)),
-        # These belong to another server.
-        ((Address("s"), Address("t", login=C), SINK), Address("s")),
+        ((SINK, PipelineAddress(login=C), PipelineAddress("s")), PipelineAddress("s", login=C)),
+        ((PipelineAddress(login=C), PipelineAddress("s"), SINK), PipelineAddress("s", login=C)),
+        ((PipelineAddress("s"), PipelineAddress(login=C), SINK), PipelineAddress("s", login=C)),
         (
-            (Address("s"), Address("t", login=C), Address(login=D)),
-            Address("s", login=D),
+            (PipelineAddress(context="x"), SINK, PipelineAddress(login=C)),
+            PipelineAddress("", "x", C),
         ),
-        ((SINK, SINK, SINK), Address("nats://127.0.0.1:4222")),
+        # These belong to another server.
+        ((PipelineAddress("s"), PipelineAddress("t", login=C), SINK), PipelineAddress("s")),
+        (
+            (PipelineAddress("s"), PipelineAddress("t", login=C), PipelineAddress(login=D)),
+            PipelineAddress("s", login=D),
+        ),
+        ((SINK, SINK, SINK), PipelineAddress("nats://127.0.0.1:4222")),
     ],
 )
 def test_credentials_may_stand_elsewhere_than_the_server(
-    places: tuple[Address, ...], expected: Address
+    places: tuple[PipelineAddress, ...], expected: PipelineAddress
 ) -> None:
-    assert Address.first_of(*places) == expected
+    assert PipelineAddress.first_of(*places) == expected
 
 
 def test_the_reason_of_a_python_worker_is_not_hidden_by_java() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tradewind.pipelines import runner as runner_module
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import RESTARTS_MAX, SLOW_SIGNS, Runner, _Running
@@ -62,7 +62,7 @@ def runner_of(folder: Path, *queries: Query) -> tuple[Runner, list[Query]]:
     file = folder / "p.yaml"
     file.write_text(PIPELINE)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
-    made = Runner(load_pipeline(file), spark, Address(""), lambda *_: None, is_once=True)
+    made = Runner(load_pipeline(file), spark, PipelineAddress(""), lambda *_: None, is_once=True)
     waiting: list[Any] = list(queries)
     running = _Running(lambda: waiting.pop(0), waiting.pop(0), QueryStatus("lake", "lake"), [])
     made._queries.append(running)

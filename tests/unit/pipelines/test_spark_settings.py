@@ -66,8 +66,8 @@ def test_the_user_interface_is_off_unless_it_is_asked_for(ui: str, expected: obj
         (f"  conf:\n    spark.a: {'x' * 10_001}", 5, "more than 10000 characters"),
         ("  packages: ['hadoop-aws']", 4, "group:name:version"),
         ("  packages: ['a:b:1, c:d:2']", 4, "group:name:version"),
-        ("  ui: 0", 4, "0 is no port"),
-        ("  ui: 65536", 4, "65536 is no port"),
+        ("  ui: 0", 4, "0 is not a port"),
+        ("  ui: 65536", 4, "65536 is not a port"),
         ("  ui: maybe", 4, "ui"),
     ],
 )

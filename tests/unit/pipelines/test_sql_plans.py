@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.pipelines.sql.plans import Figure, FiguresPlan, FirstRowsPlan, recognise
+from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, PlanFigure, recognise
 from tradewind.spark.figures import Figures, last_left
 
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
@@ -73,10 +73,10 @@ def test_counts_and_ends_of_a_whole_stream() -> None:
     assert found(project(*items), relation()) == FiguresPlan(
         "ORDERS",
         (
-            Figure("count", "count(1)"),
-            Figure("count", "n"),
-            Figure("min", "min(Seq)"),
-            Figure("max", "max(seq)"),
+            PlanFigure("count", "count(1)"),
+            PlanFigure("count", "n"),
+            PlanFigure("min", "min(Seq)"),
+            PlanFigure("max", "max(seq)"),
         ),
     )
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import Result
+from tradewind.pipelines.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.caller import Caller, ElsewhereError, OtherVersionError, is_held, stop
-from tradewind.pipelines.sql.desk import Question, SessionLostError
-from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, Service
+from tradewind.pipelines.sql.desk import SessionLostError, SqlQuestion
+from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, SqlService
 from tradewind.pipelines.sql.wire import (
     FRAME_BYTES_MAX,
     SOCKET_NAME,
@@ -71,7 +71,7 @@ class FakeDesk:
         if self.desks.hears_cancel:
             self.desks.released.set()
 
-    def ask(self, question: Question) -> Result:
+    def ask(self, question: SqlQuestion) -> QueryResult:
         if question.text == "hang":
             self.desks.hanging.release()
             assert self.desks.released.wait(LIMIT_SECONDS)
@@ -80,7 +80,7 @@ class FakeDesk:
         if question.text == "lost":
             raise SessionLostError("Spark has ended")
         rows = [(question.text, number) for number in range(question.rows_max)]
-        return Result(["text", "number"], rows, has_more=question.rows_max > 2)
+        return QueryResult(["text", "number"], rows, has_more=question.rows_max > 2)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ class Running:
 
     def __init__(self, folder: Path, idle_seconds: float = 3600) -> None:
         self.desks = FakeDesks()
-        self.service = Service(folder, "local[*]", idle_seconds, self.desks)
+        self.service = SqlService(folder, "local[*]", idle_seconds, self.desks)
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
 

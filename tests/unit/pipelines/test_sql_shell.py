@@ -17,9 +17,9 @@ from tradewind.cli.spark import sql_history
 from tradewind.cli.spark.sql_completion import Known, SqlCompleter
 from tradewind.cli.spark.sql_history import FileHistory, history_path
 from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.queries import Catalog
+from tradewind.pipelines.queries import TableCatalog
 from tradewind.pipelines.sql.desk import SessionLostError
 from tradewind.pipelines.sql.wire import Ask
 
@@ -85,7 +85,7 @@ def test_nothing_that_goes_wrong_leaves_the_shell(talk: Any) -> None:
     assert "there is no table 'x'" in err
     assert "division by zero" in err
     assert err.count("(cancelled)") == 2
-    assert "'xml' is no format; table, csv, json, chart are" in err
+    assert "'xml' is not a format; table, csv, json, chart are" in err
     assert "there is no \\nonsense; \\h shows what there is" in err
     assert answers.forgotten == 1
 
@@ -115,7 +115,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def press(keys: str, count: int = 1, known: Known | None = None) -> list[str]:
     """What the prompt gives for these keys; the name of what it raises."""
     with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
-        session = prompt_session(Address("nats://127.0.0.1:1"), "", {})
+        session = prompt_session(PipelineAddress("nats://127.0.0.1:1"), "", {})
         if known is not None:
             session.completer = SqlCompleter(known)
         pipe.send_text(keys)
@@ -190,8 +190,8 @@ def test_a_history_that_is_damaged_or_cannot_be_written_is_no_reason_to_fail(sta
 class FakeKnown(Known):
     """A server with two streams and a bucket."""
 
-    def _now(self) -> Catalog:
-        return Catalog(("ORDERS", "RAW-1", "KV_prices"), ("prices",))
+    def _now(self) -> TableCatalog:
+        return TableCatalog(("ORDERS", "RAW-1", "KV_prices"), ("prices",))
 
     def columns(self, table: str) -> list[str]:
         return {"ORDERS": ["seq", "amount", "a b"], "prices": ["key"]}.get(table, [])
@@ -199,7 +199,7 @@ class FakeKnown(Known):
 
 @pytest.fixture
 def completer() -> SqlCompleter:
-    return SqlCompleter(FakeKnown(Address(), folders={"lake": "/data/lake"}))
+    return SqlCompleter(FakeKnown(PipelineAddress(), folders={"lake": "/data/lake"}))
 
 
 def offers(completer: SqlCompleter, text: str, behind: str = "") -> list[str]:
@@ -240,7 +240,7 @@ def test_keywords_keep_their_case(completer: SqlCompleter) -> None:
 
 
 def test_without_a_server_there_are_keywords() -> None:
-    completer = SqlCompleter(Known(Address("nats://127.0.0.1:1")))
+    completer = SqlCompleter(Known(PipelineAddress("nats://127.0.0.1:1")))
     assert offers(completer, "sel") == ["select"]
     assert offers(completer, "select * from x") == []
 

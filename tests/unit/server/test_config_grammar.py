@@ -17,14 +17,14 @@ from tradewind.errors import ConfigError
 from tradewind.server.config import grammar
 from tradewind.server.config.grammar import parse_file, parse_text
 from tradewind.server.config.tree import (
-    Node,
+    ConfigNode,
     digest,
     parse_size_text,
 )
 
 
 def plain(value: Any) -> Any:
-    if isinstance(value, Node):
+    if isinstance(value, ConfigNode):
         return plain(value.value)
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}

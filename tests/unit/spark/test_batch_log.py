@@ -131,9 +131,9 @@ BROKEN = [
     (b"v2\n{}\n{}", "line 1: 'v2' is not v1"),
     (b"v1\n{]\n{}", "line 2: "),
     (b'v1\n{"batchTimestampMs": "x"}\n{}', "line 2: "),
-    (b'v1\n{"batchTimestampMs": -1}\n{}', "line 2: -1 ms is no time"),
+    (b'v1\n{"batchTimestampMs": -1}\n{}', "line 2: -1 ms is not a time"),
     (b'v1\n{"batchTimestampMs": 9223372036854775807}\n{}', "line 2: 9223372036854775807 ms is"),
-    (b"v1\n{}\n\xff", "byte 6 is no UTF-8"),
+    (b"v1\n{}\n\xff", "byte 6 is not UTF-8"),
 ]
 
 

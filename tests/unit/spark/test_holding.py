@@ -215,16 +215,22 @@ def test_spark_is_told_of_the_limit(place: Place) -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"minMsgsPerTrigger": "0"}, "minMsgsPerTrigger: '0' is no whole number from 1 to"),
+        ({"minMsgsPerTrigger": "0"}, "minMsgsPerTrigger: '0' is not a whole number from 1 to"),
         ({"minMsgsPerTrigger": str(1 << 64)}, "minMsgsPerTrigger: '1844"),
         (
             {"minMsgsPerTrigger": "9", "maxMsgsPerTrigger": "8"},
             "minMsgsPerTrigger: 9 is more than maxMsgsPerTrigger allows, 8",
         ),
         ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: it needs minMsgsPerTrigger"),
-        ({"minMsgsPerTrigger": "9", "maxTriggerDelay": "0s"}, "maxTriggerDelay: '0s' is no dura"),
+        (
+            {"minMsgsPerTrigger": "9", "maxTriggerDelay": "0s"},
+            "maxTriggerDelay: '0s' is not a dura",
+        ),
         ({"minMsgsPerTrigger": "9", "maxTriggerDelay": "-1s"}, "maxTriggerDelay: '-1s' is no"),
-        ({"minMsgsPerTrigger": "9", "maxTriggerDelay": "15"}, "maxTriggerDelay: '15' is no dura"),
+        (
+            {"minMsgsPerTrigger": "9", "maxTriggerDelay": "15"},
+            "maxTriggerDelay: '15' is not a dura",
+        ),
         ({"minMsgsPerTrigger": "9", "maxTriggerDelay": "9" * 30 + "h"}, "maxTriggerDelay: '999"),
         (
             {"maxOffsetsPerTrigger": "9"},

@@ -14,7 +14,7 @@ from tradewind.errors import TradewindError
 from tradewind.spark import lag as lag_module
 from tradewind.spark.lag import Reporter, StreamLag, query_lag
 from tradewind.spark.progress import ProgressMetrics, serve_metrics
-from tradewind.spark.provider import StreamState
+from tradewind.spark.provider_contract import ReadState
 from tradewind.testing.clock import SECOND_NS, FakeClock
 
 NOW_NS = 1_700_000_000 * SECOND_NS
@@ -74,7 +74,7 @@ class Streams:
     """Counts who is asked when its first unread message came."""
 
     def __init__(self, count: int) -> None:
-        self.states = [StreamState(f"S{n:02}", 5, 1, 10, 0, 9, 90) for n in range(count)]
+        self.states = [ReadState(f"S{n:02}", 5, 1, 10, 0, 9, 90) for n in range(count)]
         self.asked: list[tuple[str, int]] = []
 
     def bytes_behind(self, name: str, after_seq: int) -> int | None:
@@ -114,7 +114,7 @@ def test_a_report_does_not_fail() -> None:
     def fail(name: str, after_seq: int) -> int | None:
         raise TradewindError("no answer")
 
-    states = [StreamState("A", 5, 1, 10)]
+    states = [ReadState("A", 5, 1, 10)]
     found = Reporter().report(states, {"A": {"seq": 1}}, fail, fail)
     assert found == {"A": {"created_ns": 5, "seq": 10, "first_seq": 1}}
 

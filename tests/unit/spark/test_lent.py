@@ -15,7 +15,7 @@ import pytest
 
 from harness import ServerProcess
 from tradewind.spark.lent import KEPT_MAX, Lent, LentConnections
-from tradewind.spark.network import Address
+from tradewind.spark.network import ReadAddress
 from tradewind.spark.options import parse_options
 
 WAIT_SECONDS = 30.0
@@ -39,8 +39,8 @@ def connections() -> Iterator[LentConnections]:
         made.close()
 
 
-def address(url: str, **more: str) -> Address:
-    return Address(parse_options({"servers": url, "stream": "S", **more}))
+def address(url: str, **more: str) -> ReadAddress:
+    return ReadAddress(parse_options({"servers": url, "stream": "S", **more}))
 
 
 def wait_until(condition: Any) -> None:
@@ -154,9 +154,9 @@ def test_a_kept_connection_does_not_keep_the_process(server: ServerProcess) -> N
     program = (
         "import sys\n"
         "from tradewind.spark.lent import CONNECTIONS\n"
-        "from tradewind.spark.network import Address\n"
+        "from tradewind.spark.network import ReadAddress\n"
         "from tradewind.spark.options import parse_options\n"
-        "place = Address(parse_options({'servers': sys.argv[1], 'stream': 'S'}))\n"
+        "place = ReadAddress(parse_options({'servers': sys.argv[1], 'stream': 'S'}))\n"
         "with CONNECTIONS.lent(place): pass\n"
         "assert CONNECTIONS.count == 1\n"
     )

@@ -15,7 +15,7 @@ from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import (
     LOGIN_FIELDS,
     SECRET_BYTES_MAX,
-    Login,
+    JobLogin,
     resolve,
     resolve_servers,
     spark_name,
@@ -41,7 +41,7 @@ def test_options_have_the_names_of_the_client_in_any_case() -> None:
 
 def test_readers_and_writers_take_the_same_login() -> None:
     given = {"servers": "nats://h", "stream": "S", "user": "ann", "password": "env:PW"}
-    expected = Login(user="ann", password="env:PW")
+    expected = JobLogin(user="ann", password="env:PW")
     assert parse_options(given).login == expected
     assert parse_sink_options(given).login == expected
     assert parse_sink_options(given).address.login == expected
@@ -60,7 +60,7 @@ def test_a_reference_is_looked_up_where_it_is_used(
     (tmp_path / "pw").write_text(f"{SECRET}\n")
     monkeypatch.setenv("SPARK_TEST_USER", " ann ")
     monkeypatch.setenv("SPARK_TEST_URLS", "nats://a, nats://b,")
-    login = Login(user="env:SPARK_TEST_USER", password=f"file:{tmp_path}/pw")
+    login = JobLogin(user="env:SPARK_TEST_USER", password=f"file:{tmp_path}/pw")
     travelled = pickle.dumps(login)
     assert SECRET.encode() not in travelled
     assert pickle.loads(travelled).settings() == {"user": "ann", "password": SECRET}
@@ -74,15 +74,15 @@ def test_a_reference_is_looked_up_where_it_is_used(
 def test_a_token_is_looked_up_for_each_login(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
-    token = Login(token=f"file:{file}").settings()["token"]
+    token = JobLogin(token=f"file:{file}").settings()["token"]
     assert token() == "first"
     file.write_text("second")
     assert token() == "second"
 
 
 def test_a_switch_is_true_or_false() -> None:
-    assert Login(tls_handshake_first="True").settings() == {"tls_handshake_first": True}
-    assert Login(tls_handshake_first="false").settings() == {"tls_handshake_first": False}
+    assert JobLogin(tls_handshake_first="True").settings() == {"tls_handshake_first": True}
+    assert JobLogin(tls_handshake_first="false").settings() == {"tls_handshake_first": False}
     with pytest.raises(OptionError, match="option tlsHandshakeFirst: it is none of true, false"):
         split_login({"tlsHandshakeFirst": "maybe"})
 
@@ -109,7 +109,7 @@ def test_what_is_wrong_by_itself_is_told_at_once(given: dict[str, str], text: st
 
 @pytest.mark.parametrize("name", LOGIN_FIELDS)
 def test_a_variable_that_is_not_set_is_named(name: str) -> None:
-    login = Login(**{name: "env:NO_SUCH_VARIABLE"})
+    login = JobLogin(**{name: "env:NO_SUCH_VARIABLE"})
     wanted = f"option {spark_name(name)}: env:NO_SUCH_VARIABLE: the variable is not set"
     with pytest.raises(OptionError, match=wanted):
         login.settings(spark_name)
@@ -141,15 +141,18 @@ def test_a_seed_that_is_none_is_told_without_the_seed(
     file = tmp_path / "seed"
     file.write_text(wrong)
     for login, text in (
-        (Login(nkey_seed="env:SPARK_TEST_SEED"), "nkeySeed: env:SPARK_TEST_SEED is no nkey seed"),
-        (Login(nkey_seed=wrong), "nkeySeed: what was given is no nkey seed"),
-        (Login(nkey_file=str(file)), f"nkeyFile: {file}: "),
-        (Login(credentials=str(file)), f"credentials: {file}: "),
+        (
+            JobLogin(nkey_seed="env:SPARK_TEST_SEED"),
+            "nkeySeed: env:SPARK_TEST_SEED is not an nkey seed",
+        ),
+        (JobLogin(nkey_seed=wrong), "nkeySeed: what was given is not an nkey seed"),
+        (JobLogin(nkey_file=str(file)), f"nkeyFile: {file}: "),
+        (JobLogin(credentials=str(file)), f"credentials: {file}: "),
     ):
         with pytest.raises(OptionError, match=f"option {text}") as raised:
             login.settings(spark_name)
         assert wrong not in str(raised.value)
-    assert Login(nkey_seed=SEED).settings() == {"nkey_seed": SEED}
+    assert JobLogin(nkey_seed=SEED).settings() == {"nkey_seed": SEED}
 
 
 def test_tls_files_that_do_not_do_are_named(tmp_path: Path) -> None:
@@ -160,21 +163,24 @@ def test_tls_files_that_do_not_do_are_named(tmp_path: Path) -> None:
     write_key(locked, ec.generate_private_key(ec.SECP256R1()), b"pw")
     text = tmp_path / "text"
     text.write_text("no certificate")
-    good = Login(
+    good = JobLogin(
         tls_ca_file=authority.ca_file, tls_cert_file=client.cert_file, tls_key_file=client.key_file
     )
     assert good.settings() == good.given()
     for login, wanted in (
-        (Login(tls_ca_file=str(text)), f"tlsCaFile: {text} has no certificates in PEM"),
-        (Login(tls_ca_file="/none"), "tlsCaFile: /none cannot be read"),
-        (Login(tls_cert_file=client.cert_file, tls_key_file="/none"), "tlsKeyFile: /none cannot"),
+        (JobLogin(tls_ca_file=str(text)), f"tlsCaFile: {text} has no certificates in PEM"),
+        (JobLogin(tls_ca_file="/none"), "tlsCaFile: /none cannot be read"),
         (
-            Login(tls_cert_file=client.cert_file, tls_key_file=other.key_file),
-            f"tlsCertFile: {client.cert_file} and {other.key_file} are no certificate and its",
+            JobLogin(tls_cert_file=client.cert_file, tls_key_file="/none"),
+            "tlsKeyFile: /none cannot",
         ),
         (
-            Login(tls_cert_file=client.cert_file, tls_key_file=str(locked)),
-            f"tlsCertFile: {client.cert_file} and {locked} are no certificate and its unencrypted",
+            JobLogin(tls_cert_file=client.cert_file, tls_key_file=other.key_file),
+            f"tlsCertFile: {client.cert_file} and {other.key_file} are not a certificate and its",
+        ),
+        (
+            JobLogin(tls_cert_file=client.cert_file, tls_key_file=str(locked)),
+            f"tlsCertFile: {client.cert_file} and {locked} are not a certificate and its unencr",
         ),
     ):
         with pytest.raises(OptionError, match=re.escape(f"option {wanted}")):

@@ -14,12 +14,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import arrow_schema, batches
+from tradewind.spark.block_survey import LimitReplay, survey_block
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
 from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.rows import RowDecoder
-from tradewind.spark.survey import LimitReplay, survey_block
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.hash import key_for
@@ -147,8 +147,11 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S", "readMode": "network"}, "option servers: readMode network needs"),
         ({"stream": "S", "readmode": "fast"}, "option readMode: 'fast' is none of auto, blocks,"),
         ({"stream": "S,,T"}, "option stream: 'S,,T' has an empty part"),
-        ({"stream": "S", "startingSeq": "0"}, "option startingSeq: '0' is no whole number from 1"),
-        ({"stream": "S", "startingTime": "soon"}, "option startingTime: 'soon' is no time"),
+        (
+            {"stream": "S", "startingSeq": "0"},
+            "option startingSeq: '0' is not a whole number from 1",
+        ),
+        ({"stream": "S", "startingTime": "soon"}, "option startingTime: 'soon' is not a time"),
         (
             {"stream": "S", "columns": "seq,body"},
             "option columns: no column 'body'; there are stream, seq, subject, time, headers, data",
@@ -157,7 +160,10 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S", "bucket": "B"}, "option bucket: give stream or this, not both"),
         ({"stream": "S", "history": "true"}, "option history: only a bucket has one"),
         ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; there are bucket,"),
-        ({"stream": "S", "filterSubjects": "a..b"}, "option filterSubjects: 'a..b' is no subject"),
+        (
+            {"stream": "S", "filterSubjects": "a..b"},
+            "option filterSubjects: 'a..b' is not a subject",
+        ),
         ({"stream": "S", "failOnDataLoss": "1"}, "option failOnDataLoss: '1' is none of true, fal"),
         ({"stream": "S", "minPartitions": "1000000"}, "option minPartitions: '1000000' is no"),
     ],

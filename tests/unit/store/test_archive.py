@@ -10,9 +10,9 @@ from tradewind.store.backup.archive import (
     END,
     MAGIC,
     NAME_BYTES_MAX,
+    ArchiveEntry,
     ArchiveError,
     ArchiveReader,
-    Entry,
     append_entry,
 )
 from tradewind.store.backup.archive_messages import pack_messages, store_messages
@@ -24,7 +24,7 @@ U64_MAX = (1 << 64) - 1
 I64_MAX = (1 << 63) - 1
 entries = st.lists(
     st.builds(
-        Entry,
+        ArchiveEntry,
         st.binary(min_size=1, max_size=20),
         st.integers(-I64_MAX - 1, I64_MAX),
         st.integers(0, U64_MAX),
@@ -35,14 +35,14 @@ entries = st.lists(
 )
 
 
-def archive(*content: Entry) -> bytes:
+def archive(*content: ArchiveEntry) -> bytes:
     target = bytearray(MAGIC)
     for entry in content:
         append_entry(target, *entry)
     return bytes(target)
 
 
-def read_all(data: bytes, piece_bytes: int, message_bytes_max: int = 1000) -> list[Entry]:
+def read_all(data: bytes, piece_bytes: int, message_bytes_max: int = 1000) -> list[ArchiveEntry]:
     reader = ArchiveReader(message_bytes_max)
     found = []
     for start in range(0, len(data), piece_bytes):
@@ -55,12 +55,14 @@ def read_all(data: bytes, piece_bytes: int, message_bytes_max: int = 1000) -> li
 
 
 @given(entries, st.integers(1, 100))
-def test_what_is_written_is_read_in_any_pieces(content: list[Entry], piece_bytes: int) -> None:
+def test_what_is_written_is_read_in_any_pieces(
+    content: list[ArchiveEntry], piece_bytes: int
+) -> None:
     assert read_all(archive(*content, END), piece_bytes) == [*content, END]
 
 
 @given(entries, st.data())
-def test_a_cut_archive_has_no_end(content: list[Entry], data: st.DataObject) -> None:
+def test_a_cut_archive_has_no_end(content: list[ArchiveEntry], data: st.DataObject) -> None:
     whole = archive(*content, END)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     assert END not in read_all(cut, 50)
@@ -81,7 +83,7 @@ def test_other_bytes_are_no_archive() -> None:
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_has_arrived() -> None:
-    head = archive(Entry(b"a", 0, 7, b"h" * 5, b"p" * 996))[:20]
+    head = archive(ArchiveEntry(b"a", 0, 7, b"h" * 5, b"p" * 996))[:20]
     with pytest.raises(ArchiveError, match="message sequence 7 exceeds maximum payload size"):
         read_all(head, 20)
 
@@ -113,18 +115,18 @@ messages = st.lists(
 )
 
 
-def entries_of(rows: list[tuple[bytes, int, int, bytes, bytes]]) -> list[Entry]:
+def entries_of(rows: list[tuple[bytes, int, int, bytes, bytes]]) -> list[ArchiveEntry]:
     """Sequences rise by the steps that the rows name."""
     found, seq = [], 0
     for subject, time_ns, step, header, payload in rows:
         seq += step
-        found.append(Entry(subject, time_ns, seq, header, payload))
+        found.append(ArchiveEntry(subject, time_ns, seq, header, payload))
     return found
 
 
-def stored(store: MessageStore) -> list[Entry]:
+def stored(store: MessageStore) -> list[ArchiveEntry]:
     return [
-        Entry(each.subject, each.timestamp_ns, each.seq, each.header, each.payload)
+        ArchiveEntry(each.subject, each.timestamp_ns, each.seq, each.header, each.payload)
         for each in store.messages()
     ]
 
@@ -162,7 +164,7 @@ def test_messages_are_stored_as_far_as_they_have_arrived(
 
 @given(subjects)
 def test_only_subjects_that_can_be_published_on_are_stored(subject: str) -> None:
-    data = bytearray(archive(Entry(subject.encode(), 0, 1, b"", b""))[len(MAGIC) :])
+    data = bytearray(archive(ArchiveEntry(subject.encode(), 0, 1, b"", b""))[len(MAGIC) :])
     store = MessageStore("S")
     if is_valid_literal(subject):
         assert store_messages(store, data, 0, 1000, 1, False) == len(data)
@@ -184,10 +186,10 @@ def test_any_bytes_are_stored_left_or_refused(noise: bytes) -> None:
 
 def test_what_needs_a_closer_look_is_left() -> None:
     store = MessageStore("S")
-    plain, long = Entry(b"a", 0, 1, b"", b"x"), Entry(b"a", 0, 2, b"", b"y" * 11)
+    plain, long = ArchiveEntry(b"a", 0, 1, b"", b"x"), ArchiveEntry(b"a", 0, 2, b"", b"y" * 11)
     data = bytearray(archive(plain, long)[len(MAGIC) :])
     assert store_messages(store, data, 0, 10, 9, False) == len(archive(plain)) - len(MAGIC)
-    with_header = Entry(b"a", 0, 5, b"NATS/1.0\r\n\r\n", b"")
+    with_header = ArchiveEntry(b"a", 0, 5, b"NATS/1.0\r\n\r\n", b"")
     data = bytearray(archive(with_header)[len(MAGIC) :])
     assert store_messages(store, data, 0, 100, 9, True) == 0
     assert store_messages(store, data, 0, 100, 9, False) == len(data)

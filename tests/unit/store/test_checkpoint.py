@@ -204,7 +204,7 @@ def test_summary_beside_a_change_that_was_not_promised_is_not_trusted(
     store, _ = opened(disk)
     changed(store, change)
     expected = content(store.table)
-    store.table.say_floor()
+    store.table.write_floor()
     store.flush()
     killed = disk.crash_keeping_unsynced()
     assert killed.exists(INDEX)

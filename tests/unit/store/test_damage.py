@@ -12,7 +12,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.testing.disk import SimulatedDisk
-from tradewind.testing.disk_damage import Damage
+from tradewind.testing.disk_damage import DiskDamage
 
 FOLDER = "/disk/S"
 COUNT = 30
@@ -38,7 +38,7 @@ def hit(disk: SimulatedDisk, seq: int) -> None:
     text = b"payload %02d" % seq
     for path, content in disk.checkpoint().items():
         if path.endswith(".blk") and text in content:
-            Damage(disk).flip_bits(path, [8 * content.index(text)])
+            DiskDamage(disk).flip_bits(path, [8 * content.index(text)])
             return
     raise AssertionError(f"message {seq} is not on the disk")
 
@@ -238,7 +238,7 @@ def test_damage_at_a_place_where_another_one_was_repaired_is_told_too() -> None:
 
 def rot(disk: SimulatedDisk, store: FileStore, place: int) -> None:
     """Flip a bit of the first block, which has to be read again from the disk."""
-    Damage(disk).flip_bits(store.table.blocks[0].path, [8 * place])
+    DiskDamage(disk).flip_bits(store.table.blocks[0].path, [8 * place])
     for block in store.table.blocks:
         block.release()
 

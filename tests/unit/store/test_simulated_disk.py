@@ -18,7 +18,7 @@ from tradewind.store.files.disk import (
     OsDisk,
 )
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
-from tradewind.testing.disk_damage import Damage
+from tradewind.testing.disk_damage import DiskDamage
 
 ROOT = "/disk"
 SEEDS = range(1000)
@@ -568,7 +568,7 @@ def test_a_lock_does_not_survive_the_power() -> None:
 
 def test_each_damage_is_exact_durable_and_no_step() -> None:
     disk = with_file(bytes(range(16)))
-    damage, path = Damage(disk), f"{ROOT}/f"
+    damage, path = DiskDamage(disk), f"{ROOT}/f"
     stale = disk.checkpoint()
 
     def check(expected: bytes) -> None:
@@ -595,31 +595,31 @@ def test_each_damage_is_exact_durable_and_no_step() -> None:
 
 def test_random_bits_are_different_ones_and_repeatable() -> None:
     first, second = with_file(bytes(100)), with_file(bytes(100))
-    bits = Damage(first).flip_random_bits(f"{ROOT}/f", 20, seed=5)
-    assert bits == Damage(second).flip_random_bits(f"{ROOT}/f", 20, seed=5)
+    bits = DiskDamage(first).flip_random_bits(f"{ROOT}/f", 20, seed=5)
+    assert bits == DiskDamage(second).flip_random_bits(f"{ROOT}/f", 20, seed=5)
     assert sum(byte.bit_count() for byte in first.content_of(f"{ROOT}/f")) == len(set(bits)) == 20
 
 
 def test_a_duplicate_and_a_removed_file_can_be_made_to_appear() -> None:
     disk = with_file(b"x")
     stale = disk.checkpoint()
-    Damage(disk).duplicate(f"{ROOT}/f", f"{ROOT}/a/g")
+    DiskDamage(disk).duplicate(f"{ROOT}/f", f"{ROOT}/a/g")
     disk.remove(f"{ROOT}/f")
     disk.sync_directory(ROOT)
-    Damage(disk).restore_file(f"{ROOT}/f", stale)
+    DiskDamage(disk).restore_file(f"{ROOT}/f", stale)
     assert outcomes(disk) == [{"a": None, "a/g": b"x", "f": b"x"}]
 
 
 def test_damage_counts_unsynced_bytes_as_written() -> None:
     disk = SimulatedDisk()
     disk.create(f"{ROOT}/f").write(b"abc", 0)
-    Damage(disk).zero(f"{ROOT}/f", 1, 1)
+    DiskDamage(disk).zero(f"{ROOT}/f", 1, 1)
     assert outcomes(disk) == [{"f": b"a\0c"}]
 
 
 def test_damage_that_misses_the_file_is_a_wrong_test() -> None:
     disk = with_file(b"abc")
-    damage, path = Damage(disk), f"{ROOT}/f"
+    damage, path = DiskDamage(disk), f"{ROOT}/f"
     for call in (
         lambda: damage.flip_bits(path, [24]),
         lambda: damage.flip_bits(path, [-1]),

@@ -260,7 +260,7 @@ def test_an_encrypted_stream_is_refused_with_the_reason() -> None:
     ("account", "stream", "text"),
     [
         ("", "S", "account name '' is empty"),
-        ("..", "S", "is no name of a folder"),
+        ("..", "S", "is not a name of a folder"),
         ("$G", "a.b", "stream name 'a.b' contains '.'"),
         ("$G", "../x", "contains '.'"),
         ("$G", "x" * 300, "300 bytes"),

@@ -33,7 +33,7 @@ class Engine:
         dirty: list[Participant] = turn.take_dirty()
         for ingest in dirty:
             assert isinstance(ingest, Ingest)
-            ingest.stream.commits.settle(turn.monotonic_ns)
+            ingest.stream.commits.commit_changes(turn.monotonic_ns)
         self.syncer.end_turn(turn.monotonic_ns)
         if self.auto_sync:
             self.syncer.run_all()

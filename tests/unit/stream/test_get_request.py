@@ -80,7 +80,7 @@ UNUSUAL = [
 
 
 def decoded(body: bytes) -> dict[str, Any] | None:
-    """What the decoder for everything says; None: it is no request."""
+    """What the decoder for everything says; None: it is not a request."""
     try:
         return read_decoded(decode_lenient(MsgGetRequest, body))
     except ApiError:

@@ -203,7 +203,7 @@ def edit_consumer(
     with open_catalog() as catalog:
         info = catalog.consumer(stream, consumer)
         wanted = _edited(info, config, flags, interactive=interactive)
-        wanted = filled(wanted, info.config)
+        wanted = with_current_values(wanted, info.config)
         lines = diff_lines(info.config, wanted)
         if not lines:
             line("No difference in configuration")
@@ -240,7 +240,7 @@ def _edited(
     return apply_flags(wanted, flags)
 
 
-def filled(wanted: ConsumerConfig, current: ConsumerConfig) -> ConsumerConfig:
+def with_current_values(wanted: ConsumerConfig, current: ConsumerConfig) -> ConsumerConfig:
     """A file may leave out members for which 0 means the default; these stay as they are."""
     changes: dict[str, Any] = {}
     for name in ("ack_wait", "max_waiting", "max_ack_pending", "max_deliver"):

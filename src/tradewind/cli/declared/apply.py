@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tradewind.cli.declared.plan import Action, Change, Plan
+from tradewind.cli.declared.plan import Action, Plan, PlannedChange
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json, styled
@@ -102,7 +102,7 @@ def _show(plan: Plan) -> None:
         note(f"{thing} is not in the file and stays; --prune removes it")
 
 
-def _show_change(change: Change) -> None:
+def _show_change(change: PlannedChange) -> None:
     from tradewind.cli.declared.files import value_line
 
     sign, colour = SIGNS[change.action]
@@ -151,15 +151,15 @@ def _changes(count: int) -> str:
 
 
 def _run(
-    streams: JetStreamManager, changes: Sequence[Change]
-) -> list[tuple[Change, TradewindError]]:
+    streams: JetStreamManager, changes: Sequence[PlannedChange]
+) -> list[tuple[PlannedChange, TradewindError]]:
     """Make the changes; those that were refused to the end, with the reason."""
     from tradewind.cli.declared.server import make_change
     from tradewind.client.api_errors import JetStreamApiError
 
     left = list(changes)
     while True:
-        failed: list[tuple[Change, TradewindError]] = []
+        failed: list[tuple[PlannedChange, TradewindError]] = []
         for change in left:
             try:
                 make_change(streams, change)
@@ -172,7 +172,7 @@ def _run(
         left = [change for change, _ in failed]
 
 
-def _report(plan: Plan, failed: list[tuple[Change, TradewindError]]) -> None:
+def _report(plan: Plan, failed: list[tuple[PlannedChange, TradewindError]]) -> None:
     for change, error in failed:
         place = f"{change.declared.place}: " if change.declared else ""
         note(f"{place}{change.thing}: {styled('refused', 'red', sys.stderr)}: {error}")

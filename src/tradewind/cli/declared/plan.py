@@ -31,7 +31,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """One step; `before` and `after` are what a file says of it, empty if it is not there."""
 
     action: Action
@@ -52,7 +52,7 @@ class Change:
 class Plan:
     """What has to be done, what is as it should be, and what no file mentions."""
 
-    changes: list[Change]
+    changes: list[PlannedChange]
     same: list[Thing]
     unmentioned: list[Thing]
 
@@ -70,9 +70,11 @@ def make_plan(declaration: Declaration, found: Mapping[Thing, Found], *, prune: 
     for thing, declared in declaration.things.items():
         before = found.get(thing)
         if before is None:
-            changes.append(Change(Action.ADD, thing, {}, declared.written, declared))
+            changes.append(PlannedChange(Action.ADD, thing, {}, declared.written, declared))
         elif before.written != declared.written:
-            changes.append(Change(Action.CHANGE, thing, before.written, declared.written, declared))
+            changes.append(
+                PlannedChange(Action.CHANGE, thing, before.written, declared.written, declared)
+            )
         else:
             same.append(thing)
     unmentioned = [
@@ -83,7 +85,7 @@ def make_plan(declaration: Declaration, found: Mapping[Thing, Found], *, prune: 
     if prune:
         streams = {thing for thing in unmentioned if not thing.consumer}
         changes += [
-            Change(Action.REMOVE, thing, found[thing].written, {}, note=found[thing].note)
+            PlannedChange(Action.REMOVE, thing, found[thing].written, {}, note=found[thing].note)
             for thing in unmentioned
             if not thing.consumer or _owner(thing) not in streams
         ]

@@ -13,7 +13,7 @@ from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.files import KV, STREAMS, Thing, thing_of, write_thing
-from tradewind.cli.declared.plan import Action, Change, Found
+from tradewind.cli.declared.plan import Action, Found, PlannedChange
 from tradewind.cli.frame.formats import count_text, size_text
 from tradewind.client.streams.bucket_settings import BucketSettings, KvSettings, changed_members
 
@@ -47,7 +47,7 @@ def read_server(
     return found
 
 
-def make_change(manager: JetStreamManager, change: Change) -> None:
+def make_change(manager: JetStreamManager, change: PlannedChange) -> None:
     """Do it; errors of the client pass."""
     thing = change.thing
     if change.action is Action.REMOVE:

@@ -48,7 +48,9 @@ def read_document(path: str) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
         if Path(path).stat().st_size > FILE_BYTES_MAX:
-            raise CommandError(f"{path}: more than {FILE_BYTES_MAX >> 20} MiB is no configuration")
+            raise CommandError(
+                f"{path}: more than {FILE_BYTES_MAX >> 20} MiB is not a configuration"
+            )
         document = msgspec.json.decode(Path(path).read_bytes())
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
@@ -130,6 +132,6 @@ def _member_text(name: str, value: Any) -> str:
     if name == "backoff":
         return f"[{', '.join(format_duration(each) for each in value)}]"
     if name == "metadata":
-        # What the server adds itself is no setting.
+        # What the server adds itself is not a setting.
         value = user_metadata(value)
     return msgspec.json.encode(value, order="deterministic").decode()

@@ -46,7 +46,7 @@ def parse_duration_ns(text: str, flag: str) -> int:
         return 0
     if not _DURATION.match(text):
         raise CommandError(
-            f"{flag}: {text!r} is no duration; right are 30s, 5m, 2h, 1d, 1w, 1M, 1y and 1d12h",
+            f"{flag}: {text!r} is not a duration; use 30s, 5m, 2h, 1d, 1w, 1M, 1y or 1d12h",
             exit_code=EXIT_USAGE,
         )
     total = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))
@@ -62,7 +62,7 @@ def parse_size(text: str, flag: str) -> int:
     match = _SIZE.match(text.strip())
     if not match:
         raise CommandError(
-            f"{flag}: {text!r} is no size; right are 512, 64KB, 10MB, 1.5GiB, or -1 for no limit",
+            f"{flag}: {text!r} is not a size; use 512, 64KB, 10MB or 1.5GiB; -1 for no limit",
             exit_code=EXIT_USAGE,
         )
     power = _SIZE_UNITS.index(match[2].lower()) + 1 if match[2] else 0

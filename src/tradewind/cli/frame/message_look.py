@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class Look:
+class MessageStyle:
     """How a message is shown."""
 
     raw: bool = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """A bar on the error output; nothing at all if that is no terminal or `shown` is off.
+    """A bar on the error output; nothing at all if that is not a terminal or `shown` is off.
 
     `total` None shows that something happens, without an end. `unit` is "bytes" or the name of
     what is counted.

@@ -80,7 +80,7 @@ def confirm_or_stop(question: str, *, force: bool) -> None:
 def _check_terminal(question: str, flag: str) -> None:
     if not can_ask():
         raise CommandError(
-            f"{question}: nobody can be asked, as the input is no terminal; give {flag}",
+            f"{question}: nobody can be asked, as the input is not a terminal; give {flag}",
             exit_code=EXIT_USAGE,
         )
 

@@ -52,6 +52,6 @@ def complain(program: str, text: str, *hints: str) -> None:
 
 
 def _leave_quietly() -> int:
-    """Whoever read the output has gone, as `head` does; that is no error to speak of."""
+    """Whoever read the output has gone, as `head` does; that is not an error to speak of."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_FAILED

@@ -23,7 +23,7 @@ from tradewind.errors import TradewindError
 RANDOM_LENGTH_MAX: Final = 64 << 20
 _PLACE: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _LETTERS: Final = string.ascii_letters + string.digits
-_SAFE: Final = "surrogateescape"  # bytes that are no UTF-8 come out as they went in
+_SAFE: Final = "surrogateescape"  # bytes that are not UTF-8 come out as they went in
 
 
 class TemplateError(TradewindError):
@@ -118,7 +118,7 @@ def _unknown(inside: str, name: str, known: list[str]) -> TemplateError:
     near = get_close_matches(name, known, 1)
     hint = f"did you mean {{{{{near[0]}}}}}?" if near else f"there are {', '.join(sorted(known))}"
     return TemplateError(
-        f"{{{{{inside}}}}} is no function of a message: {hint} (--no-templates sends it as it is)"
+        f"{{{{{inside}}}}} is not a function: {hint} (--no-templates sends it as it is)"
     )
 
 

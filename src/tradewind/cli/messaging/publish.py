@@ -99,7 +99,7 @@ ScheduleTtlFlag = Annotated[
 
 
 @dataclass(slots=True, kw_only=True)
-class Outgoing:
+class OutgoingMessage:
     """What is to be sent, how often, and how far apart."""
 
     subject: str
@@ -203,7 +203,7 @@ def publish(
         source=schedule_source,
         ttl=schedule_ttl,
     )
-    outgoing = Outgoing(
+    outgoing = OutgoingMessage(
         subject=subject,
         body=body,
         reply=reply,
@@ -248,7 +248,7 @@ def request(
     json: Annotated[bool, Option("--json", "-j", help="Print a line of JSON per reply")] = False,
 ) -> int:
     """Send requests and show the replies; exit code 1 if there is none."""
-    outgoing = Outgoing(
+    outgoing = OutgoingMessage(
         subject=subject,
         body=body,
         headers=header or [],
@@ -272,7 +272,7 @@ def request(
 # ------------------------------------------------------------------ publishing
 
 
-async def _publish_core(outgoing: Outgoing, *, quiet: bool) -> None:
+async def _publish_core(outgoing: OutgoingMessage, *, quiet: bool) -> None:
     troubles = Troubles()
     sent = 0
     async with await connect_async(on_event=troubles.on_event) as connection:
@@ -295,7 +295,7 @@ async def _publish_core(outgoing: Outgoing, *, quiet: bool) -> None:
         stamp(f'Published {count_text(sent)} messages to "{outgoing.subject}"')
 
 
-async def _publish_stored(outgoing: Outgoing, *, quiet: bool) -> None:
+async def _publish_stored(outgoing: OutgoingMessage, *, quiet: bool) -> None:
     from tradewind.client.errors import JetStreamUnavailableError
 
     sent = 0
@@ -338,7 +338,7 @@ def _stored_text(ack: PubAck) -> str:
     return text
 
 
-async def _publish_batch(outgoing: Outgoing, *, quiet: bool) -> None:
+async def _publish_batch(outgoing: OutgoingMessage, *, quiet: bool) -> None:
     from tradewind.client.errors import JetStreamUnavailableError
 
     if outgoing.count < 1:
@@ -365,7 +365,7 @@ async def _publish_batch(outgoing: Outgoing, *, quiet: bool) -> None:
         )
 
 
-def _bar(outgoing: Outgoing, *, quiet: bool) -> ProgressBar:
+def _bar(outgoing: OutgoingMessage, *, quiet: bool) -> ProgressBar:
     return ProgressBar("Publishing", outgoing.count, shown=not quiet and not outgoing.is_told_each)
 
 
@@ -415,7 +415,7 @@ class Asking:
     json: bool
 
 
-async def _request(outgoing: Outgoing, asking: Asking) -> int:
+async def _request(outgoing: OutgoingMessage, asking: Asking) -> int:
     from tradewind.client.errors import NoRespondersError
 
     answered = asked = 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.message_look import Look, metadata_of
+from tradewind.cli.frame.message_look import MessageStyle, metadata_of
 from tradewind.cli.frame.running import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.subjects import is_subset
 
@@ -160,7 +160,7 @@ def subscribe(
     wanted.ignored = ignore_subject or []
     wanted.wait_seconds = parse_duration_ns(wait, "--wait") / 1e9
     _check(wanted, dump=dump)
-    look = Look(
+    look = MessageStyle(
         raw=raw,
         json=json,
         dump=dump,
@@ -215,7 +215,7 @@ def _check(wanted: Wanted, *, dump: str) -> None:
     if not wanted.subjects and not wanted.inbox and not wanted.stream:
         raise CommandError("name a subject, or --stream, or --inbox", exit_code=EXIT_USAGE)
     if dump and dump != "-" and not Path(dump).is_dir():
-        raise CommandError(f"--dump: {dump} is no folder")
+        raise CommandError(f"--dump: {dump} is not a folder")
 
 
 # ------------------------------------------------------------------ reading
@@ -359,7 +359,7 @@ def _start_settings(start: dict[str, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------ showing
 
 
-async def _show(wanted: Wanted, look: Look) -> None:
+async def _show(wanted: Wanted, look: MessageStyle) -> None:
     troubles = Troubles()
     async with await connect_async(on_event=troubles.on_event) as connection:
         matcher = await _matcher(connection, look) if wanted.match_replies else None
@@ -376,7 +376,7 @@ async def _show(wanted: Wanted, look: Look) -> None:
         troubles.check()
 
 
-async def _matcher(connection: Connection, look: Look) -> Callable[[int, Msg], None]:
+async def _matcher(connection: Connection, look: MessageStyle) -> Callable[[int, Msg], None]:
     """Shows a message together with its answer, when that comes; it may be here before."""
     asked: dict[str, tuple[int, Msg]] = {}
     early: dict[str, Msg] = {}

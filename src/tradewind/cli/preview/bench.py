@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import count_text
 from tradewind.cli.frame.settings import current
-from tradewind.cli.preview.program import Arguments, Flags, run_program, say, si_bytes
+from tradewind.cli.preview.program import Arguments, ProgramFlags, run_program, say, si_bytes
 from tradewind.cli.preview.tools import start
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ FLUSH_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BenchPlan:
     """What to do: how many publish how much to how many."""
 
     subject: str
@@ -50,15 +50,15 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """What one connection did."""
 
     messages: int
     seconds: float
 
 
-def _plan(flags: Flags, subject: str) -> Plan:
-    plan = Plan(
+def _plan(flags: ProgramFlags, subject: str) -> BenchPlan:
+    plan = BenchPlan(
         subject,
         flags.number("np", PUBLISHERS),
         flags.number("ns", 0),
@@ -74,16 +74,16 @@ def _plan(flags: Flags, subject: str) -> Plan:
     return plan
 
 
-async def _publish(connection: Connection, plan: Plan, messages: int) -> Result:
+async def _publish(connection: Connection, plan: BenchPlan, messages: int) -> BenchResult:
     payload = b"x" * plan.message_bytes
     begin = time.perf_counter()
     for _ in range(messages):
         await connection.publish(plan.subject, payload)
     await connection.flush(FLUSH_SECONDS)
-    return Result(messages, time.perf_counter() - begin)
+    return BenchResult(messages, time.perf_counter() - begin)
 
 
-async def _receive(connection: Connection, plan: Plan, ready: asyncio.Event) -> Result:
+async def _receive(connection: Connection, plan: BenchPlan, ready: asyncio.Event) -> BenchResult:
     subscription = await connection.subscribe(plan.subject, max_msgs=plan.messages)
     await connection.flush()
     ready.set()
@@ -92,10 +92,10 @@ async def _receive(connection: Connection, plan: Plan, ready: asyncio.Event) -> 
     async for _ in subscription:
         begin = begin if received else time.perf_counter()
         received += 1
-    return Result(received, time.perf_counter() - begin)
+    return BenchResult(received, time.perf_counter() - begin)
 
 
-async def _run(plan: Plan) -> tuple[list[Result], list[Result]]:
+async def _run(plan: BenchPlan) -> tuple[list[BenchResult], list[BenchResult]]:
     """The results of publishers and of subscribers."""
     import contextlib
 
@@ -128,13 +128,13 @@ async def _run(plan: Plan) -> tuple[list[Result], list[Result]]:
         return published, [await receiver for receiver in receivers]
 
 
-def _rate(messages: int, seconds: float, plan: Plan) -> str:
+def _rate(messages: int, seconds: float, plan: BenchPlan) -> str:
     per_second = messages / max(seconds, SECONDS_MIN)
     size = si_bytes(int(per_second * plan.message_bytes))
     return f"{count_text(int(per_second))} msgs/sec ~ {size}/sec"
 
 
-def _report(title: str, results: list[Result], plan: Plan) -> None:
+def _report(title: str, results: list[BenchResult], plan: BenchPlan) -> None:
     if not results:
         return
     messages = sum(result.messages for result in results)

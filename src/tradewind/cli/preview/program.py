@@ -28,7 +28,7 @@ Arguments = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Flags:
+class ProgramFlags:
     """The flags of a tool that were given; switches have the value "true"."""
 
     values: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Flags:
 
 def take_flags(
     arguments: Arguments, known: Sequence[str], switches: Sequence[str] = ()
-) -> tuple[Flags, list[str]]:
+) -> tuple[ProgramFlags, list[str]]:
     """The flags in front of the other words, and those words."""
     values: dict[str, str] = {}
     rest = list(arguments)
@@ -55,7 +55,7 @@ def take_flags(
         name, has_value, value = word.lstrip("-").partition("=")
         name = {"server": "s", "help": "h"}.get(name, name)
         if name == "h":
-            return Flags(is_help=True), rest
+            return ProgramFlags(is_help=True), rest
         if name in switches:
             value = "true"
         elif name not in known:
@@ -68,7 +68,7 @@ def take_flags(
         values[name] = value
         if name in CONNECT_FLAGS:
             current().given[_SETTINGS.get(name, name)] = value
-    return Flags(values), rest
+    return ProgramFlags(values), rest
 
 
 def say(text: str) -> None:

@@ -13,7 +13,7 @@ from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
     Arguments,
-    Flags,
+    ProgramFlags,
     run_program,
     say,
     take_flags,
@@ -30,7 +30,7 @@ SUB_USAGE: Final = "Usage: nats-sub [-s server] [-creds file] [-t] <subject>"
 
 def start(
     arguments: Arguments, known: tuple[str, ...], usage: str, count: int, *switches: str
-) -> tuple[Flags, list[str]]:
+) -> tuple[ProgramFlags, list[str]]:
     """The flags and the `count` other words of a tool; no words if only help is wanted."""
     flags, words = take_flags(arguments, (*CONNECT_FLAGS, *known), switches)
     if flags.is_help:

@@ -120,7 +120,7 @@ def edit(name: NameArgument) -> None:
         fields = msgspec.json.decode(changed, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise CommandError(
-            f"what was written is no context, nothing was changed: {error}"
+            f"what was written is not a context, nothing was changed: {error}"
         ) from None
     context_files.save(name, fields)
     try:

@@ -25,7 +25,7 @@ def list_errors(
     try:
         pattern = re.compile(match, re.IGNORECASE)
     except re.error as error:
-        raise CommandError(f"MATCH: {match!r} is no regular expression: {error}") from None
+        raise CommandError(f"MATCH: {match!r} is not a regular expression: {error}") from None
     found = [
         kind
         for _, kind in sorted(ERROR_KINDS.items())

@@ -65,7 +65,7 @@ def search(
     try:
         pattern = re.compile(match)
     except re.error as error:
-        raise CommandError(f"MATCH: {match!r} is no regular expression: {error}") from None
+        raise CommandError(f"MATCH: {match!r} is not a regular expression: {error}") from None
     names = [name for name in schemas() if pattern.search(name)]
     if json:
         print_json(names)
@@ -115,9 +115,9 @@ def validate(
     if json:
         print_json({"schema": full, "valid": not problem, "errors": [problem] if problem else []})
         if problem:
-            raise CommandError(f"{file} is no {full}")
+            raise CommandError(f"{file} is not a {full}")
     elif problem:
-        raise CommandError(f"{file} is no {full}: {problem}")
+        raise CommandError(f"{file} is not a {full}: {problem}")
     else:
         line(f"{file} validates against {full}")
 
@@ -136,7 +136,7 @@ def request(
     try:
         document = msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
-        raise CommandError(f"the answer is no JSON: {error}") from None
+        raise CommandError(f"the answer is not JSON: {error}") from None
     line(json_text(document))
     name = document.get("type", "") if isinstance(document, dict) else ""
     if name not in schemas():
@@ -146,6 +146,6 @@ def request(
     try:
         msgspec.json.decode(answer, type=schemas()[name])
     except msgspec.ValidationError as error:
-        raise CommandError(f"the answer is no {name}: {error}") from None
+        raise CommandError(f"the answer is not a {name}: {error}") from None
     line()
     line(f"Response is a valid {name} message")

@@ -26,7 +26,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class CheckFigure:
     """A measured value with the thresholds it was compared with; None where there is none."""
 
     name: str
@@ -47,7 +47,7 @@ class CheckResult:
     warnings: list[str] = field(default_factory=list)
     criticals: list[str] = field(default_factory=list)
     unknown: str = ""
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[CheckFigure] = field(default_factory=list)
 
     @property
     def status(self) -> Status:
@@ -75,7 +75,7 @@ class CheckResult:
         (self.ok if is_right else self.critical)(right if is_right else wrong)
 
     def measure(
-        self, figure: Figure, text: str, *, at_least: bool = False, may_invert: bool = False
+        self, figure: CheckFigure, text: str, *, at_least: bool = False, may_invert: bool = False
     ) -> None:
         """A figure, and whether it passes its thresholds; `at_least`: it must not fall to them.
 
@@ -116,7 +116,7 @@ def _nagios(result: CheckResult, _: str) -> str:
     return f"{line} | {figures}" if figures else line
 
 
-def _performance(figure: Figure) -> str:
+def _performance(figure: CheckFigure) -> str:
     limits = (figure.warning, figure.critical)
     text = f"{figure.name}={_number(figure.value)}{figure.unit}"
     if limits == (None, None):

@@ -18,7 +18,7 @@ import msgspec
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.cli.frame.formats import size_text
 from tradewind.cli.frame.settings import connect, current, jetstream, manager
-from tradewind.cli.servers.check_result import CheckResult, Figure
+from tradewind.cli.servers.check_result import CheckFigure, CheckResult
 from tradewind.cli.servers.system import SystemRequests
 from tradewind.client.core.credentials import parse_credentials
 from tradewind.durations import SECOND_NS, format_duration
@@ -103,10 +103,12 @@ def check_stream(result: CheckResult, stream: str, limits: StreamLimits) -> None
         info = manager(connection).streams.info(stream)
     state = info.state
     warning, critical = limits.messages
-    figure = Figure("messages", state.messages, "", warning, critical, "Messages in the stream")
+    figure = CheckFigure(
+        "messages", state.messages, "", warning, critical, "Messages in the stream"
+    )
     result.measure(figure, f"{state.messages:,} messages", at_least=True)
     warning, critical = limits.subjects
-    figure = Figure("subjects", state.num_subjects, "", warning, critical, "Subjects stored")
+    figure = CheckFigure("subjects", state.num_subjects, "", warning, critical, "Subjects stored")
     result.measure(figure, f"{state.num_subjects:,} subjects")
     origins = list(info.sources)
     if info.mirror is not None:
@@ -117,7 +119,7 @@ def check_stream(result: CheckResult, stream: str, limits: StreamLimits) -> None
     if most is not None and len(origins) > most:
         result.critical(f"{len(origins)} sources, more than {most}")
     for origin in origins:
-        figure = Figure("lag", origin.lag, "", None, limits.lag, "Operations behind")
+        figure = CheckFigure("lag", origin.lag, "", None, limits.lag, "Operations behind")
         result.measure(figure, f"{origin.name}: {origin.lag} behind")
         if limits.seen is not None and not 0 <= origin.active <= limits.seen * SECOND_NS:
             result.critical(f"{origin.name}: not seen for longer than {_text(limits.seen)}")
@@ -145,7 +147,7 @@ def check_consumer(result: CheckResult, stream: str, consumer: str, limits: Cons
         ("pending", info.num_pending, limits.unprocessed, "unprocessed messages"),
         ("redelivered", info.num_redelivered, limits.redelivered, "redelivered messages"),
     ):
-        result.measure(Figure(name, value, "", None, limit), f"{value:,} {text}")
+        result.measure(CheckFigure(name, value, "", None, limit), f"{value:,} {text}")
     for name, at, limit_seconds, text in (
         ("last_delivery", info.delivered.last_active, limits.last_delivery, "last delivery"),
         ("last_ack", info.ack_floor.last_active, limits.last_ack, "last ack"),
@@ -175,12 +177,12 @@ def check_message(
     if body_is_time:
         text = message.data.decode(errors="replace").strip()
         if not text.isdecimal():
-            result.critical(f"the body of message {message.seq} is no Unix time")
+            result.critical(f"the body of message {message.seq} is not a Unix time")
             return
         at_ns = int(text) * SECOND_NS
     ago = max(time.time_ns() - at_ns, 0) / SECOND_NS
     result.measure(_time("age", ago, age), f"message {message.seq} is {_text(ago)} old")
-    result.figures.append(Figure("size", len(message.data), "B"))
+    result.figures.append(CheckFigure("size", len(message.data), "B"))
     if content:
         _match(result, "content", content, message.data)
 
@@ -200,11 +202,11 @@ def check_jetstream(result: CheckResult, limits: Mapping[str, Limits]) -> None:
         ):
             warning, critical = limits[what]
             unit = "B" if what in ("memory", "storage") else ""
-            result.figures.append(Figure(f"{prefix}{what}", used, unit))
+            result.figures.append(CheckFigure(f"{prefix}{what}", used, unit))
             if most <= 0:
                 continue
             percent = used * 100 // most
-            figure = Figure(f"{prefix}{what}_pct", percent, "%", warning, critical)
+            figure = CheckFigure(f"{prefix}{what}_pct", percent, "%", warning, critical)
             result.measure(figure, f"{percent}% {what}")
     if not result.oks and not result.warnings and not result.criticals:
         result.ok("no limits are set")
@@ -225,11 +227,11 @@ def check_server(result: CheckResult, name: str, limits: ServerLimits) -> None:
         ("connections", int(varz.get("connections", 0)), limits.connections, "", "connections"),
         ("subs", int(varz.get("subscriptions", 0)), limits.subscriptions, "", "subscriptions"),
     ):
-        figure = Figure(figure_name, value, unit, warning, critical)
+        figure = CheckFigure(figure_name, value, unit, warning, critical)
         shown = size_text(int(value)) if unit == "B" else f"{value:g}{unit}"
         may_invert = figure_name in ("connections", "subs")
         result.measure(figure, f"{text} {shown}", may_invert=may_invert)
-    figure = Figure("uptime", uptime, "s", *limits.uptime)
+    figure = CheckFigure("uptime", uptime, "s", *limits.uptime)
     result.measure(figure, f"up {_text(uptime)}", at_least=True)
     for wanted, found, text in (
         (limits.auth, varz.get("auth_required"), "authentication required"),
@@ -246,9 +248,9 @@ def check_kv(result: CheckResult, bucket: str, key: str, limits: Limits) -> None
         store = jetstream(connection).kv.open(bucket)
         status = store.status()
         result.ok(f"bucket {bucket}")
-        figure = Figure("values", status.values, "", *limits)
+        figure = CheckFigure("values", status.values, "", *limits)
         result.measure(figure, f"{status.values:,} values")
-        result.figures.append(Figure("bytes", status.bytes, "B"))
+        result.figures.append(CheckFigure("bytes", status.bytes, "B"))
         if key:
             found = store.get(key) is not None
             result.expect(found, f"key {key} found", f"key {key} not found")
@@ -277,7 +279,7 @@ def check_credential(result: CheckResult, path: str, limits: Limits, *, must_exp
         result.expect(not must_expire, "never expires", "never expires")
         return
     left = expires - time.time()
-    result.figures.append(Figure("expiry", left, "s", *limits))
+    result.figures.append(CheckFigure("expiry", left, "s", *limits))
     warning, critical = limits
     if left <= 0:
         result.critical(f"expired {_text(-left)} ago")
@@ -304,13 +306,13 @@ def _match(result: CheckResult, what: str, pattern: str, data: bytes) -> None:
     try:
         found = re.search(pattern, data.decode(errors="replace")) is not None
     except re.error as error:
-        result.unknown = f"{pattern!r} is no regular expression: {error}"
+        result.unknown = f"{pattern!r} is not a regular expression: {error}"
         return
     result.expect(found, f"{what} matches {pattern}", f"{what} does not match {pattern}")
 
 
-def _time(name: str, seconds: float, limits: Limits) -> Figure:
-    return Figure(name, float(seconds), "s", *limits)
+def _time(name: str, seconds: float, limits: Limits) -> CheckFigure:
+    return CheckFigure(name, float(seconds), "s", *limits)
 
 
 def _text(seconds: float) -> str:

@@ -40,7 +40,7 @@ SHORT_PARTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EventStyle:
     """How events are shown, and which of them."""
 
     json: bool
@@ -88,7 +88,7 @@ def events(
 ) -> None:
     """Show events as they arrive, until Ctrl-C; by default those of JetStream and of servers."""
     try:
-        look = Look(json, short, re.compile(pattern, re.IGNORECASE))
+        look = EventStyle(json, short, re.compile(pattern, re.IGNORECASE))
     except re.error as error:
         raise CommandError(f"--filter {pattern!r}: {error}", exit_code=EXIT_USAGE) from None
     if since and not stream:
@@ -115,7 +115,7 @@ def events(
     run_until_stopped(_follow(wanted, look, count))
 
 
-async def _follow(wanted: Wanted, look: Look, count: int) -> None:
+async def _follow(wanted: Wanted, look: EventStyle, count: int) -> None:
     troubles = Troubles()
     shown = 0
     async with await connect_async(on_event=troubles.on_event) as connection:

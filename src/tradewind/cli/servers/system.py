@@ -108,7 +108,7 @@ def _decode(data: bytes) -> Document:
     try:
         return msgspec.json.decode(data, type=Document)
     except msgspec.DecodeError as error:
-        raise CommandError(f"a server answered something that is no JSON: {error}") from None
+        raise CommandError(f"a server answered something that is not JSON: {error}") from None
 
 
 def _checked(endpoint: str, document: Document) -> Document:

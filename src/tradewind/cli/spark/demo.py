@@ -15,7 +15,7 @@ from tradewind.cli.frame.output import flush, is_terminal, line
 from tradewind.cli.spark.spark_flags import MasterFlag
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.demo.view import Moment
+    from tradewind.pipelines.demo.screen import DemoMoment
 
 app = CommandApp("Run a demo: a server, live orders and a Spark pipeline")
 LINE_SECONDS = 5.0
@@ -39,7 +39,7 @@ def run(
     from rich.live import Live
 
     from tradewind.pipelines.demo.job import DemoSettings, Screen, run_demo
-    from tradewind.pipelines.demo.view import chart_lines, flow_line, picture
+    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
@@ -47,7 +47,7 @@ def run(
         console = Console(highlight=False)
         live = Live(console=console, auto_refresh=False, transient=True)
 
-        def draw(moment: Moment) -> None:
+        def draw(moment: DemoMoment) -> None:
             live.start()
             live.update(picture(moment), refresh=True)
 
@@ -62,7 +62,7 @@ def run(
         return
     due = [0.0]
 
-    def log(moment: Moment) -> None:
+    def log(moment: DemoMoment) -> None:
         if time.monotonic() >= due[0]:
             due[0] = time.monotonic() + LINE_SECONDS
             for each in (flow_line(moment), *chart_lines(moment.figures)):

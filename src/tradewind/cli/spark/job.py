@@ -113,7 +113,7 @@ def mirror_stream(
     master: MasterFlag = "local[*]",
 ) -> int:
     """Copy a stream to another server, show the lag and verify the copy."""
-    from tradewind.pipelines.connections import Address
+    from tradewind.pipelines.connections import PipelineAddress
     from tradewind.pipelines.jobs.mirror import mirror
 
     target = to_stream or stream
@@ -123,7 +123,7 @@ def mirror_stream(
             session,
             spark_address(),
             stream,
-            Address(to_server),
+            PipelineAddress(to_server),
             target,
             folder,
             _updates(),

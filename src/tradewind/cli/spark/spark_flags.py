@@ -13,7 +13,7 @@ from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.connections import Address
+    from tradewind.pipelines.connections import PipelineAddress
 
 MasterFlag = Annotated[
     str,
@@ -38,11 +38,11 @@ _LOGIN: Final = {
 _NOT_FOR_SPARK: Final = ("js_api_prefix", "inbox_prefix")
 
 
-def spark_address() -> Address:
+def spark_address() -> PipelineAddress:
     """The server and the login that the flags and the environment name."""
     from tradewind.client.core.contexts import selected_context
-    from tradewind.pipelines.connections import Address
-    from tradewind.spark.logins import Login
+    from tradewind.pipelines.connections import PipelineAddress
+    from tradewind.spark.logins import JobLogin
 
     settings = current()
     for key in _NOT_FOR_SPARK:
@@ -55,9 +55,9 @@ def spark_address() -> Address:
     if given["user"] and not given["password"]:
         # The command line takes a user without a password for a token.
         given |= {"token": given["token"] or given["user"], "user": ""}
-    login = Login(**given, tls_handshake_first="true" if settings.is_on("tlsfirst") else "")
+    login = JobLogin(**given, tls_handshake_first="true" if settings.is_on("tlsfirst") else "")
     server = settings.text("server")
     if server:
-        return Address(server, "", login)
+        return PipelineAddress(server, "", login)
     name = settings.context
-    return Address("", selected_context() if name == "" else name or "", login)
+    return PipelineAddress("", selected_context() if name == "" else name or "", login)

@@ -20,7 +20,7 @@ from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.cli.spark.sql_answers import Answers
-    from tradewind.pipelines.connections import Address
+    from tradewind.pipelines.connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 app = CommandApp("Query streams, buckets and lakes with SQL")
@@ -88,7 +88,7 @@ def run_sql(
         answers.close()
 
 
-def _run(query: str | None, answers: Answers, template: Ask, address: Address) -> None:
+def _run(query: str | None, answers: Answers, template: Ask, address: PipelineAddress) -> None:
     from tradewind.cli.spark.sql_shell import (
         Shell,
         prompt_session,
@@ -113,7 +113,9 @@ def _run(query: str | None, answers: Answers, template: Ask, address: Address) -
             shell.ask(statement)
 
 
-def _template(address: Address, tables: list[str], store: str, limit: int, format_: str) -> Ask:
+def _template(
+    address: PipelineAddress, tables: list[str], store: str, limit: int, format_: str
+) -> Ask:
     """The question without its text; its files are found from everywhere."""
     from tradewind.pipelines.sql.wire import Ask
 

@@ -63,10 +63,10 @@ class OwnSession:
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows."""
-        from tradewind.pipelines.connections import Address
-        from tradewind.pipelines.sql.desk import Asked, Desk, Question
-        from tradewind.pipelines.sql.rendering import Look, lines
-        from tradewind.spark.logins import Login
+        from tradewind.pipelines.connections import PipelineAddress
+        from tradewind.pipelines.sql.desk import Asked, Desk, SqlQuestion
+        from tradewind.pipelines.sql.rendering import RenderStyle, lines
+        from tradewind.spark.logins import JobLogin
 
         while not self._is_up.wait(_WAIT_SECONDS):
             pass  # in between an interruption is noticed
@@ -74,10 +74,10 @@ class OwnSession:
             raise self._error
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
-        address = Address(ask.server, ask.context, Login(**ask.login))
-        question = Question(ask.text, address, ask.folders, ask.store, ask.rows_max)
+        address = PipelineAddress(ask.server, ask.context, JobLogin(**ask.login))
+        question = SqlQuestion(ask.text, address, ask.folders, ask.store, ask.rows_max)
         result = self._wait(Asked(self._desk, question)).result()
-        for line in lines(result, Look(ask.format, ask.width)):
+        for line in lines(result, RenderStyle(ask.format, ask.width)):
             write(line + "\n")
         return result.has_more
 

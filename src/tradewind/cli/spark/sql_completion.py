@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in
-from tradewind.pipelines.queries import Catalog, local_catalog, read_catalog
+from tradewind.pipelines.queries import TableCatalog, local_catalog, read_catalog
 from tradewind.pipelines.schemas import sample_payloads
 from tradewind.spark.columns import BUCKET, MESSAGES
 
@@ -95,10 +95,10 @@ _NAMES_TABLE: Final = re.compile(r"(?:\b(?:from|join|table|describe|desc)|\\d)\s
 class Known:
     """What the server has, as far as it was asked."""
 
-    address: Address
+    address: PipelineAddress
     store: str = ""
     folders: Mapping[str, str] = field(default_factory=dict)
-    _catalog: tuple[float, Catalog] | None = None
+    _catalog: tuple[float, TableCatalog] | None = None
     _columns: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
 
     def tables(self) -> list[str]:
@@ -113,12 +113,12 @@ class Known:
             self._columns[table] = found
         return found[1]
 
-    def _now(self) -> Catalog:
+    def _now(self) -> TableCatalog:
         if self._catalog is None or time.monotonic() - self._catalog[0] > KNOWN_SECONDS:
             try:
                 catalog = local_catalog(self.store) if self.store else read_catalog(self.address)
             except (TradewindError, OSError):
-                catalog = Catalog((), ())
+                catalog = TableCatalog((), ())
             self._catalog = (time.monotonic(), catalog)
         return self._catalog[1]
 

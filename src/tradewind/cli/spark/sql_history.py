@@ -2,7 +2,7 @@
 
 Owns the file: in the user's state folder, readable by nobody else, one JSON text per line, and
 never longer than its limits. Two shells may write to it at once. Never stands in the way of a
-shell: a file that cannot be read or written is no history.
+shell: a file that cannot be read or written is not a history.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from tradewind.pipelines.sql.statements import (
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-    from tradewind.pipelines.connections import Address
+    from tradewind.pipelines.connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 PROGRAM: Final = "tradewind"
@@ -132,7 +132,7 @@ class Shell:
             self._write(HELP + "\n")
         elif word == "\\f":
             if rest not in LOOKS:
-                raise CommandError(f"{rest or 'nothing'!r} is no format; {', '.join(LOOKS)} are")
+                raise CommandError(f"{rest or 'nothing'!r} is not a format; {', '.join(LOOKS)} are")
             self._template = msgspec.structs.replace(self._template, format=rest)
         elif word == "\\d":
             self.ask(f"describe `{rest.strip('`')}`" if rest else "show tables")
@@ -187,7 +187,9 @@ def statements_of(script: Iterable[str]) -> Iterator[str]:
         yield rest.strip()
 
 
-def prompt_session(address: Address, store: str, folders: Mapping[str, str]) -> PromptSession[str]:
+def prompt_session(
+    address: PipelineAddress, store: str, folders: Mapping[str, str]
+) -> PromptSession[str]:
     """The input of a terminal, with history and completion."""
     try:
         from prompt_toolkit import PromptSession

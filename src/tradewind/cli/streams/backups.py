@@ -35,7 +35,7 @@ CHUNK_SECONDS: Final = 60.0
 def check_new_folder(target: Path) -> None:
     """CommandError unless it is free for a backup."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{target}: exists and is no empty folder; name a new one")
+        raise CommandError(f"{target}: exists and is not an empty folder; name a new one")
 
 
 def save_stream(

@@ -221,7 +221,7 @@ def edit_stream(
             wanted = msgspec.structs.replace(wanted, name=current.name)
         if interactive:
             wanted = edit_config(wanted, StreamConfig)
-        wanted = filled(apply_flags(wanted, flags), current)
+        wanted = with_current_values(apply_flags(wanted, flags), current)
         lines = diff_lines(current, wanted)
         if not lines:
             line("No difference in configuration")
@@ -240,7 +240,7 @@ def edit_stream(
     show_stream(info)
 
 
-def filled(wanted: StreamConfig, current: StreamConfig) -> StreamConfig:
+def with_current_values(wanted: StreamConfig, current: StreamConfig) -> StreamConfig:
     """A file may leave out members for which 0 means the default; these stay as they are."""
     changes: dict[str, Any] = {}
     for name in ("max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"):

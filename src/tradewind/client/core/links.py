@@ -108,7 +108,7 @@ class Link:
         self.abort(silent=False)
 
 
-class StreamLink(Link, asyncio.BufferedProtocol):
+class SocketLink(Link, asyncio.BufferedProtocol):
     """Protocol bytes straight over TCP or TLS, read into the owner's own memory."""
 
     def get_buffer(self, sizehint: int) -> memoryview[Any]:

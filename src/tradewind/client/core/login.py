@@ -17,7 +17,7 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.client.core.addresses import Address
 from tradewind.client.core.credentials import login_fields
-from tradewind.client.core.links import Link, LinkOwner, StreamLink, WebsocketLink
+from tradewind.client.core.links import Link, LinkOwner, SocketLink, WebsocketLink
 from tradewind.client.core.options import ConnectOptions
 from tradewind.client.core.protocol import CONTROL_ERROR, CONTROL_INFO, CONTROL_PING, CONTROL_PONG
 from tradewind.client.errors import (
@@ -138,7 +138,7 @@ class Login:
                     self._owner, place, address.path, options.websocket_headers
                 )
             else:
-                self.link = StreamLink(self._owner)
+                self.link = SocketLink(self._owner)
             return cast("asyncio.BaseProtocol", self.link)
 
         await loop.create_connection(

@@ -41,7 +41,7 @@ cdef class Done:
         raise StopIteration
 
 
-cdef class Room:
+cdef class OutboxRoom:
     """Awaiting it waits until the outbox has room; not awaiting it costs nothing."""
 
     cdef object _publisher
@@ -104,7 +104,7 @@ cdef class Publisher:
                 PyBuffer_Release(&view)
         if buffer_size(&self._outbox) < ROOM_BYTES:
             return DONE
-        return Room(self)
+        return OutboxRoom(self)
 
     @property
     def max_payload(self):

@@ -12,7 +12,7 @@ cdef class Question:
     cdef uint64_t _token
     cdef Replies _replies
     # The lane of its timeout, in the order of the deadlines; None: it has no deadline, or is done.
-    cdef Lane _lane
+    cdef ReplyLane _lane
     cdef Question _earlier
     cdef Question _later
     cdef double _deadline               # in the loop's time
@@ -20,7 +20,7 @@ cdef class Question:
     cdef int _hand_over(self, reply) except -1
 
 
-cdef class Lane:
+cdef class ReplyLane:
     cdef double _seconds
     cdef Question _first
     cdef Question _last
@@ -32,8 +32,8 @@ cdef class Lane:
 cdef class Replies(SubscriptionCore):
     cdef object _connection
     cdef dict _waiting                  # token to Question, oldest first
-    cdef dict _lanes                    # timeout in seconds to Lane; only those in use
-    cdef Lane _last_lane                # the lane of the last request, found without a dict
+    cdef dict _lanes                    # timeout in seconds to ReplyLane; only those in use
+    cdef ReplyLane _last_lane                # the lane of the last request, found without a dict
     cdef object _timer
     cdef double _timer_deadline
     cdef uint64_t _tokens               # the highest token given so far

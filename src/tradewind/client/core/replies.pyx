@@ -47,7 +47,7 @@ cdef class Question:
         return 0
 
 
-cdef class Lane:
+cdef class ReplyLane:
     """The requests of one timeout, oldest first."""
 
     cdef int _append(self, Question question) except -1:
@@ -167,12 +167,12 @@ cdef class Replies(SubscriptionCore):
         return question
 
     cdef int _start_clock(self, Question question, double seconds) except -1:
-        cdef Lane lane = self._last_lane
+        cdef ReplyLane lane = self._last_lane
         question._deadline = self._connection._loop.time() + seconds
         if lane is None or lane._seconds != seconds:
             lane = self._lanes.get(seconds)
             if lane is None:
-                lane = Lane.__new__(Lane)
+                lane = ReplyLane.__new__(ReplyLane)
                 lane._seconds = seconds
                 self._lanes[seconds] = lane
             if self._last_lane is not None and self._last_lane._first is None:
@@ -192,7 +192,7 @@ cdef class Replies(SubscriptionCore):
 
     cdef bint _take(self, Question question) except -1:
         """Forget a request; False if that was done before."""
-        cdef Lane lane = question._lane
+        cdef ReplyLane lane = question._lane
         if self._waiting.pop(question._token, None) is None:
             return False
         if lane is not None:
@@ -221,7 +221,7 @@ cdef class Replies(SubscriptionCore):
 
     def _expire(self):
         cdef double now = self._connection._loop.time(), earliest = 0
-        cdef Lane lane
+        cdef ReplyLane lane
         cdef Question question
         self._timer = None
         for lane in list(self._lanes.values()):

@@ -148,7 +148,9 @@ class Services:
                 try:
                     answer = msgspec.json.decode(message.data, type=kind)
                 except msgspec.DecodeError as error:
-                    text = f"a service answers {subject} with what is no {kind.__name__}: {error}"
+                    text = (
+                        f"a service answers {subject} with what is not a {kind.__name__}: {error}"
+                    )
                     self._connection._emit(ErrorEvent(service_error(message) or _bad(text)))
                 else:
                     yield answer

@@ -30,7 +30,7 @@ def number_in(text: str) -> int:
     try:
         return int(Decimal(text))
     except (InvalidOperation, ValueError, OverflowError):
-        raise BadAnswerError(f"counter: {text[:40]!r} is no number") from None
+        raise BadAnswerError(f"counter: {text[:40]!r} is not a number") from None
 
 
 def number_of(payload: bytes) -> int:
@@ -38,4 +38,4 @@ def number_of(payload: bytes) -> int:
     try:
         return number_in(msgspec.json.decode(payload, type=_Sum).val)
     except (msgspec.DecodeError, UnicodeError):
-        raise BadAnswerError("counter: the last message of the subject is no counter") from None
+        raise BadAnswerError("counter: the last message of the subject is not a counter") from None

@@ -13,5 +13,5 @@ from tradewind.jetstream.requests import Request
 
 def info(request: Request) -> AccountInfoResponse:
     """INFO."""
-    fields = msgspec.structs.asdict(request.home.info(request.engine.domain, API_LEVEL))
+    fields = msgspec.structs.asdict(request.tenant.info(request.engine.domain, API_LEVEL))
     return AccountInfoResponse(**fields)

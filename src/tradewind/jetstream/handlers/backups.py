@@ -36,7 +36,7 @@ def snapshot(request: Request) -> Durable:
 def restore(request: Request) -> StreamRestoreResponse:
     """STREAM.RESTORE."""
     content: StreamRestoreRequest = request.content
-    engine, home, name = request.engine, request.home, request.call.stream
+    engine, tenant, name = request.engine, request.tenant, request.call.stream
     wanted = content.config
     if not wanted.name:
         wanted = msgspec.structs.replace(wanted, name=name)
@@ -46,18 +46,18 @@ def restore(request: Request) -> StreamRestoreResponse:
         raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS()
     config = check_stream_config(
         wanted,
-        streams=home.configs,
+        streams=tenant.configs,
         pedantic=False,
         server=engine.server_limits,
-        account=home.limits,
+        account=tenant.limits,
     )
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     check_supported(config)
-    check_resources(config, reserved(engine, home), home.limits, engine.server_limits)
-    if name in home.streams:
+    check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
+    if name in tenant.streams:
         raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
-    if name in home.problems:
-        raise errors.STREAM_OFFLINE_REASON(err=home.problems[name])
-    subject = engine.restores.begin(home, config, request.client)
+    if name in tenant.problems:
+        raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[name])
+    subject = engine.restores.begin(tenant, config, request.client)
     return StreamRestoreResponse(deliver_subject=subject)

@@ -143,7 +143,7 @@ def unpin(request: Request) -> ConsumerUnpinResponse:
 
 def reset(request: Request) -> Durable | None:
     """CONSUMER.RESET; nobody answers for a consumer that is not there."""
-    hosted = request.home.streams.get(request.call.stream)
+    hosted = request.tenant.streams.get(request.call.stream)
     consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
     if hosted is None or consumer is None:
         return None

@@ -48,7 +48,7 @@ def create(request: Request) -> Steps[StreamCreateResponse]:
     if content.name != request.call.stream:
         raise errors.STREAM_MISMATCH()
     hosted = yield from catalog.create_stream(
-        request.engine, request.home, plain_config(content), pedantic=content.pedantic
+        request.engine, request.tenant, plain_config(content), pedantic=content.pedantic
     )
     info = stream_info(request.engine, hosted, domain=False)
     return StreamCreateResponse(**fields_of(info), did_create=True)
@@ -59,7 +59,7 @@ def update(request: Request) -> Steps[StreamUpdateResponse]:
     content: StreamConfigRequest = request.content
     hosted = yield from catalog.update_stream(
         request.engine,
-        request.home,
+        request.tenant,
         request.call.stream,
         plain_config(content),
         pedantic=content.pedantic,
@@ -90,10 +90,10 @@ def list_(request: Request) -> StreamListResponse:
         offset=offset,
         limit=LIST_PAGE,
         streams=[
-            stream_info(request.engine, request.home.streams[name], dynamic=False)
+            stream_info(request.engine, request.tenant.streams[name], dynamic=False)
             for name in found[offset : offset + LIST_PAGE]
         ],
-        offline=dict(request.home.problems),
+        offline=dict(request.tenant.problems),
     )
 
 
@@ -101,7 +101,7 @@ def _matching(request: Request, subject: str) -> list[str]:
     """The names of the streams whose subjects collide with this one, all if it is empty."""
     return sorted(
         name
-        for name, hosted in request.home.streams.items()
+        for name, hosted in request.tenant.streams.items()
         if not subject or any(collide(subject, own) for own in hosted.config.subjects)
     )
 
@@ -142,9 +142,9 @@ def info(request: Request) -> Steps[StreamInfoResponse]:
 
 def delete(request: Request) -> Steps[StreamDeleteResponse]:
     """STREAM.DELETE, also of a stream that is offline."""
-    home, name = request.home, request.call.stream
-    if name in home.problems and name not in home.streams:
-        yield from catalog.delete_offline_stream(request.engine, home, name)
+    tenant, name = request.tenant, request.call.stream
+    if name in tenant.problems and name not in tenant.streams:
+        yield from catalog.delete_offline_stream(request.engine, tenant, name)
     else:
         yield from catalog.delete_stream(request.engine, request.hosted())
     return StreamDeleteResponse(success=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.preview.dialects import Dialect
 
 BAD_REQUEST: Final = "bad request"
-# Go's types: a number that they do not hold is no number to it.
+# Go's types: a number that they do not hold is not a number to it.
 _Int32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 _Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _Uint64 = Annotated[int, Meta(ge=0)]

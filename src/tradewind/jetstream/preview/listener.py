@@ -107,21 +107,21 @@ class PreviewListener:
 
     def _heard(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
         self._engine.set_time()
-        home = self._engine.accounts.get(message.account.name)
-        if home is None:
+        tenant = self._engine.accounts.get(message.account.name)
+        if tenant is None:
             text = endpoint.dialect.text_of(errors.NOT_ENABLED_FOR_ACCOUNT())
             self._send(message, endpoint.dialect.error(text))
             return
-        if not home.lane.is_idle:
+        if not tenant.lane.is_idle:
             self._limit_waiting()
         tokens = message.subject.split(".")
         names = (
             tokens[endpoint.stream_at] if endpoint.stream_at else "",
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
-        request = OldRequest(self._engine, home, endpoint.dialect, names, message.payload)
+        request = OldRequest(self._engine, tenant, endpoint.dialect, names, message.payload)
         steps = self._serve(endpoint, message, request)
-        home.lane.add(steps, "", "request of a preview", message.subject)
+        tenant.lane.add(steps, "", "request of a preview", message.subject)
 
     def _serve(
         self, endpoint: OldEndpoint, message: InternalMessage, request: OldRequest

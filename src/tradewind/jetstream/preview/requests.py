@@ -39,7 +39,7 @@ class OldRequest(msgspec.Struct, frozen=True):
     """`names` are the stream and the consumer of the subject, empty where it has none."""
 
     engine: JetStream
-    home: JetStreamAccount
+    tenant: JetStreamAccount
     dialect: Dialect
     names: tuple[str, str]
     body: bytes
@@ -56,7 +56,7 @@ class OldRequest(msgspec.Struct, frozen=True):
 
     def hosted(self, name: str = "") -> HostedStream:
         """The stream of this name, or the one in the subject; ApiError if there is none."""
-        return self.home.stream(name or self.names[0])
+        return self.tenant.stream(name or self.names[0])
 
 
 class WhenDurable(msgspec.Struct, frozen=True):
@@ -78,16 +78,16 @@ def enabled(_request: OldRequest) -> bytes:
 
 def account_info(request: OldRequest) -> bytes:
     """$JS.INFO: an empty request may come from either preview, and gets the members of both."""
-    settings, home = request.engine.settings, request.home
-    limits = home.limits
+    settings, tenant = request.engine.settings, request.tenant
+    limits = tenant.limits
 
     def shown(limit: int, server: int) -> int:
         return limit if limit >= 0 else server
 
     fields: dict[str, Any] = {
-        "memory": home.usage.memory,
-        "storage": home.usage.storage,
-        "streams": len(home.streams),
+        "memory": tenant.usage.memory,
+        "storage": tenant.usage.storage,
+        "streams": len(tenant.streams),
         "limits": {
             "max_memory": shown(limits.max_memory, settings.memory_bytes_max),
             "max_storage": shown(limits.max_storage, settings.storage_bytes_max),
@@ -104,7 +104,7 @@ def account_info(request: OldRequest) -> bytes:
 
 def list_streams(request: OldRequest) -> bytes:
     """$JS.MSGSETS and $JS.STREAM.LIST."""
-    return document(sorted(request.home.streams) or None)
+    return document(sorted(request.tenant.streams) or None)
 
 
 # ---------------------------------------------------------------- streams
@@ -120,7 +120,7 @@ def create_stream(request: OldRequest) -> Steps[bytes]:
     # The first preview let message sets share subjects.
     is_sets = request.dialect.mark == PREVIEW_SETS
     yield from catalog.create_stream(
-        request.engine, request.home, config, pedantic=False, may_overlap=is_sets
+        request.engine, request.tenant, config, pedantic=False, may_overlap=is_sets
     )
     return OK
 
@@ -136,7 +136,7 @@ def update_stream(request: OldRequest) -> Steps[bytes]:
     # What the preview did not know stays as it is.
     changed = {field: getattr(wanted, field) for field in _OLD_FIELDS}
     config = msgspec.structs.replace(current, **changed)
-    yield from catalog.update_stream(request.engine, request.home, name, config, pedantic=False)
+    yield from catalog.update_stream(request.engine, request.tenant, name, config, pedantic=False)
     return OK
 
 
@@ -323,7 +323,7 @@ def _create(
     one = request.dialect.consumer
     config = configs.consumer_config(content.config, hosted.config, request.dialect)
     subject = config.deliver_subject
-    if subject and not config.durable_name and not request.home.account.has_interest(subject):
+    if subject and not config.durable_name and not request.tenant.account.has_interest(subject):
         raise Refusal(f"{one} requires interest for delivery subject when ephemeral")
     existing = hosted.consumers.get(config.durable_name)
     if existing is not None:

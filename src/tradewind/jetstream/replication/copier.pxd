@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.turn cimport Turn
-from tradewind.consumer.settled cimport Settled
+from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker
 from tradewind.containers.buffer cimport Buffer
 from tradewind.store.format.records cimport Record
@@ -20,7 +20,7 @@ cdef class Copier(Taker):
     cdef Turn turn
     cdef readonly tuple patterns            # of subjects of the origin; empty: everything
     cdef SubjectFilter chosen               # ... in its store
-    cdef Settled settled                    # None: the origin keeps its messages by limits
+    cdef DoneListener settled                    # None: the origin keeps its messages by limits
     cdef public bint keeps_place            # copies have the sequence and time of the original
     cdef public bint is_plain               # nothing in the configurations needs a closer look
     cdef public bint maps                   # ... but copies have other subjects, see map_subject

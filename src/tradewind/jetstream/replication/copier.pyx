@@ -60,7 +60,7 @@ cdef class Copier(Taker):
         buffer_free(&self.marks)
 
     def connect(self, Ingest origin not None, uint64_t next_seq, uint64_t first_seq,
-                Settled settled=None):
+                DoneListener settled=None):
         """Copy from `next_seq` on. Everything below is safe, and nothing below `first_seq` is
         wanted.
         """
@@ -77,7 +77,7 @@ cdef class Copier(Taker):
         buffer_clear(&self.marks)
         self.turn.wake(self)
 
-    def set_settled(self, Settled settled=None):
+    def set_settled(self, DoneListener settled=None):
         """The origin keeps its messages differently from now on."""
         self.settled = settled
 
@@ -337,7 +337,7 @@ cdef class Copier(Taker):
                 self.settled_seq = self.confirmed_seq
                 return 0
             self.settled_seq = seq
-            self.settled.settle(self, seq)
+            self.settled.message_done(self, seq)
         return 0
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:

@@ -15,7 +15,7 @@ cdef enum HeaderNote:
     NOTE_TTL = 2
     NOTE_ROLLUP = 4
     NOTE_INCREMENT = 8
-    NOTE_MALFORMED = 16         # it is no header block
+    NOTE_MALFORMED = 16         # it is not a header block
 
 
 cdef inline bint begins(const char* at, size_t size, const char* prefix, size_t prefix_size) \

@@ -21,7 +21,7 @@ from tradewind.api.stream_types import (
     StreamSource,
     StreamSourceInfo,
 )
-from tradewind.consumer.starts import choose_start
+from tradewind.consumer.deliver_policies import choose_start
 from tradewind.errors import StoreError
 from tradewind.jetstream.replication.copier import Copier
 from tradewind.jetstream.replication.names import patterns_of
@@ -64,12 +64,12 @@ class Replica(Copier):
 
     def attach(self) -> None:
         """Copy from now on, if the origin is there."""
-        home = self.hosted.home
+        tenant = self.hosted.tenant
         if reason := unsupported_source(self.source):
             self.problem = errors.STREAM_INVALID_CONFIG(err=reason)
             return
-        home.replicas.setdefault(self.source.name, {})[self] = None
-        origin = home.streams.get(self.source.name)
+        tenant.replicas.setdefault(self.source.name, {})[self] = None
+        origin = tenant.streams.get(self.source.name)
         if origin is None:
             self.problem = errors.STREAM_NOT_FOUND()
         else:
@@ -135,7 +135,7 @@ class Replica(Copier):
 
     def close(self, *, for_good: bool) -> None:
         """Copy nothing any more."""
-        replicas = self.hosted.home.replicas
+        replicas = self.hosted.tenant.replicas
         others = replicas.get(self.source.name, {})
         others.pop(self, None)
         if not others:

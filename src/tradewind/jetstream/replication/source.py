@@ -40,7 +40,7 @@ class Source(Replica):
         """Find out where to go on, in steps, then copy."""
         self._ledger.seek(self.index_name)
         if not self._is_found():
-            self.hosted.home.replicas.setdefault(self.source.name, {})[self] = None
+            self.hosted.tenant.replicas.setdefault(self.source.name, {})[self] = None
 
     def _is_found(self) -> bool:
         if not self._ledger.step():

@@ -32,7 +32,7 @@ class Figure(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Totals:
+class DemoTotals:
     """All figures together."""
 
     revenue: Decimal
@@ -40,7 +40,7 @@ class Totals:
     minutes: int
 
 
-class Figures:
+class DemoFigures:
     """The latest figure of each region and minute."""
 
     def __init__(self, connection: Connection) -> None:
@@ -88,11 +88,11 @@ class Figures:
             found = [self._figures.get((region, minute)) for minute in minutes]
         return [float(figure.revenue) if figure else 0.0 for figure in found]
 
-    def totals(self) -> Totals:
+    def totals(self) -> DemoTotals:
         """The sums over everything."""
         with self._lock:
             figures = list(self._figures.values())
-        return Totals(
+        return DemoTotals(
             sum((figure.revenue for figure in figures), Decimal(0)),
             sum(figure.orders for figure in figures),
             len({figure.minute for figure in figures}),

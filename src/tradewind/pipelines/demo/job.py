@@ -21,10 +21,10 @@ import tradewind
 import tradewind.sync
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.errors import ServerStartError
-from tradewind.pipelines.connections import Address
-from tradewind.pipelines.demo.figures import Figures
+from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.demo.figures import DemoFigures
 from tradewind.pipelines.demo.orders import STREAM, SUBJECTS, OrderPublisher
-from tradewind.pipelines.demo.view import Moment, Places, summary_lines
+from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.runner import POLL_SECONDS, Runner, running
@@ -61,7 +61,7 @@ class Screen:
     """How the job is shown: lines as they come, and the picture of a moment."""
 
     say: Callable[[str], None]
-    draw: Callable[[Moment], None]
+    draw: Callable[[DemoMoment], None]
 
 
 def run_demo(settings: DemoSettings, screen: Screen) -> None:
@@ -83,11 +83,11 @@ def run_demo(settings: DemoSettings, screen: Screen) -> None:
         screen.say(f"Spark starts, which takes some seconds (its log: {log_file})")
         spark = opened.enter_context(using_session(settings.master, log_file, SPARK_SETTINGS))
         stop = opened.enter_context(stop_event())
-        runner = Runner(pipeline, spark, Address(server.url), _no_console)
+        runner = Runner(pipeline, spark, PipelineAddress(server.url), _no_console)
         with running(runner, pipeline.checkpoint):
             publisher = OrderPublisher(connection, settings.orders_per_second, time.time_ns())
-            figures = Figures(connection)
-            moment = Moment(places, 0, runner.status, figures)
+            figures = DemoFigures(connection)
+            moment = DemoMoment(places, 0, runner.status, figures)
             publisher.start()
             try:
                 _show_until(settings, runner, publisher, moment, screen, stop)
@@ -160,7 +160,7 @@ def _show_until(
     settings: DemoSettings,
     runner: Runner,
     publisher: OrderPublisher,
-    moment: Moment,
+    moment: DemoMoment,
     screen: Screen,
     stop: Event,
 ) -> None:
@@ -176,7 +176,7 @@ def _show_until(
             return
 
 
-def _catch_up(runner: Runner, moment: Moment, screen: Screen, stop: Event) -> None:
+def _catch_up(runner: Runner, moment: DemoMoment, screen: Screen, stop: Event) -> None:
     """Let the pipeline read what was published, so that the summary is about all of it.
 
     Whoever has pressed Ctrl-C waits for it only a little, and not at all who does so now.
@@ -198,7 +198,7 @@ def _catch_up(runner: Runner, moment: Moment, screen: Screen, stop: Event) -> No
 
 
 def _summary(
-    connection: Connection, spark: SparkSession, settings: DemoSettings, moment: Moment
+    connection: Connection, spark: SparkSession, settings: DemoSettings, moment: DemoMoment
 ) -> list[str]:
     """Count the stream itself, and compare."""
     state = connection.jetstream_manager().streams.info(STREAM).state
@@ -220,7 +220,7 @@ def _stream_revenue(spark: SparkSession, url: str) -> Decimal:
     return Decimal(row["revenue"] or 0) if row else Decimal(0)
 
 
-def _await_figures(figures: Figures, revenue: Decimal) -> None:
+def _await_figures(figures: DemoFigures, revenue: Decimal) -> None:
     """The last changes of the bucket may still be on their way to us."""
     deadline = time.monotonic() + 10
     while figures.totals().revenue != revenue and time.monotonic() < deadline:

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.engine import Update, run_job
 from tradewind.pipelines.targets import missing_stream
@@ -40,7 +40,7 @@ class ArchiveReport:
 
 def archive(
     spark: SparkSession,
-    address: Address,
+    address: PipelineAddress,
     stream: str,
     lake: Path,
     on_update: Update,
@@ -75,7 +75,12 @@ def archive(
 
 
 def verify(
-    spark: SparkSession, address: Address, stream: str, folder: Path, until: int, added: int = 0
+    spark: SparkSession,
+    address: PipelineAddress,
+    stream: str,
+    folder: Path,
+    until: int,
+    added: int = 0,
 ) -> ArchiveReport:
     """Compare a lake with what its stream has up to a sequence; 0: up to the last in the lake."""
     rows = distinct = first = last = missing = 0
@@ -98,7 +103,7 @@ def verify(
     return ArchiveReport(stream, str(folder), added, rows, first, last, missing, rows - distinct)
 
 
-def _last_seq(address: Address, stream: str) -> int:
+def _last_seq(address: PipelineAddress, stream: str) -> int:
     with address.connect() as connection:
         try:
             return connection.jetstream_manager().streams.info(stream).state.last_seq

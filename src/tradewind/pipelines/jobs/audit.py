@@ -25,7 +25,7 @@ SEQUENCE_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Block:
+class AuditBlock:
     """One block file to look at; `is_last`: its server may be writing to it."""
 
     account: str
@@ -87,7 +87,7 @@ def audit(
     return report
 
 
-def _find_blocks(folder: Path, report: AuditReport) -> Iterator[Block]:
+def _find_blocks(folder: Path, report: AuditReport) -> Iterator[AuditBlock]:
     from tradewind.spark.files import find_streams
     from tradewind.store.format.layout import JETSTREAM_FOLDER
 
@@ -106,12 +106,12 @@ def _find_blocks(folder: Path, report: AuditReport) -> Iterator[Block]:
             report.streams += 1
             for block in blocks:
                 is_last = block.number == blocks[-1].number
-                yield Block(account, files, block.number, block.size, is_last)
+                yield AuditBlock(account, files, block.number, block.size, is_last)
 
 
-def _divided(blocks: list[Block]) -> list[list[Block]]:
+def _divided(blocks: list[AuditBlock]) -> list[list[AuditBlock]]:
     """Parts of about the same size, largest blocks first."""
-    parts: list[list[Block]] = []
+    parts: list[list[AuditBlock]] = []
     size = TASK_BYTES
     for block in blocks:
         if size + block.size > TASK_BYTES:
@@ -122,15 +122,15 @@ def _divided(blocks: list[Block]) -> list[list[Block]]:
     return parts
 
 
-def _check_part(blocks: list[Block]) -> list[BlockResult]:
+def _check_part(blocks: list[AuditBlock]) -> list[BlockResult]:
     return [check_block(block) for block in blocks]
 
 
-def check_block(block: Block) -> BlockResult:
+def check_block(block: AuditBlock) -> BlockResult:
     """Verify the records of one block, on an executor."""
     from tradewind.spark.files import Vanished
     from tradewind.spark.rows import RowDecoder
-    from tradewind.spark.view import key_of
+    from tradewind.spark.stream_view import key_of
 
     files = block.files
     path = files.block_path(block.number)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.targets import missing_stream
@@ -35,7 +35,7 @@ class CompactReport:
 
 
 def compact_to_folder(
-    spark: SparkSession, address: Address, stream: str, folder: Path
+    spark: SparkSession, address: PipelineAddress, stream: str, folder: Path
 ) -> CompactReport:
     """Replace a Parquet snapshot by one of the stream as it is now."""
     state = _state(address, stream)
@@ -57,7 +57,7 @@ def compact_to_folder(
 
 
 def compact_to_stream(
-    spark: SparkSession, address: Address, stream: str, target: str, subject: str
+    spark: SparkSession, address: PipelineAddress, stream: str, target: str, subject: str
 ) -> CompactReport:
     """Publish the latest messages into a stream that keeps one for each subject."""
     from pyspark.errors import PySparkException
@@ -90,7 +90,7 @@ def compact_to_stream(
     )
 
 
-def _state(address: Address, stream: str) -> StreamState:
+def _state(address: PipelineAddress, stream: str) -> StreamState:
     with address.connect() as connection:
         try:
             return connection.jetstream_manager().streams.info(stream).state
@@ -98,7 +98,7 @@ def _state(address: Address, stream: str) -> StreamState:
             raise JobError(missing_stream(address, [stream])) from None
 
 
-def _latest(spark: SparkSession, address: Address, stream: str, last_seq: int) -> DataFrame:
+def _latest(spark: SparkSession, address: PipelineAddress, stream: str, last_seq: int) -> DataFrame:
     options = address.spark_options() | {"stream": stream, "endingSeq": str(max(last_seq, 1))}
     frame = spark.read.format("jetstream").options(**options).load()
     latest = frame.groupBy("subject").agg({"seq": "max"}).withColumnRenamed("max(seq)", "seq")
@@ -106,7 +106,7 @@ def _latest(spark: SparkSession, address: Address, stream: str, last_seq: int) -
     return frame.join(latest.select("seq"), "seq", "left_semi")
 
 
-def _ensure_compact(address: Address, target: str, subject: str) -> None:
+def _ensure_compact(address: PipelineAddress, target: str, subject: str) -> None:
     pattern = "".join(part if kind == "text" else ">" for kind, part in parse_template(subject))
     if not pattern.endswith(">") or ">" in pattern[:-1]:
         raise JobError(f"subject {subject!r}: a text, then {{subject}}, as in latest.{{subject}}")

@@ -11,7 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from tradewind.documents import Place
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.document import Document
 from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.runner import Runner, running
@@ -27,7 +27,7 @@ Update = Callable[["PipelineStatus"], None]
 
 def run_job(
     spark: SparkSession,
-    address: Address,
+    address: PipelineAddress,
     folder: Path,
     values: Mapping[str, Any],
     on_update: Update,

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.engine import Update, reached_seq, run_job
 
@@ -48,9 +48,9 @@ class MirrorReport:
 
 def mirror(
     spark: SparkSession,
-    source: Address,
+    source: PipelineAddress,
     stream: str,
-    target: Address,
+    target: PipelineAddress,
     target_stream: str,
     folder: Path,
     on_update: Update,
@@ -92,9 +92,9 @@ def mirror(
 
 def compare(
     spark: SparkSession,
-    source: Address,
+    source: PipelineAddress,
     stream: str,
-    target: Address,
+    target: PipelineAddress,
     target_stream: str,
     last_seq: int,
     copied: int = 0,
@@ -121,7 +121,7 @@ def compare(
     )
 
 
-def _hashes(spark: SparkSession, address: Address, stream: str, last_seq: int) -> DataFrame:
+def _hashes(spark: SparkSession, address: PipelineAddress, stream: str, last_seq: int) -> DataFrame:
     options = address.spark_options() | {"stream": stream, "columns": "subject,headers,data"}
     if last_seq:
         options["endingSeq"] = str(last_seq)
@@ -129,7 +129,9 @@ def _hashes(spark: SparkSession, address: Address, stream: str, last_seq: int) -
     return frame.selectExpr(f"{_HASH} as hash").groupBy("hash").count()
 
 
-def _ensure_target(source: Address, stream: str, target: Address, target_stream: str) -> None:
+def _ensure_target(
+    source: PipelineAddress, stream: str, target: PipelineAddress, target_stream: str
+) -> None:
     with source.connect() as connection:
         config = connection.jetstream_manager().streams.info(stream).config
     with target.connect() as connection:
@@ -140,7 +142,7 @@ def _ensure_target(source: Address, stream: str, target: Address, target_stream:
             streams.add(name=target_stream, subjects=list(config.subjects or [stream]))
 
 
-def _place(address: Address) -> dict[str, str | bool]:
+def _place(address: PipelineAddress) -> dict[str, str | bool]:
     named: dict[str, str | bool] = {"server": address.server, "context": address.context}
     named |= address.login.given()
     if "tls_handshake_first" in named:

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.templates import template_sql
@@ -49,7 +49,7 @@ class ReplayReport:
 
 def replay(
     spark: SparkSession,
-    address: Address,
+    address: PipelineAddress,
     folder: Path,
     settings: ReplaySettings,
     on_progress: Callable[[int, int], None],
@@ -62,7 +62,7 @@ def replay(
         frame = spark.read.parquet(str(folder))
         absent = [name for name in COLUMNS if name not in frame.columns]
         if absent:
-            raise JobError(f"{folder} is no archive of a stream: no column {', '.join(absent)}")
+            raise JobError(f"{folder} is not an archive of a stream: no column {', '.join(absent)}")
         if settings.where:
             frame = frame.where(settings.where)
         rows = frame.count()
@@ -76,12 +76,12 @@ def replay(
     return ReplayReport(rows, _messages(address, settings.stream) - before)
 
 
-def _messages(address: Address, stream: str) -> int:
+def _messages(address: PipelineAddress, stream: str) -> int:
     with address.connect() as connection:
         return connection.jetstream_manager().streams.info(stream).state.last_seq
 
 
-def _instant(frame: DataFrame, address: Address, settings: ReplaySettings) -> None:
+def _instant(frame: DataFrame, address: PipelineAddress, settings: ReplaySettings) -> None:
     from pyspark.errors import PySparkException
 
     # One task publishes in order; several could not keep it.
@@ -98,7 +98,7 @@ def _instant(frame: DataFrame, address: Address, settings: ReplaySettings) -> No
 
 def _paced(
     frame: DataFrame,
-    address: Address,
+    address: PipelineAddress,
     settings: ReplaySettings,
     rows: int,
     on_progress: Callable[[int, int], None],

@@ -28,9 +28,9 @@ from tradewind.pipelines.sql.wire import (
     Ask,
     Cancel,
     Channel,
-    Done,
     Failed,
     Hello,
+    StatementDone,
     Text,
     Welcome,
     WireError,
@@ -118,7 +118,7 @@ class Caller:
                 if isinstance(answer, Text):
                     has_written = True
                     write(answer.text)
-                elif isinstance(answer, Done):
+                elif isinstance(answer, StatementDone):
                     return answer.has_more
                 elif isinstance(answer, Failed):
                     kind = ElsewhereError if answer.is_retryable else PipelineError

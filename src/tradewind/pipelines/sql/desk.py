@@ -14,15 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import names_in
 from tradewind.pipelines.queries import (
     SHOW_TABLES,
     WIDENINGS_MAX,
-    Catalog,
-    Result,
-    Table,
+    QueryResult,
+    QueryTable,
+    TableCatalog,
     checked,
     explained,
     folder_frame,
@@ -58,7 +58,7 @@ class CancelledError(PipelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SqlQuestion:
     """A query, and where its tables are.
 
     `folders` are tables by name, `store` is a store folder to read streams from instead of the
@@ -66,7 +66,7 @@ class Question:
     """
 
     text: str
-    address: Address = field(default_factory=Address)
+    address: PipelineAddress = field(default_factory=PipelineAddress)
     folders: Mapping[str, str] = field(default_factory=dict)
     store: str = ""
     rows_max: int = ROWS_MAX
@@ -79,7 +79,7 @@ class Desk:
         self._spark = spark
         self._views: set[str] = set()
         # By address and name: the state of the stream when it was looked at.
-        self._kept: dict[tuple[Address, str], tuple[object, Table]] = {}
+        self._kept: dict[tuple[PipelineAddress, str], tuple[object, QueryTable]] = {}
 
     def begin(self, group: str, text: str) -> None:
         """What this thread asks from now on belongs to a group, which can be cancelled."""
@@ -95,7 +95,7 @@ class Desk:
             with suppress(Exception):
                 context.cancelJobGroup(group)
 
-    def ask(self, question: Question) -> Result:
+    def ask(self, question: SqlQuestion) -> QueryResult:
         """The first rows of an answer; PipelineError says what is wrong with the question."""
         from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -106,9 +106,9 @@ class Desk:
         except Py4JError as error:
             raise PipelineError(short_reason(error)) from None
 
-    def _ask(self, question: Question) -> Result:
+    def _ask(self, question: SqlQuestion) -> QueryResult:
         text, folders = checked(question.text), question.folders
-        catalog, tables = Catalog((), ()), list[Table]()
+        catalog, tables = TableCatalog((), ()), list[QueryTable]()
         used = names_in(text, folders)
         if needs_server(text, folders):
             catalog = (
@@ -132,7 +132,7 @@ class Desk:
         return self._answer(text, tables, [*folders, *catalog.names], question.rows_max)
 
     def _shape(
-        self, text: str, named: Sequence[str], catalog: Catalog
+        self, text: str, named: Sequence[str], catalog: TableCatalog
     ) -> FiguresPlan | FirstRowsPlan | None:
         """Whether a query about one stream is one of those that need not read all of it."""
         if len(named) != 1 or named[0] not in catalog.streams:
@@ -145,8 +145,8 @@ class Desk:
         return shape if shape is not None and shape.table.lower() == named[0].lower() else None
 
     def _answer(
-        self, text: str, tables: Sequence[Table], known: list[str], rows_max: int
-    ) -> Result:
+        self, text: str, tables: Sequence[QueryTable], known: list[str], rows_max: int
+    ) -> QueryResult:
         from pyspark.errors import PySparkException
 
         for _ in range(WIDENINGS_MAX):
@@ -160,7 +160,7 @@ class Desk:
                 if not any(table.widen(error) for table in tables):
                     raise PipelineError(explained(error, known)) from None
             else:
-                return Result(frame.columns, rows[:rows_max], len(rows) > rows_max)
+                return QueryResult(frame.columns, rows[:rows_max], len(rows) > rows_max)
         raise PipelineError(
             f"the messages of {', '.join(table.name for table in tables)} have too many different"
             " shapes; use get_json_object(data, '$.field')"
@@ -172,11 +172,11 @@ class Desk:
 
     def _table(
         self,
-        question: Question,
-        catalog: Catalog,
+        question: SqlQuestion,
+        catalog: TableCatalog,
         name: str,
         shape: FiguresPlan | FirstRowsPlan | None,
-    ) -> Table:
+    ) -> QueryTable:
         """The table of a stream or bucket; the same as before if the stream is the same."""
         is_bucket = name not in catalog.streams
         info = catalog.infos.get(name)
@@ -192,8 +192,8 @@ class Desk:
                 if ending:
                     # The frame is for this question only.
                     options["endingSeq"] = str(ending)
-                    return Table(self._spark, name, options, is_bucket=is_bucket)
-            found = (state, Table(self._spark, name, options, is_bucket=is_bucket))
+                    return QueryTable(self._spark, name, options, is_bucket=is_bucket)
+            found = (state, QueryTable(self._spark, name, options, is_bucket=is_bucket))
         if not question.store:
             self._kept[key] = found
         while len(self._kept) > TABLES_KEPT_MAX:
@@ -224,12 +224,12 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
     return found
 
 
-def _where(question: Question) -> dict[str, str]:
+def _where(question: SqlQuestion) -> dict[str, str]:
     """The options of Spark that say where tables are."""
     return {"storeDir": question.store} if question.store else question.address.spark_options()
 
 
-def _from_state(question: Question, name: str, plan: FiguresPlan) -> Result | None:
+def _from_state(question: SqlQuestion, name: str, plan: FiguresPlan) -> QueryResult | None:
     """The answer that the state of a stream holds; None if it does not hold it exactly."""
     figures: Figures | None
     if question.store:
@@ -244,10 +244,10 @@ def _from_state(question: Question, name: str, plan: FiguresPlan) -> Result | No
         return None
     values = {"count": figures.messages, "min": figures.first_seq, "max": figures.last_seq}
     row = tuple(values[one.function] for one in plan.figures)
-    return Result([one.name for one in plan.figures], [row], has_more=False)
+    return QueryResult([one.name for one in plan.figures], [row], has_more=False)
 
 
-def _ending_seq(question: Question, name: str, info: StreamInfo | None, rows: int) -> int:
+def _ending_seq(question: SqlQuestion, name: str, info: StreamInfo | None, rows: int) -> int:
     """The sequence up to which a stream has so many rows at least; 0 if that is all of it."""
     if question.store:
         counted = store_figures(parse_options({**_where(question), "stream": name}))
@@ -285,7 +285,7 @@ class Answering(Protocol):
     def cancel(self, group: str) -> None:
         """Stop what belongs to a group."""
 
-    def ask(self, question: Question) -> Result:
+    def ask(self, question: SqlQuestion) -> QueryResult:
         """The answer."""
 
 
@@ -293,7 +293,7 @@ class Asked:
     """A question on its way; `done` is called in its thread when it has been answered."""
 
     def __init__(
-        self, desk: Answering, question: Question, done: Callable[[], None] = lambda: None
+        self, desk: Answering, question: SqlQuestion, done: Callable[[], None] = lambda: None
     ) -> None:
         self._desk = desk
         self._question = question
@@ -301,7 +301,7 @@ class Asked:
         self._group = f"tradewind-sql-{uuid.uuid4().hex}"
         self._finished = threading.Event()
         self._is_cancelled = False
-        self._result: Result | None = None
+        self._result: QueryResult | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tradewind-sql", daemon=True)
         self._thread.start()
@@ -327,7 +327,7 @@ class Asked:
         if not self._finished.is_set():
             self._desk.cancel(self._group)
 
-    def result(self) -> Result:
+    def result(self) -> QueryResult:
         """The answer, once there is one."""
         assert self._finished.is_set()
         if self._is_cancelled:

@@ -23,7 +23,7 @@ Node = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PlanFigure:
     """A column of an answer: what of the stream, and what it is called."""
 
     function: str
@@ -35,7 +35,7 @@ class FiguresPlan:
     """Counts and ends of one whole table."""
 
     table: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PlanFigure, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _is_column(item: Sequence[Node]) -> bool:
     return kinds in (["UnresolvedStar"], ["UnresolvedAttribute"], ["Alias", "UnresolvedAttribute"])
 
 
-def _figure(item: Sequence[Node], table: str) -> Figure | None:
+def _figure(item: Sequence[Node], table: str) -> PlanFigure | None:
     """One of the columns of a projection; None if it is anything else."""
     if len(item) != 3 or _kind(item[1]) != "UnresolvedFunction":
         return None
@@ -124,9 +124,9 @@ def _figure(item: Sequence[Node], table: str) -> Figure | None:
     if not shown:
         return None
     if _kind(named) == "Alias":
-        return Figure(what, str(named["name"]))
+        return PlanFigure(what, str(named["name"]))
     if _kind(named) == "UnresolvedAlias":
-        return Figure(what, f"{what}({shown})")
+        return PlanFigure(what, f"{what}({shown})")
     return None
 
 

@@ -18,20 +18,20 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.tables import cell_text, is_number, number_of, plain, table_lines
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.queries import Result
+    from tradewind.pipelines.queries import QueryResult
 
 FORMATS: Final = ("table", "csv", "json", "chart")
 WIDTH_DEFAULT: Final = 100
 
 
-class Look(msgspec.Struct, frozen=True):
+class RenderStyle(msgspec.Struct, frozen=True):
     """How an answer is shown: one of FORMATS, and how wide a chart may be."""
 
     format: str = "table"
     width: int = WIDTH_DEFAULT
 
 
-def lines(result: Result, look: Look) -> Iterator[str]:
+def lines(result: QueryResult, look: RenderStyle) -> Iterator[str]:
     """The lines of an answer, without their ends."""
     if look.format == "json":
         for row in result.rows:
@@ -53,7 +53,7 @@ def _csv_line(cells: list[str]) -> str:
     return out.getvalue()
 
 
-def _chart(result: Result, width: int) -> list[str]:
+def _chart(result: QueryResult, width: int) -> list[str]:
     if not result.rows:
         return ["(no rows)"]
     numbers = [
@@ -75,5 +75,5 @@ def _chart(result: Result, width: int) -> list[str]:
     return bars(points, width)
 
 
-def _column(result: Result, index: int) -> list[Any]:
+def _column(result: QueryResult, index: int) -> list[Any]:
     return [row[index] for row in result.rows]

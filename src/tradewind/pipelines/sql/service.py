@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tradewind._version import __version__
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import Address
+from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql.desk import (
     SPARK_SETTINGS,
     Answering,
     Asked,
     Desk,
-    Question,
     SessionLostError,
+    SqlQuestion,
 )
-from tradewind.pipelines.sql.rendering import Look, lines
+from tradewind.pipelines.sql.rendering import RenderStyle, lines
 from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
     LOG_NAME,
@@ -40,9 +40,9 @@ from tradewind.pipelines.sql.wire import (
     Ask,
     Cancel,
     Channel,
-    Done,
     Failed,
     Hello,
+    StatementDone,
     Text,
     Welcome,
     WireError,
@@ -50,7 +50,7 @@ from tradewind.pipelines.sql.wire import (
     pieces,
     place_of_process,
 )
-from tradewind.spark.logins import Login
+from tradewind.spark.logins import JobLogin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ class SparkDesks:
                 self._session.stop()
 
 
-class Service:
+class SqlService:
     """Answers callers until nobody has asked for a while, or somebody stops it."""
 
     def __init__(self, folder: Path, master: str, idle_seconds: float, desks: Desks) -> None:
@@ -227,7 +227,7 @@ class Service:
             return
         if hello.wants == "state":
             self._is_up.wait()
-            channel.send(Failed(self._failure) if self._failure else Done())
+            channel.send(Failed(self._failure) if self._failure else StatementDone())
             return
         ask = channel.from_caller()
         if not isinstance(ask, Ask):
@@ -244,8 +244,8 @@ class Service:
 
     def _answer(self, channel: Channel, ask: Ask) -> None:
         desk = self._take_desk()
-        address = Address(ask.server, ask.context, Login(**ask.login))
-        question = Question(ask.text, address, ask.folders, ask.store, ask.rows_max)
+        address = PipelineAddress(ask.server, ask.context, JobLogin(**ask.login))
+        question = SqlQuestion(ask.text, address, ask.folders, ask.store, ask.rows_max)
         ended = threading.Event()
         asked = Asked(desk, question, ended.set)
         is_over = threading.Event()
@@ -269,11 +269,11 @@ class Service:
                 channel.send(Failed("the query was cancelled"))
                 return
             self._give_desk(desk)
-            self._send(channel, asked, Look(ask.format, ask.width))
+            self._send(channel, asked, RenderStyle(ask.format, ask.width))
         finally:
             is_over.set()
 
-    def _send(self, channel: Channel, asked: Asked, look: Look) -> None:
+    def _send(self, channel: Channel, asked: Asked, look: RenderStyle) -> None:
         try:
             result = asked.result()
             held: list[str] = []
@@ -290,7 +290,7 @@ class Service:
         except TradewindError as error:
             channel.send(Failed(str(error)))
         else:
-            channel.send(Done(result.has_more))
+            channel.send(StatementDone(result.has_more))
 
     def _take_desk(self) -> Answering:
         """The desk that was used last, which knows most, or a new one."""
@@ -344,4 +344,4 @@ def serve(master: str, idle_seconds: float) -> None:
         signal.signal(number, stop)
     with suppress(Stopping):
         desks = SparkDesks(master, folder / LOG_NAME)
-        Service(folder, master, idle_seconds, desks).run()
+        SqlService(folder, master, idle_seconds, desks).run()

@@ -10,7 +10,7 @@ frame is four bytes with the length of the JSON behind them.
     Ask                      ->
     Cancel (or nothing)      ->
                              <-    Text, any number of them
-                             <-    Done or Failed
+                             <-    StatementDone or Failed
 
 The first frame of each side is understood by all versions.
 """
@@ -88,7 +88,7 @@ class Text(msgspec.Struct, tag=True):
     text: str
 
 
-class Done(msgspec.Struct, tag=True):
+class StatementDone(msgspec.Struct, tag=True):
     """The answer is complete."""
 
     has_more: bool = False
@@ -103,7 +103,7 @@ class Failed(msgspec.Struct, tag=True):
 
 Message = TypeVar("Message")
 ToService = Hello | Ask | Cancel
-ToCaller = Welcome | Text | Done | Failed
+ToCaller = Welcome | Text | StatementDone | Failed
 _TO_SERVICE: Final[msgspec.json.Decoder[ToService]] = msgspec.json.Decoder(ToService)
 _TO_CALLER: Final[msgspec.json.Decoder[ToCaller]] = msgspec.json.Decoder(ToCaller)
 

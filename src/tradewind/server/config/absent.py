@@ -9,7 +9,7 @@ everything else in the file still holds.
 from __future__ import annotations
 
 from tradewind.server.config.reader import Conversion, Reader, Table, expect, fault
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 
 _JWT = "operator mode (accounts and users as JWTs) is not supported in this version"
 _SHARING = "sharing subjects between accounts is not supported in this version"
@@ -91,7 +91,7 @@ MESSAGE_TRACE_NOTICE = "message tracing is not supported in this version: ignore
 def refused(reasons: dict[str, str]) -> Table:
     """Table entries that refuse these keys, unless they are switched off."""
 
-    def convert(node: Node, key: str) -> None:
+    def convert(node: ConfigNode, key: str) -> None:
         if node.value is False:
             return
         raise fault(node, f"{key}: {reasons[key.lower()]}")
@@ -102,7 +102,7 @@ def refused(reasons: dict[str, str]) -> Table:
 def noticed(reader: Reader, text: str) -> Conversion:
     """A conversion that ignores the value but says so in the log."""
 
-    def convert(node: Node, key: str) -> None:
+    def convert(node: ConfigNode, key: str) -> None:
         line = f"{key}: {text}"
         if line not in reader.notices and not (node.value == 0 or node.value is False):
             reader.notices.append(line)
@@ -114,7 +114,7 @@ def ignored_block(reader: Reader, name: str) -> Conversion:
     """A conversion for a whole block that does not matter here: nothing inside is looked at."""
     say = noticed(reader, NOTICES[name])
 
-    def convert(node: Node, key: str) -> None:
+    def convert(node: ConfigNode, key: str) -> None:
         expect(node, key, dict, "a block: { ... }")
         say(node, key)
 

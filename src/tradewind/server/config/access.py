@@ -40,7 +40,7 @@ from tradewind.server.config.reader import (
     texts,
     truth,
 )
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 
 CONNECTION_TYPES = (
     "STANDARD",
@@ -62,7 +62,7 @@ class AccessReader:
         self._mappings = MappingsReader(reader)
         self._names: set[str] = set()
 
-    def authorization(self, node: Node, key: str) -> AuthorizationOptions:
+    def authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
         """The top-level block."""
         users = ("users", self._users)
         default_permissions = ("default_permissions", self._permissions.read)
@@ -87,11 +87,11 @@ class AccessReader:
             raise fault(node, f"{key} has both a token and a users list: choose one")
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
-    def simple_authorization(self, node: Node, key: str) -> AuthorizationOptions:
+    def simple_authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
         """The smaller block of a websocket listener."""
         return AuthorizationOptions(**self._reader.fields(node, key, _LOGIN))
 
-    def accounts(self, node: Node, key: str) -> dict[str, AccountOptions]:
+    def accounts(self, node: ConfigNode, key: str) -> dict[str, AccountOptions]:
         """The block of accounts, or a list of names."""
         accounts: dict[str, AccountOptions] = {}
         if isinstance(node.value, list):
@@ -110,7 +110,7 @@ class AccessReader:
                 self._reader.errors.append(error)
         return accounts
 
-    def _account(self, node: Node, name: str) -> AccountOptions:
+    def _account(self, node: ConfigNode, name: str) -> AccountOptions:
         trace = ("", noticed(self._reader, MESSAGE_TRACE_NOTICE))
         fields = self._reader.fields(
             node,
@@ -138,7 +138,7 @@ class AccessReader:
         )
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
-    def _limits(self, node: Node, key: str) -> dict[str, Any]:
+    def _limits(self, node: ConfigNode, key: str) -> dict[str, Any]:
         number = integer_from(-1)
         connections = ("max_connections", number)
         subscriptions = ("max_subscriptions", number)
@@ -158,7 +158,7 @@ class AccessReader:
             },
         )
 
-    def _jetstream(self, node: Node, key: str) -> tuple[bool, dict[str, int]]:
+    def _jetstream(self, node: ConfigNode, key: str) -> tuple[bool, dict[str, int]]:
         if not isinstance(node.value, dict):
             return enabled_or_disabled(node, key), {}
         table = {
@@ -180,7 +180,7 @@ class AccessReader:
         )
         return True, {field: int(value) for field, value in limits.items()}
 
-    def _users(self, node: Node, key: str) -> tuple[UserOptions, ...]:
+    def _users(self, node: ConfigNode, key: str) -> tuple[UserOptions, ...]:
         users = []
         for item in expect(node, key, list, "a list of users: [ {user: ..., password: ...} ]"):
             try:
@@ -189,7 +189,7 @@ class AccessReader:
                 self._reader.errors.append(error)
         return tuple(users)
 
-    def _user(self, node: Node) -> UserOptions:
+    def _user(self, node: ConfigNode) -> UserOptions:
         permissions = ("permissions", self._permissions.read)
         connection_types = ("connection_types", _connection_types)
         fields = self._reader.fields(
@@ -242,7 +242,7 @@ _JETSTREAM_LIMITS = {
 }
 
 
-def enabled_or_disabled(node: Node, key: str) -> bool:
+def enabled_or_disabled(node: ConfigNode, key: str) -> bool:
     """A truth value, or one of the words `enabled` and `disabled`."""
     if isinstance(node.value, bool):
         return node.value
@@ -262,21 +262,21 @@ def _with_default(
     )
 
 
-def _account_name(node: Node, name: str) -> str:
+def _account_name(node: ConfigNode, name: str) -> str:
     if name == GLOBAL_ACCOUNT:
         raise fault(node, f"account {name!r} is reserved")
     return name
 
 
-def _user_nkey(node: Node, key: str) -> str:
+def _user_nkey(node: ConfigNode, key: str) -> str:
     return _nkey(node, key, "U", "a user")
 
 
-def _account_nkey(node: Node, key: str) -> str:
+def _account_nkey(node: ConfigNode, key: str) -> str:
     return _nkey(node, key, "A", "an account")
 
 
-def _nkey(node: Node, key: str, kind: str, what: str) -> str:
+def _nkey(node: ConfigNode, key: str, kind: str, what: str) -> str:
     # Imported here because it brings the signature library, which few configurations need.
     from tradewind.nkeys import is_public
 
@@ -288,7 +288,7 @@ def _nkey(node: Node, key: str, kind: str, what: str) -> str:
     return public_key
 
 
-def _connection_types(node: Node, key: str) -> frozenset[str]:
+def _connection_types(node: ConfigNode, key: str) -> frozenset[str]:
     types = frozenset(name.upper() for name in texts(node, key))
     unknown = sorted(types.difference(CONNECTION_TYPES))
     if unknown:

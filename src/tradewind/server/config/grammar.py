@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tradewind.errors import ConfigError
-from tradewind.server.config.tree import INT64_MAX, INT64_MIN, Node
+from tradewind.server.config.tree import INT64_MAX, INT64_MIN, ConfigNode
 
 BYTES_MAX = 8 * 1024 * 1024  # of a file with everything it includes
 INCLUDE_DEPTH_MAX = 16
@@ -52,7 +52,7 @@ _BCRYPT = "$2a$"
 _SECRET_KEY = re.compile(r"pass|token|secret|seed|key|ek\b|jwt", re.IGNORECASE)
 
 
-def parse_file(path: str, environ: Mapping[str, str] | None = None) -> dict[str, Node]:
+def parse_file(path: str, environ: Mapping[str, str] | None = None) -> dict[str, ConfigNode]:
     """The tree of a file with everything it includes. Raises ConfigError naming file and line."""
     loader = _Loader(os.environ if environ is None else environ)
     return loader.load(path, including=None)
@@ -60,7 +60,7 @@ def parse_file(path: str, environ: Mapping[str, str] | None = None) -> dict[str,
 
 def parse_text(
     text: str, path: str = "", environ: Mapping[str, str] | None = None
-) -> dict[str, Node]:
+) -> dict[str, ConfigNode]:
     """The tree of a text; `path` is what messages call it and what includes are relative to."""
     loader = _Loader(os.environ if environ is None else environ)
     return _Parser(text, path, loader).parse()
@@ -76,7 +76,7 @@ class _Loader:
         self._count = 0
         self._bytes = 0
 
-    def load(self, path: str, including: Node | None) -> dict[str, Node]:
+    def load(self, path: str, including: ConfigNode | None) -> dict[str, ConfigNode]:
         """Parse a file; `including` locates the include statement in messages."""
         at = (including.path, including.line) if including else ("", 0)
         try:
@@ -125,11 +125,11 @@ class _Parser:
         self._line = 1
         self._line_position = 0  # up to where `_line` has been counted
         self._nesting = 0
-        self._scopes: list[dict[str, Node]] = []
+        self._scopes: list[dict[str, ConfigNode]] = []
 
-    def parse(self) -> dict[str, Node]:
+    def parse(self) -> dict[str, ConfigNode]:
         """The whole text as one map."""
-        root: dict[str, Node] = {}
+        root: dict[str, ConfigNode] = {}
         self._scopes.append(root)
         while True:
             self._skip_blank()
@@ -147,7 +147,7 @@ class _Parser:
 
     # -- maps and lists
 
-    def _items(self, into: dict[str, Node], closing: str) -> None:
+    def _items(self, into: dict[str, ConfigNode], closing: str) -> None:
         start = self._here()
         while True:
             self._skip_blank()
@@ -162,7 +162,7 @@ class _Parser:
             self._item(into)
             self._end_of_item(closing)
 
-    def _item(self, into: dict[str, Node]) -> None:
+    def _item(self, into: dict[str, ConfigNode]) -> None:
         """One key with its value, or one include."""
         line = self._here()
         key, quoted = self._key()
@@ -178,7 +178,7 @@ class _Parser:
         if not self._peek() or self._peek() in ";,}]\r\n":
             raise self._error(f"key {key!r} has no value", line)
         value = self._value(key)
-        into[key] = Node(value.value, self._path, line, size=value.size, depth=value.depth)
+        into[key] = ConfigNode(value.value, self._path, line, size=value.size, depth=value.depth)
 
     def _key(self) -> tuple[str, bool]:
         quote = self._peek()
@@ -215,9 +215,9 @@ class _Parser:
             "expected a new line, ',' or ';' after the value: quote values that contain spaces"
         )
 
-    def _list(self) -> list[Node]:
+    def _list(self) -> list[ConfigNode]:
         start = self._here()
-        nodes: list[Node] = []
+        nodes: list[ConfigNode] = []
         while True:
             self._skip_blank()
             character = self._peek()
@@ -238,7 +238,7 @@ class _Parser:
 
     # -- values
 
-    def _value(self, key: str) -> Node:
+    def _value(self, key: str) -> ConfigNode:
         line = self._here()
         character = self._peek()
         if character == "{":
@@ -246,19 +246,19 @@ class _Parser:
         if character == "[":
             return self._nested(line, into_map=False)
         if character == "'":
-            return Node(self._raw_string(), self._path, line)
+            return ConfigNode(self._raw_string(), self._path, line)
         if character == '"':
-            return Node(self._string(line), self._path, line)
+            return ConfigNode(self._string(line), self._path, line)
         if character == "(":
-            return Node(self._block(line), self._path, line)
+            return ConfigNode(self._block(line), self._path, line)
         return self._bare(key, line)
 
-    def _nested(self, line: int, *, into_map: bool) -> Node:
+    def _nested(self, line: int, *, into_map: bool) -> ConfigNode:
         self._position += 1
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise self._error(f"blocks and lists are nested more than {NESTING_MAX} deep", line)
-        value: dict[str, Node] | list[Node]
+        value: dict[str, ConfigNode] | list[ConfigNode]
         if into_map:
             value = {}
             self._scopes.append(value)
@@ -269,7 +269,7 @@ class _Parser:
         self._nesting -= 1
         return self._node(value, line)
 
-    def _node(self, value: dict[str, Node] | list[Node], line: int) -> Node:
+    def _node(self, value: dict[str, ConfigNode] | list[ConfigNode], line: int) -> ConfigNode:
         children = list(value.values() if isinstance(value, dict) else value)
         size = 1 + sum(child.size for child in children)
         depth = 1 + max((child.depth for child in children), default=0)
@@ -277,7 +277,7 @@ class _Parser:
             raise self._error(
                 f"the configuration has more than {SIZE_MAX} values or {NESTING_MAX} levels", line
             )
-        return Node(value, self._path, line, size=size, depth=depth)
+        return ConfigNode(value, self._path, line, size=size, depth=depth)
 
     def _raw_string(self) -> str:
         line = self._here()
@@ -332,7 +332,7 @@ class _Parser:
         self._position = match.end()
         return text
 
-    def _bare(self, key: str, line: int) -> Node:
+    def _bare(self, key: str, line: int) -> ConfigNode:
         """An unquoted word: a number, a truth value, a date, a variable, or just a string."""
         parts = bytearray()
         escaped = False
@@ -347,10 +347,10 @@ class _Parser:
             escaped = True
         word = self._text_of(parts, line)
         if escaped:
-            return Node(word, self._path, line)
+            return ConfigNode(word, self._path, line)
         if word.startswith("$") and not word.startswith(_BCRYPT):
             return self._variable(word[1:], key, line)
-        return Node(self._classify(word, line), self._path, line)
+        return ConfigNode(self._classify(word, line), self._path, line)
 
     def _classify(self, word: str, line: int) -> str | bool | int | float | datetime:
         if word.lower() in _TRUE:
@@ -387,13 +387,13 @@ class _Parser:
             raise self._error("the number does not fit in 64 bits", line)
         return number
 
-    def _variable(self, name: str, key: str, line: int) -> Node:
+    def _variable(self, name: str, key: str, line: int) -> ConfigNode:
         """The value of `$name`: from the open blocks, innermost first, then the environment."""
         for scope in reversed(self._scopes):
             if name in scope:
                 found = scope[name]
                 found.used = True
-                return Node(found.value, self._path, line, size=found.size, depth=found.depth)
+                return ConfigNode(found.value, self._path, line, size=found.size, depth=found.depth)
         shown = "" if _SECRET_KEY.search(key) else f" {'$' + name!r}"
         text = self._loader.environ.get(name) if name and "\0" not in name else None
         if text is None:
@@ -412,9 +412,9 @@ class _Parser:
             ) from None
         finally:
             self._loader.variables.pop()
-        return Node(found.value, self._path, line, size=found.size, depth=found.depth)
+        return ConfigNode(found.value, self._path, line, size=found.size, depth=found.depth)
 
-    def _include(self, into: dict[str, Node], line: int) -> None:
+    def _include(self, into: dict[str, ConfigNode], line: int) -> None:
         quote = self._peek()
         if quote in ("'", '"'):
             end = self._text.find(quote, self._position + 1)
@@ -427,7 +427,7 @@ class _Parser:
         if not name or "\0" in name:
             raise self._error("include needs the name of a file", line)
         path = str(Path(self._path).parent / name)
-        into.update(self._loader.load(path, Node("", self._path, line)))
+        into.update(self._loader.load(path, ConfigNode("", self._path, line)))
 
     # -- characters
 

@@ -21,20 +21,20 @@ from tradewind.server.config.reader import (
     text,
     truth,
 )
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 
 _CIPHERS = ("aes", "chacha", "chachapoly")
 
 
-def read_jetstream(reader: Reader, node: Node, key: str) -> dict[str, Any]:
+def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]:
     """Fields of `JetStreamOptions` that the block sets."""
     if not isinstance(node.value, dict):
         return {"enabled": enabled_or_disabled(node, key)}
 
-    def limits(child: Node, name: str) -> dict[str, Any]:
+    def limits(child: ConfigNode, name: str) -> dict[str, Any]:
         return _limits(reader, child, name)
 
-    def sync_interval(child: Node, name: str) -> int:
+    def sync_interval(child: ConfigNode, name: str) -> int:
         if isinstance(child.value, str) and child.value.lower() == "always":
             return 0
         return reader.duration_or_seconds(child, name)
@@ -83,8 +83,8 @@ def read_jetstream(reader: Reader, node: Node, key: str) -> dict[str, Any]:
     return {"enabled": True, **fields}
 
 
-def _limits(reader: Reader, node: Node, key: str) -> dict[str, Any]:
-    def batch(child: Node, name: str) -> dict[str, Any]:
+def _limits(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]:
+    def batch(child: ConfigNode, name: str) -> dict[str, Any]:
         return reader.fields(
             child,
             name,
@@ -111,14 +111,14 @@ def _limits(reader: Reader, node: Node, key: str) -> dict[str, Any]:
     return {**fields.pop("batch", {}), **fields}
 
 
-def _domain(node: Node, key: str) -> str:
+def _domain(node: ConfigNode, key: str) -> str:
     name = text(node, key)
     if any(character in name for character in ".*>") or any(map(str.isspace, name)):
         raise fault(node, f"{key} {name!r} must not contain '.', '*', '>' or spaces")
     return name
 
 
-def _cipher(node: Node, key: str) -> None:
+def _cipher(node: ConfigNode, key: str) -> None:
     name = expect(node, key, str, "a cipher name")
     if name.lower() not in _CIPHERS:
         raise fault(node, f"{key} {name!r} is unknown; known are {', '.join(_CIPHERS)}")

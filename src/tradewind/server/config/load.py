@@ -53,7 +53,7 @@ from tradewind.server.config.reader import (
     truth,
 )
 from tradewind.server.config.transport import read_tls, read_websocket
-from tradewind.server.config.tree import Node, digest
+from tradewind.server.config.tree import ConfigNode, digest
 
 LAME_DUCK_DURATION_MIN_NS = 30 * SECOND_NS
 WRITE_TIMEOUTS = ("default", "close", "retry")
@@ -65,7 +65,7 @@ def load_config_file(path: str, environ: Mapping[str, str] | None = None) -> Loa
     if not root:
         raise ConfigError("the configuration is empty", path)
     reader = Reader()
-    fields = reader.fields(Node(root, path, 1), "", _table(reader))
+    fields = reader.fields(ConfigNode(root, path, 1), "", _table(reader))
     reader.finish()
     warnings = tuple(reader.warnings)
     options = ServerOptions(
@@ -118,10 +118,10 @@ def _table(reader: Reader) -> Table:
     access = AccessReader(reader)
     mappings = MappingsReader(reader)
 
-    def tls(node: Node, key: str) -> TlsOptions:
+    def tls(node: ConfigNode, key: str) -> TlsOptions:
         return read_tls(reader, node, key)
 
-    def websocket(node: Node, key: str) -> WebsocketOptions:
+    def websocket(node: ConfigNode, key: str) -> WebsocketOptions:
         return read_websocket(reader, access, node, key)
 
     blocks: Table = {
@@ -151,16 +151,16 @@ def _storage(reader: Reader) -> Table:
     """`jetstream` and the top-level `store_dir`, which may not both name a folder."""
     seen: list[str] = []
 
-    def once(node: Node, folder: str) -> str:
+    def once(node: ConfigNode, folder: str) -> str:
         if folder and seen:
             raise fault(node, "store_dir is set twice: at the top level and in the jetstream block")
         seen.extend([folder] if folder else [])
         return folder
 
-    def store_dir(node: Node, key: str) -> str:
+    def store_dir(node: ConfigNode, key: str) -> str:
         return once(node, text(node, key))
 
-    def jetstream(node: Node, key: str) -> dict[str, Any]:
+    def jetstream(node: ConfigNode, key: str) -> dict[str, Any]:
         fields = read_jetstream(reader, node, key)
         once(node, fields.get("store_dir", ""))
         return fields
@@ -192,7 +192,7 @@ def _elsewhere(reader: Reader) -> Table:
     }
 
 
-def _feature_flags(reader: Reader, node: Node, key: str) -> dict[str, bool]:
+def _feature_flags(reader: Reader, node: ConfigNode, key: str) -> dict[str, bool]:
     """Those that are known here; each of the others gets a line in the log."""
     flags = expect(node, key, dict, "a block of flags")
     found = {name: truth(value, name) for name, value in flags.items()}
@@ -202,33 +202,33 @@ def _feature_flags(reader: Reader, node: Node, key: str) -> dict[str, bool]:
     return {name: value for name, value in found.items() if name in FEATURE_FLAGS}
 
 
-def _server_name(node: Node, key: str) -> str:
+def _server_name(node: ConfigNode, key: str) -> str:
     name = text(node, key)
     if any(map(str.isspace, name)):
         raise fault(node, f"{key} must not contain spaces")
     return name
 
 
-def _server_tags(node: Node, key: str) -> tuple[str, ...]:
+def _server_tags(node: ConfigNode, key: str) -> tuple[str, ...]:
     """Tags are lower case and unique, as nats-server keeps them."""
     return tuple(dict.fromkeys(tag.strip().lower() for tag in texts(node, key)))
 
 
-def _lame_duck_duration(node: Node, key: str) -> int:
+def _lame_duck_duration(node: ConfigNode, key: str) -> int:
     value = duration(node, key)
     if value < LAME_DUCK_DURATION_MIN_NS:
         raise fault(node, f"{key} must be at least 30 seconds")
     return value
 
 
-def _lame_duck_grace(node: Node, key: str) -> int:
+def _lame_duck_grace(node: ConfigNode, key: str) -> int:
     value = duration(node, key)
     if value < 0:
         raise fault(node, f"{key} must not be negative")
     return value
 
 
-def _write_timeout(node: Node, key: str) -> str:
+def _write_timeout(node: ConfigNode, key: str) -> str:
     name = expect(node, key, str, f"one of {', '.join(WRITE_TIMEOUTS)}")
     if name not in WRITE_TIMEOUTS:
         raise fault(node, f"{key} must be one of {', '.join(WRITE_TIMEOUTS)}, not {name!r}")

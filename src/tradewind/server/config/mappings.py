@@ -11,7 +11,7 @@ from typing import Any
 from tradewind.route.mapping import MappingError
 from tradewind.route.remapping import WEIGHT_MAX, Destination, MappingRule, check_rule
 from tradewind.server.config.reader import Reader, expect, fault, text
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 from tradewind.subjects import is_valid_subject
 
 
@@ -21,7 +21,7 @@ class MappingsReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def read(self, node: Node, key: str) -> tuple[MappingRule, ...]:
+    def read(self, node: ConfigNode, key: str) -> tuple[MappingRule, ...]:
         """The rules, in the order of the file."""
         rules = []
         block = expect(node, key, dict, 'a block: { "from": "to" }')
@@ -37,14 +37,14 @@ class MappingsReader:
             rules.append(rule)
         return tuple(rules)
 
-    def _destinations(self, node: Node, source: str) -> tuple[Destination, ...]:
+    def _destinations(self, node: ConfigNode, source: str) -> tuple[Destination, ...]:
         if isinstance(node.value, str):
             return (Destination(node.value),)
         if isinstance(node.value, list):
             return tuple(self._destination(item, source) for item in node.value)
         return (self._destination(node, source),)
 
-    def _destination(self, node: Node, source: str) -> Destination:
+    def _destination(self, node: ConfigNode, source: str) -> Destination:
         subject = ("subject", text)
         fields: dict[str, Any] = self._reader.fields(
             node,
@@ -63,7 +63,7 @@ class MappingsReader:
         return Destination(**fields)
 
 
-def _weight(node: Node, key: str) -> int:
+def _weight(node: ConfigNode, key: str) -> int:
     """From 0 to 100, with or without a percent sign."""
     value = node.value
     if isinstance(value, str) and value.removesuffix("%").isdecimal():

@@ -13,7 +13,7 @@ from tradewind.route.rules import (
     ResponseRule,
 )
 from tradewind.server.config.reader import Reader, duration, expect, fault, integer
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 from tradewind.subjects import is_valid_subject
 
 _Subjects = tuple[tuple[str, ...] | None, tuple[str, ...]]
@@ -25,7 +25,7 @@ class PermissionsReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def read(self, node: Node, key: str) -> PermissionRules:
+    def read(self, node: ConfigNode, key: str) -> PermissionRules:
         """A whole block."""
         publish = ("publish", self._publish)
         subscribe = ("subscribe", self._subscribe)
@@ -57,16 +57,16 @@ class PermissionsReader:
             responses=response_rule,
         )
 
-    def _publish(self, node: Node, key: str) -> _Subjects:
+    def _publish(self, node: ConfigNode, key: str) -> _Subjects:
         return self._subjects(node, key, with_queue=False)
 
-    def _subscribe(self, node: Node, key: str) -> _Subjects:
+    def _subscribe(self, node: ConfigNode, key: str) -> _Subjects:
         return self._subjects(node, key, with_queue=True)
 
-    def _subjects(self, node: Node, key: str, *, with_queue: bool) -> _Subjects:
+    def _subjects(self, node: ConfigNode, key: str, *, with_queue: bool) -> _Subjects:
         """Allow and deny lists of a subject, of a list of them, or of an {allow, deny} block."""
 
-        def checked(child: Node, name: str) -> tuple[str, ...]:
+        def checked(child: ConfigNode, name: str) -> tuple[str, ...]:
             return _subject_list(child, name, with_queue=with_queue)
 
         if not isinstance(node.value, dict):
@@ -80,7 +80,7 @@ class PermissionsReader:
         return allow, fields.get("deny", ())
 
     def _none_if_empty(
-        self, node: Node, key: str, subjects: tuple[str, ...]
+        self, node: ConfigNode, key: str, subjects: tuple[str, ...]
     ) -> tuple[str, ...] | None:
         if subjects:
             return subjects
@@ -90,7 +90,7 @@ class PermissionsReader:
         )
         return None
 
-    def _responses(self, node: Node, key: str) -> ResponseRule | None:
+    def _responses(self, node: ConfigNode, key: str) -> ResponseRule | None:
         if isinstance(node.value, bool):
             return ResponseRule() if node.value else None
         expect(node, key, dict, "true, false or a block with max and expires")
@@ -115,7 +115,7 @@ class PermissionsReader:
         )
 
 
-def _subject_list(node: Node, key: str, *, with_queue: bool) -> tuple[str, ...]:
+def _subject_list(node: ConfigNode, key: str, *, with_queue: bool) -> tuple[str, ...]:
     items = node.value if isinstance(node.value, list) else [node]
     subjects = []
     for item in items:

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from tradewind.durations import parse_duration_ns
 from tradewind.errors import ConfigError
 from tradewind.options import SECOND_NS, Secret
-from tradewind.server.config.tree import INT64_MAX, Node, parse_size_text
+from tradewind.server.config.tree import INT64_MAX, ConfigNode, parse_size_text
 
 INT32_MAX = 2**31 - 1
 
-Conversion = Callable[[Node, str], object]
+Conversion = Callable[[ConfigNode, str], object]
 Table = Mapping[str, tuple[str, Conversion]]  # an empty field name: the value is not kept
-_Type = TypeVar("_Type", str, bool, int, list[Node], dict[str, Node])
+_Type = TypeVar("_Type", str, bool, int, list[ConfigNode], dict[str, ConfigNode])
 
 
 class CombinedConfigError(ConfigError):
@@ -30,12 +30,12 @@ class CombinedConfigError(ConfigError):
         super().__init__("\n".join(map(str, self.errors)))
 
 
-def fault(node: Node, text: str) -> ConfigError:
+def fault(node: ConfigNode, text: str) -> ConfigError:
     """An error at the place of a value."""
     return ConfigError(text, node.path, node.line)
 
 
-def expect(node: Node, key: str, kind: type[_Type], wanted: str) -> _Type:
+def expect(node: ConfigNode, key: str, kind: type[_Type], wanted: str) -> _Type:
     """The value if it is of `kind`, else an error that never shows it: it may be a password."""
     value = node.value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
@@ -43,22 +43,22 @@ def expect(node: Node, key: str, kind: type[_Type], wanted: str) -> _Type:
     return value
 
 
-def text(node: Node, key: str) -> str:
+def text(node: ConfigNode, key: str) -> str:
     """A string."""
     return expect(node, key, str, 'a string (quote it: "...")')
 
 
-def secret(node: Node, key: str) -> Secret:
+def secret(node: ConfigNode, key: str) -> Secret:
     """A string that is never shown."""
     return Secret(text(node, key))
 
 
-def truth(node: Node, key: str) -> bool:
+def truth(node: ConfigNode, key: str) -> bool:
     """A boolean."""
     return expect(node, key, bool, "true or false")
 
 
-def integer(node: Node, key: str) -> int:
+def integer(node: ConfigNode, key: str) -> int:
     """Any integer, with or without a unit."""
     return expect(node, key, int, "an integer")
 
@@ -66,7 +66,7 @@ def integer(node: Node, key: str) -> int:
 def integer_from(minimum: int, maximum: int = INT32_MAX) -> Conversion:
     """A conversion that accepts integers in a range."""
 
-    def convert(node: Node, key: str) -> int:
+    def convert(node: ConfigNode, key: str) -> int:
         value = integer(node, key)
         if not minimum <= value <= maximum:
             raise fault(node, f"{key} is {value}, it must be from {minimum} to {maximum}")
@@ -75,7 +75,7 @@ def integer_from(minimum: int, maximum: int = INT32_MAX) -> Conversion:
     return convert
 
 
-def port(node: Node, key: str) -> int:
+def port(node: ConfigNode, key: str) -> int:
     """A TCP port; -1 asks for any free one, 0 means not set."""
     value = integer(node, key)
     if not -1 <= value <= 65535:
@@ -85,7 +85,7 @@ def port(node: Node, key: str) -> int:
     return value
 
 
-def size(node: Node, key: str) -> int:
+def size(node: ConfigNode, key: str) -> int:
     """Bytes: a number with or without unit, or a string such as "10G"."""
     if isinstance(node.value, str):
         parsed = parse_size_text(node.value)
@@ -95,7 +95,7 @@ def size(node: Node, key: str) -> int:
     return expect(node, key, int, "a size such as 10gb")
 
 
-def duration(node: Node, key: str) -> int:
+def duration(node: ConfigNode, key: str) -> int:
     """Nanoseconds, only from a text such as "2s"."""
     parsed = parse_duration_ns(expect(node, key, str, 'a duration such as "2s" or "1h30m"'))
     if parsed is None:
@@ -103,14 +103,14 @@ def duration(node: Node, key: str) -> int:
     return parsed
 
 
-def seconds(node: Node, key: str) -> int:
+def seconds(node: ConfigNode, key: str) -> int:
     """Nanoseconds from a number of seconds (with decimals) or a text such as "2s"."""
     if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return _not_negative(node, key, round(node.value * SECOND_NS))
     return _not_negative(node, key, duration(node, key))
 
 
-def _not_negative(node: Node, key: str, duration_ns: int) -> int:
+def _not_negative(node: ConfigNode, key: str, duration_ns: int) -> int:
     if duration_ns < 0:
         raise fault(node, f"{key} must not be negative")
     if duration_ns > INT64_MAX:
@@ -118,7 +118,7 @@ def _not_negative(node: Node, key: str, duration_ns: int) -> int:
     return duration_ns
 
 
-def address(node: Node, key: str) -> tuple[str, int]:
+def address(node: ConfigNode, key: str) -> tuple[str, int]:
     """Host and port of "host:port", ":port" or a bare port; the host is empty if not given."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return "", port(node, key)
@@ -130,7 +130,7 @@ def address(node: Node, key: str) -> tuple[str, int]:
         colon = ""
     if not colon or not digits.removeprefix("-").isdecimal() or len(digits) > 6:
         raise fault(node, f'{key} must be a port or "host:port", not {host_and_port!r}')
-    return host, port(Node(int(digits), node.path, node.line), key)
+    return host, port(ConfigNode(int(digits), node.path, node.line), key)
 
 
 def spread_address(fields: dict[str, Any], name: str, host: str, port: str) -> None:
@@ -141,7 +141,7 @@ def spread_address(fields: dict[str, Any], name: str, host: str, port: str) -> N
         fields.update({field: value for field, value in values.items() if field not in later})
 
 
-def texts(node: Node, key: str) -> tuple[str, ...]:
+def texts(node: ConfigNode, key: str) -> tuple[str, ...]:
     """One string or a list of strings."""
     if isinstance(node.value, str):
         return (node.value,)
@@ -149,13 +149,13 @@ def texts(node: Node, key: str) -> tuple[str, ...]:
     return tuple(text(item, f"each entry of {key}") for item in items)
 
 
-def text_map(node: Node, key: str) -> dict[str, str]:
+def text_map(node: ConfigNode, key: str) -> dict[str, str]:
     """A block whose values are strings."""
     items = expect(node, key, dict, "a block of strings")
     return {name: text(item, f"{key}.{name}") for name, item in items.items()}
 
 
-def ignored(_node: Node, _key: str) -> None:
+def ignored(_node: ConfigNode, _key: str) -> None:
     """A key that means nothing to this server; its value is not looked at."""
 
 
@@ -171,7 +171,7 @@ class Reader:
         self.warnings: list[ConfigError] = []
         self.notices: list[str] = []
 
-    def fields(self, node: Node, what: str, table: Table) -> dict[str, Any]:
+    def fields(self, node: ConfigNode, what: str, table: Table) -> dict[str, Any]:
         """The block as field -> value. Keys are case-insensitive, the last of a kind wins."""
         block = expect(node, what, dict, "a block: { ... }")
         found: dict[str, Any] = {}
@@ -195,7 +195,7 @@ class Reader:
                     found[field] = value
         return found
 
-    def duration_or_seconds(self, node: Node, key: str) -> int:
+    def duration_or_seconds(self, node: ConfigNode, key: str) -> int:
         """A duration; a bare number still counts as seconds but earns a warning."""
         if not isinstance(node.value, int) or isinstance(node.value, bool):
             return _not_negative(node, key, duration(node, key))
@@ -212,7 +212,7 @@ class Reader:
             raise CombinedConfigError(self.errors)
 
 
-def unknown_key(node: Node, key: str, what: str, known: list[str]) -> ConfigError:
+def unknown_key(node: ConfigNode, key: str, what: str, known: list[str]) -> ConfigError:
     """The error for a key that has no meaning here, with the nearest ones that have."""
     import difflib  # here, because only mistakes should pay for it
 

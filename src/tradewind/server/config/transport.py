@@ -33,12 +33,12 @@ from tradewind.server.config.reader import (
     texts,
     truth,
 )
-from tradewind.server.config.tree import Node
+from tradewind.server.config.tree import ConfigNode
 
 HANDSHAKE_FIRST_AUTO_NS = 50_000_000
 
 
-def read_tls(reader: Reader, node: Node, key: str) -> TlsOptions:
+def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
     """A `tls` block."""
     handshake_first = ("handshake_first_ns", _handshake_first)
     fields = reader.fields(
@@ -87,10 +87,12 @@ def check_tls(options: TlsOptions) -> None:
         raise ConfigError(str(error)) from None
 
 
-def read_websocket(reader: Reader, access: AccessReader, node: Node, key: str) -> WebsocketOptions:
+def read_websocket(
+    reader: Reader, access: AccessReader, node: ConfigNode, key: str
+) -> WebsocketOptions:
     """The `websocket` block."""
 
-    def tls(child: Node, name: str) -> TlsOptions:
+    def tls(child: ConfigNode, name: str) -> TlsOptions:
         return read_tls(reader, child, name)
 
     origins = ("allowed_origins", texts)
@@ -135,7 +137,7 @@ def read_websocket(reader: Reader, access: AccessReader, node: Node, key: str) -
     return WebsocketOptions(**fields)
 
 
-def _handshake_first(node: Node, key: str) -> int | None:
+def _handshake_first(node: ConfigNode, key: str) -> int | None:
     """None: INFO first; 0: TLS first; else how long to wait for a client that begins with TLS."""
     if isinstance(node.value, bool):
         return 0 if node.value else None
@@ -149,12 +151,12 @@ def _handshake_first(node: Node, key: str) -> int | None:
     return duration(node, key)
 
 
-def _some_texts(node: Node, key: str) -> tuple[str, ...]:
+def _some_texts(node: ConfigNode, key: str) -> tuple[str, ...]:
     if not expect(node, key, list, "a list of names"):
         raise fault(node, f"{key} must not be empty: leave it out for the defaults")
     return texts(node, key)
 
 
-def _fingerprints(node: Node, key: str) -> frozenset[str]:
+def _fingerprints(node: ConfigNode, key: str) -> frozenset[str]:
     expect(node, key, list, "a list of SHA-256 fingerprints in hexadecimal")
     return frozenset(pin.lower() for pin in texts(node, key))

@@ -28,7 +28,7 @@ _TYPE_NAMES = {
 
 
 @dataclass(slots=True)
-class Node:
+class ConfigNode:
     """One value. `line` is the line of its key, or of the value itself inside a list.
 
     `used` is set when a `$variable` referred to it: such a key needs no meaning of its own.
@@ -36,7 +36,7 @@ class Node:
     can explode.
     """
 
-    value: str | bool | int | float | datetime | list[Node] | dict[str, Node]
+    value: str | bool | int | float | datetime | list[ConfigNode] | dict[str, ConfigNode]
     path: str
     line: int
     used: bool = False
@@ -49,7 +49,7 @@ class Node:
         return _TYPE_NAMES[type(self.value)]
 
 
-def digest(root: dict[str, Node]) -> str:
+def digest(root: dict[str, ConfigNode]) -> str:
     """The `sha256:...` that nats-server reports: over the values as JSON, not over the bytes."""
     text = _json(root) + "\n"
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -57,7 +57,7 @@ def digest(root: dict[str, Node]) -> str:
 
 def _json(value: object) -> str:
     """JSON as Go writes it: sorted keys, no spaces, HTML characters escaped, whole floats bare."""
-    if isinstance(value, Node):
+    if isinstance(value, ConfigNode):
         return _json(value.value)
     if isinstance(value, dict):
         items = (f"{_json(key)}:{_json(item)}" for key, item in sorted(value.items()))

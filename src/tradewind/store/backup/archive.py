@@ -6,7 +6,7 @@ Owns the format that nats-server has written since 2.15 (below the S2 compressio
     "NATSARC1", then for each entry
     uvarint   size of the name
     varint    time in ns
-    uvarint   sequence; 0 for what is no message
+    uvarint   sequence; 0 for what is not a message
     uvarint   size of the header block
     uvarint   size of the payload
     name, header block, payload
@@ -37,7 +37,7 @@ class ArchiveError(StoreError):
     """An archive that cannot be restored; the text says why."""
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     """One entry; a message has a sequence, and its subject is the name."""
 
     name: bytes
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     payload: bytes
 
 
-END: Final = Entry(b"", 0, 0, b"", b"")
+END: Final = ArchiveEntry(b"", 0, 0, b"", b"")
 
 
 def append_entry(
@@ -85,7 +85,7 @@ class ArchiveReader:
             self.offset = 0
         self.data += data
 
-    def next_entry(self) -> Entry | None:
+    def next_entry(self) -> ArchiveEntry | None:
         """The next entry, `END` for the last one; None until more is fed."""
         if not self._has_magic and not self._read_magic():
             return None
@@ -105,7 +105,7 @@ class ArchiveReader:
         if end > len(data):
             return None
         self.offset = end
-        entry = Entry(
+        entry = ArchiveEntry(
             bytes(data[at:header_at]),
             folded >> 1 ^ -(folded & 1),
             seq,

@@ -24,9 +24,9 @@ def decode_document(data: bytes, what: str) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveError(f"{what}: it is no JSON: {error}") from None
+        raise ArchiveError(f"{what}: it is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise ArchiveError(f"{what}: it is no JSON object")
+        raise ArchiveError(f"{what}: it is not a JSON object")
     return document
 
 
@@ -81,7 +81,7 @@ def _table(document: object, what: str) -> list[tuple[int, Any]]:
     for text, value in document.items():
         is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS_MAX
         if not is_number or not 0 < int(text) <= SEQUENCE_MAX:
-            raise ArchiveError(f"{what}: {text[:32]!r} is no sequence")
+            raise ArchiveError(f"{what}: {text[:32]!r} is not a sequence")
         rows.append((int(text), value))
     return rows
 

@@ -1,7 +1,7 @@
 """The messages of an archive: packed from a store, and stored from what has arrived.
 
 Owns the loops that run once per message. The format is drawn in archive.py, and so is every check
-whose result a user reads; what is rare (entries that are no messages, times to live) is left to
+whose result a user reads; what is rare (entries that are not messages, times to live) is left to
 the caller. Nothing is kept between two calls.
 """
 
@@ -142,7 +142,7 @@ def store_messages(MessageCore store not None, bytearray data not None, size_t o
                    uint64_t bytes_max, uint64_t count_max, bint leaves_headers):
     """Store up to `count_max` messages that are complete in `data`; gives where it stopped.
 
-    It stops in front of whatever is no plain message of at most `bytes_max` bytes, with
+    It stops in front of whatever is not a plain message of at most `bytes_max` bytes, with
     `leaves_headers` also of one that has a header. ArchiveError if a message cannot be stored.
     """
     cdef const uint8_t* start = <const uint8_t*>PyByteArray_AS_STRING(data)

@@ -14,9 +14,9 @@ from tradewind.store.backup.archive import (
     CONSUMER_PREFIX,
     METADATA_BYTES_MAX,
     STATE_NAME,
+    ArchiveEntry,
     ArchiveError,
     ArchiveReader,
-    Entry,
 )
 from tradewind.store.backup.archive_documents import (
     TIME_NS_MAX,
@@ -119,7 +119,7 @@ class ArchiveRestore:
             self._files.commit()
             self._committed_bytes = store.bytes
 
-    def _read_state(self, entry: Entry, bytes_allowed: int) -> None:
+    def _read_state(self, entry: ArchiveEntry, bytes_allowed: int) -> None:
         if entry.name != STATE_NAME:
             raise ArchiveError("expected state.json first")
         state = decode_document(entry.payload, "state.json")
@@ -154,7 +154,7 @@ class ArchiveRestore:
         self._files = folder.open(self._plan.now_ns, files=OpenFiles(folder.disk))[1]
         return self._files.table
 
-    def _read_consumer(self, entry: Entry) -> None:
+    def _read_consumer(self, entry: ArchiveEntry) -> None:
         if not entry.name.startswith(CONSUMER_PREFIX):
             raise ArchiveError(f"expected consumer, found {entry.name[:64]!r}")
         self._metadata_bytes += len(entry.payload)
@@ -171,7 +171,7 @@ class ArchiveRestore:
         self.consumers.append(RestoredConsumer(name, config, consumer_state_from(state, what)))
         self._consumers_left -= 1
 
-    def _store_message(self, store: MessageStore, entry: Entry) -> None:
+    def _store_message(self, store: MessageStore, entry: ArchiveEntry) -> None:
         seq = entry.seq
         if not seq:
             raise ArchiveError("expected message sequence")
@@ -189,7 +189,7 @@ class ArchiveRestore:
             store.skip(seq - 1, store.last_timestamp)
         store.store(entry.name, entry.header, entry.payload, entry.timestamp_ns, ttl_ns)
 
-    def _ttl_ns(self, entry: Entry) -> int:
+    def _ttl_ns(self, entry: ArchiveEntry) -> int:
         start = entry.header.find(_TTL_FIELD) if self._keeps_ttl else -1
         if start < 0:
             return 0
@@ -235,7 +235,7 @@ def _time_ns(text: object) -> int:
     try:
         time_ns = max(parse_time(text), 0) if isinstance(text, str) else 0
     except ValueError:
-        raise ArchiveError("state.json: last_ts is no time") from None
+        raise ArchiveError("state.json: last_ts is not a time") from None
     if time_ns > TIME_NS_MAX:
         raise ArchiveError("state.json: no message is stored in last_ts, it is too late")
     return time_ns

@@ -114,7 +114,7 @@ class TarRestore:
                         created_ns = meta.created_ns
                     self._write(member.name, data)
                     has_sum = has_sum or member.name == META_SUM_FILE
-                # What is no header ends a tar for Python; only zeros do for us.
+                # What is not a header ends a tar for Python; only zeros do for us.
                 is_whole = file.read(tar.offset, _END_BYTES) == bytes(_END_BYTES)
         except tarfile.TarError as error:
             raise ArchiveError(f"it is neither an archive nor a tar: {error}") from None
@@ -127,7 +127,7 @@ class TarRestore:
         if number >= MEMBERS_MAX:
             raise ArchiveError(f"the backup has more than {MEMBERS_MAX} files")
         if not member.isreg():
-            raise ArchiveError(f"{member.name[:64]!r} in the backup is no plain file")
+            raise ArchiveError(f"{member.name[:64]!r} in the backup is not a plain file")
         limit = BLOCK_BYTES_MAX if _BLOCK.fullmatch(member.name) else METADATA_BYTES_MAX
         if member.size > limit:
             raise ArchiveError(f"{member.name[:64]!r} has {member.size} bytes, more than {limit}")

@@ -2,7 +2,7 @@ from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskFile
 from tradewind.store.files.witness import TestimonyWrite
 from tradewind.store.folder.rewrite import Rewrite
-from tradewind.store.repair.settle import Evidence
+from tradewind.store.repair.settlement import Evidence
 
 class Commit:
     @property

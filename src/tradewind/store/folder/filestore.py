@@ -40,7 +40,7 @@ from tradewind.store.format.side_files import Schedule, decode_schedules, encode
 from tradewind.store.format.timing_wheel import TimingWheel
 from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
-from tradewind.store.repair.settle import Evidence, Settlement
+from tradewind.store.repair.settlement import Evidence, Settlement
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_core import MARK_SYNCED_KIND
 from tradewind.store.table.messages import MessageStore
@@ -299,20 +299,20 @@ class FileStore:
         # Whether it has more to do than to sync what was appended.
         has_chores = self._has_chores()
         if not has_chores:
-            self.table.say_floor()
+            self.table.write_floor()
             has_chores = self._names_changed  # its mark has begun a block
         if not self.is_changed():
             return None
         evidence = None
         if has_chores:
             evidence = self._prepare_chores()
-            self.table.say_floor()
+            self.table.write_floor()
             self.check_writable()
         last = self.table.last
         self._write(last)
         commit = Commit(self.disk, self.table.last_seq, (last.number, last.written))
         commit.marked = self._marked_position
-        commit.floor = self.table.said_floor
+        commit.floor = self.table.written_floor
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         for file in self._unsynced.values():
             if file.pin():
@@ -412,7 +412,7 @@ class FileStore:
         evidence = None
         if self._settlement.has_work:
             self.flush()
-            evidence = self._settlement.go_on()
+            evidence = self._settlement.next_evidence()
         self.rewriter.prepare(self._durable_mark[0])
         return evidence
 

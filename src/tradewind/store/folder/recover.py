@@ -44,7 +44,7 @@ from tradewind.store.repair.checkpoint import (
 from tradewind.store.repair.crowding import tell_crowded_out
 from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
 from tradewind.store.repair.salvage import in_order, replacement
-from tradewind.store.repair.settle import PATCHED_BYTES_MAX
+from tradewind.store.repair.settlement import PATCHED_BYTES_MAX
 from tradewind.store.repair.units import UnitRule, half_units
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_core import (

@@ -133,7 +133,7 @@ def account_name_problem(name: str) -> str:
     if not name:
         return "is empty"
     if name in (".", "..") or "/" in name or "\0" in name:
-        return "is no name of a folder"
+        return "is not a name of a folder"
     return _size_problem(name)
 
 

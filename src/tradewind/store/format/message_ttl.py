@@ -45,5 +45,5 @@ def _duration_ns(value: bytes) -> int:
         raise ValueError(f"{value!r} is longer than 292 years; never means for ever") from None
     except ValueError:
         raise ValueError(
-            f"{value!r} is no time to live; 90, 1m30s and never are examples of one"
+            f"{value!r} is not a time to live; 90, 1m30s and never are examples of one"
         ) from None

@@ -278,9 +278,9 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptRecord(path, 0, f"it is no JSON: {error}") from None
+        raise CorruptRecord(path, 0, f"it is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise CorruptRecord(path, 0, "it is no JSON object")
+        raise CorruptRecord(path, 0, "it is not a JSON object")
     if _is_too_deep(document):
         raise CorruptRecord(path, 0, f"it has more than {DEPTH_MAX} levels")
     return document
@@ -291,7 +291,7 @@ def _take_created(document: dict[str, Any], path: str) -> int | None:
     if created is None:
         return None
     if not isinstance(created, str):
-        raise CorruptRecord(path, 0, '"Created" is no string')
+        raise CorruptRecord(path, 0, '"Created" is not a string')
     try:
         return parse_time(created)
     except ValueError as error:

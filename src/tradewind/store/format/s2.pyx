@@ -57,7 +57,7 @@ cdef dict REASONS = {
 
 
 class S2Error(StoreError):
-    """Bytes that are no whole S2 stream; `offset` is the byte, `reason` what is wrong there."""
+    """Bytes that are not a whole S2 stream; `offset` is the byte, `reason` what is wrong there."""
 
     def __init__(self, offset, reason):
         self.offset = offset

@@ -389,7 +389,7 @@ cdef class SequenceSet:
         return found if sequences_next_present(&self.tree, seq, &found) else None
 
     def next_absent(self, uint64_t seq) -> int | None:
-        """The lowest number from `seq` on that is no member; None if all up to 2^64 - 1 are."""
+        """The lowest number from `seq` on that is not a member; None if all up to 2^64 - 1 are."""
         cdef uint64_t found
         return found if sequences_next_absent(&self.tree, seq, &found) else None
 

@@ -37,7 +37,7 @@ cdef enum:
     PLACES_KEPT_MIN = 1024
 
 
-cdef inline uint64_t home(const TimerTable* table, uint64_t seq) noexcept nogil:
+cdef inline uint64_t first_slot(const TimerTable* table, uint64_t seq) noexcept nogil:
     """Where a sequence would like to be; neighbours are spread, for they expire together.
 
     Publishers choose which messages have a time to live, so the places hold a secret.
@@ -67,7 +67,7 @@ cdef void timers_free(TimerTable* table) noexcept nogil:
 
 cdef uint64_t find_place(const TimerTable* table, uint64_t seq) noexcept nogil:
     """The place of a sequence, or the unused one where it belongs; there is a table."""
-    cdef uint64_t place = home(table, seq)
+    cdef uint64_t place = first_slot(table, seq)
     while table.places[place].seq != 0 and table.places[place].seq != seq:
         place = (place + 1) & (table.capacity - 1)
     return place
@@ -98,7 +98,7 @@ cdef void clear_place(TimerTable* table, uint64_t place) noexcept nogil:
         next_place = (next_place + 1) & mask
         if table.places[next_place].seq == 0:
             break
-        wanted = home(table, table.places[next_place].seq)
+        wanted = first_slot(table, table.places[next_place].seq)
         if ((next_place - wanted) & mask) >= ((next_place - place) & mask):
             table.places[place] = table.places[next_place]
             place = next_place

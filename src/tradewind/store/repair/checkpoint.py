@@ -91,8 +91,8 @@ def fits(index: StreamIndex, disk: Disk, folder: str, numbers: list[int]) -> boo
 def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> bool:
     """Whether blocks that were read show that a summary is older than they are, or of others.
 
-    What is merely missing in the blocks is no contradiction: it may have been lost. `damaged` are
-    the numbers of blocks that are known to have lost something.
+    What is merely missing in the blocks is not a contradiction: it may have been lost. `damaged`
+    are the numbers of blocks that are known to have lost something.
     """
     listed = {entry.number: entry for entry in index.blocks}
     for block in blocks:

@@ -103,7 +103,7 @@ def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[Place, bytes]]
             continue
         length, sequence, _, subject_size = _HEAD.unpack_from(data, offset)
         size = length & ~_HEADER_FLAG
-        assert size >= _HEAD.size, f"byte {offset} of a block that was read is no record"
+        assert size >= _HEAD.size, f"byte {offset} of a block that was read is not a record"
         if not sequence & _TOMBSTONE:
             header = b""
             if length & _HEADER_FLAG and not sequence & _SKIP:

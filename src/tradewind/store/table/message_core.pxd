@@ -53,11 +53,11 @@ cdef class MessageCore:
     # what the damaged bytes said of deletions has to be said again.
     cdef public bint unsettled
     cdef readonly uint64_t limit_floor      # all below were removed by a limit, from the front
-    cdef readonly uint64_t said_floor       # ... and a mark in a block that stays says so
+    cdef readonly uint64_t written_floor       # ... and a mark in a block that stays says so
     cdef bint blocks_went                   # since the floor was said
     cdef uint64_t marked_floor              # ... and have tombstones where the block stays
-    cdef uint64_t said_last_seq             # last_seq has a tombstone ...
-    cdef uint32_t said_last_block           # ... in this block, or is live
+    cdef uint64_t written_last_seq             # last_seq has a tombstone ...
+    cdef uint32_t written_last_block           # ... in this block, or is live
     # What limits have left to do, see overdue.pyx.
     cdef bint trims                         # subjects may be above their limit ...
     cdef bint trims_messages                # ... and one is: messages are walked through
@@ -97,10 +97,10 @@ cdef class MessageCore:
     cdef int end_schedule(self, const char* subject, uint32_t subject_size) except -1
     cdef int mark_floor(self) except -1
     cpdef int mark(self, uint64_t kind, uint64_t value) except -1
-    cpdef int say_floor(self) except -1
+    cpdef int write_floor(self) except -1
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
                               uint64_t payload_size) noexcept nogil
-    cdef int say_last(self) except -1
+    cdef int write_last_seq(self) except -1
     cpdef int drop_block(self, Block block) except -1
     cdef int drop_if_empty(self, Block block) except -1
     cdef int _make_room(self) except -1

@@ -11,16 +11,17 @@ Invariants, checked by `verify()` and by every model test
 
 What limits removed stays away, although they write nothing while messages come and go
 - Every removal but one from the front by a limit leaves a tombstone behind the record that caused
-  it. The latter only move `limit_floor`, and each commit writes that down (`say_floor`) behind all
-  that it covers. So everything that a commit promises is gone is said to be gone in its bytes; it
-  never has to follow from the limits, which may have room again by then.
+  it. The latter only move `limit_floor`, and each commit writes that down (`write_floor`) behind
+  all that it covers. So everything that a commit promises is gone is said to be gone in its
+  bytes; it never has to follow from the limits, which may have room again by then.
 - What is not committed counts only as far as it arrived in one piece: recovery drops the rest. It
   therefore starts from a state that the store really had, plus messages that a limit had removed
   meanwhile. All of those are older than what was live, of their subject or of all, so the limits,
   applied once more, subjects first, take them before they could take anything that was live.
 - What a start shows is promised at once, though the limits may have removed messages just then.
   Until the next commit that follows from the limits once more. So the floor is said in front of
-  whatever could make room: by `apply_limits`, and by `say_last` if a limit took the last message.
+  whatever could make room: by `apply_limits`, and by `write_last_seq` if a limit took the last
+  message.
 - A block that goes may take the word with it: the next commit says it again, and no file is removed
   before that commit is known to be on disk.
 """
@@ -121,7 +122,7 @@ cdef class MessageCore:
         """New limits; `apply_limits` removes what is too much under them."""
         if self.keeps_tombstones:
             # What the old limits removed must not come back under wider ones.
-            self.say_floor()
+            self.write_floor()
         self.limits = limits
         self.msgs_max = limits.msgs_max
         self.bytes_max = limits.bytes_max
@@ -323,7 +324,7 @@ cdef class MessageCore:
 
     def drop_below(self, uint64_t floor):
         """A floor mark on disk says that everything below it is removed; nothing is written."""
-        self.said_floor = floor     # first: the block that says so may go on the way
+        self.written_floor = floor     # first: the block that says so may go on the way
         while self.msgs and self.first_seq < floor:
             self.forget_message(self.first_seq, False)
         self.limit_floor = max(self.limit_floor, floor)
@@ -684,12 +685,12 @@ cdef class MessageCore:
         for block in self.blocks:
             if block.live_msgs:
                 for seq in block.indexed_between(low, self.limit_floor):
-                    self.say_removed(seq)
+                    self.write_tombstone(seq)
                 break
         return 0
 
     cdef int end_schedule(self, const char* subject, uint32_t subject_size) except -1:
-        """A message comes that is no schedule: one that its subject has is not due any more."""
+        """A message comes that is not a schedule: one that its subject has is not due any more."""
         cdef SubjectEntry* entry = self.index.find(subject, subject_size)
         cdef SubjectFilter chosen
         cdef uint64_t seq
@@ -705,24 +706,24 @@ cdef class MessageCore:
             seq = self.next_matching(seq + 1, chosen)
         return 0
 
-    def say_removed(self, uint64_t seq):
+    def write_tombstone(self, uint64_t seq):
         """Write down that a message is gone; it is gone already."""
         self.prepare_room(RECORD_MIN, self.last_seq)
         self.last.append_mark(seq | TOMBSTONE, self.last_timestamp)
 
-    def say_again(self, list removed not None):
+    def write_again(self, list removed not None):
         """Damaged bytes may have said these things, and nothing else may say them: that these
         messages are gone, how far limits have come, and the sequences.
         """
         for seq in removed:
             if seq >= self.limit_floor and not self.is_there(seq):
-                self.say_removed(seq)
-        self.said_floor = 0
+                self.write_tombstone(seq)
+        self.written_floor = 0
         self.blocks_went = True
-        self.say_floor()
+        self.write_floor()
         self.repeat_last()
 
-    cpdef int say_floor(self) except -1:
+    cpdef int write_floor(self) except -1:
         """Write down what limits have removed from the front; see the top of this module.
 
         When blocks went, all that is gone from the front: then their files may go in any order.
@@ -730,11 +731,11 @@ cdef class MessageCore:
         cdef uint64_t floor = self.limit_floor
         if self.blocks_went:
             floor = max(floor, self.first_seq)
-        if floor <= self.said_floor or not self.blocks:
+        if floor <= self.written_floor or not self.blocks:
             return 0
         self.prepare_room(RECORD_MIN, self.last_seq)
         self.mark(MARK_FLOOR, floor)
-        self.said_floor = floor
+        self.written_floor = floor
         self.blocks_went = False
         return 0
 
@@ -764,27 +765,28 @@ cdef class MessageCore:
             self.drop_block(<Block>self.blocks[0])
         return 0
 
-    cdef int say_last(self) except -1:
+    cdef int write_last_seq(self) except -1:
         """Before a block goes: the last one must tell how far the sequences have come."""
         cdef Record record
-        if not self.keeps_tombstones or self.last_seq == 0 or self.said_last_seq == self.last_seq \
-                and self.said_last_block == self.last.number:
+        if not self.keeps_tombstones or self.last_seq == 0 \
+                or self.written_last_seq == self.last_seq \
+                and self.written_last_block == self.last.number:
             return 0
         if self.read(self.last_seq, &record) == 0:
             return 0
-        if self.limit_floor > self.said_floor:
+        if self.limit_floor > self.written_floor:
             # The last message may have pushed out others; without it the limits have room again.
             self.mark(MARK_FLOOR, self.limit_floor)
-            self.said_floor = self.limit_floor
+            self.written_floor = self.limit_floor
         self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
-        self.said_last_seq = self.last_seq
-        self.said_last_block = self.last.number
+        self.written_last_seq = self.last_seq
+        self.written_last_block = self.last.number
         return 0
 
     cpdef int drop_block(self, Block block) except -1:
         """A block that nobody needs goes, but not what it alone may have said."""
-        self.say_last()
-        self.said_floor = 0
+        self.write_last_seq()
+        self.written_floor = 0
         self.blocks_went = True
         self.blocks.remove(block)
         self.recent = None
@@ -793,8 +795,8 @@ cdef class MessageCore:
 
     def repeat_last(self):
         """Let the last block tell how far the sequences have come, whatever was said before."""
-        self.said_last_seq = 0
-        self.say_last()
+        self.written_last_seq = 0
+        self.write_last_seq()
 
     cdef int drop_if_empty(self, Block block) except -1:
         """Drop a sealed block without live messages, unless an older one needs its tombstones."""

@@ -14,7 +14,7 @@ from tradewind.store.table.block cimport Block
 from tradewind.store.table.expiry cimport (
     adopt_timers, is_too_old, leaves_marker, next_expiry, next_to_expire, start_timers)
 from tradewind.store.table.message_core cimport MARK_FLOOR, MessageCore
-from tradewind.store.table.overdue cimport begin_limits, begin_trimming, go_on, is_overdue
+from tradewind.store.table.overdue cimport begin_limits, begin_trimming, remove_overdue, is_overdue
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 from tradewind.store.format.records cimport RECORD_MIN, Record, header_value
 from tradewind.store.format.sequence_tree cimport sequences_count_in
@@ -502,7 +502,7 @@ cdef class MessageStore(MessageCore):
         if self.keeps_tombstones:
             self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
             self.mark(MARK_FLOOR, self.last_seq + 1)
-            self.limit_floor = self.said_floor = self.marked_floor = self.last_seq + 1
+            self.limit_floor = self.written_floor = self.marked_floor = self.last_seq + 1
         self.block_keeper.blocks_dropped(dropped)
         if self.listener is not None:
             self.listener.all_removed()
@@ -514,7 +514,7 @@ cdef class MessageStore(MessageCore):
         if self.first_seq == 0 and self.keeps_tombstones and self.last is not None:
             self.prepare_room(RECORD_MIN, 1)
             self.mark(MARK_FLOOR, 1)
-            self.said_floor = 1
+            self.written_floor = 1
         self.first_seq = 1
 
     def compact(self, uint64_t seq):
@@ -644,10 +644,10 @@ cdef class MessageStore(MessageCore):
         if not is_overdue(self):
             return False
         before = self.limit_floor
-        is_done = go_on(self, &budget)
+        is_done = remove_overdue(self, &budget)
         if self.keeps_tombstones and self.limit_floor > before:
             # Before anything else is removed: the limits may have room again then.
-            self.say_floor()
+            self.write_floor()
         return not is_done
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
@@ -791,7 +791,7 @@ cdef class MessageStore(MessageCore):
         """Say on disk what a limit has removed, before the store is closed."""
         if self.blocks:
             self.mark_floor()
-            self.say_floor()
+            self.write_floor()
 
     def verify(self):
         """Assert every invariant by counting again; for tests and tools."""

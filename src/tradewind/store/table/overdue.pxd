@@ -9,4 +9,4 @@ cdef int begin_limits(MessageCore store) except -1
 cdef int begin_trimming(MessageCore store) except -1
 cdef bint is_overdue(MessageCore store) noexcept
 # Remove some of what is too much; `budget` goes down by what that takes. False: there is more.
-cdef bint go_on(MessageCore store, uint64_t* budget) except -1
+cdef bint remove_overdue(MessageCore store, uint64_t* budget) except -1

@@ -50,7 +50,7 @@ cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
     budget[0] -= min(budget[0], cost)
 
 
-cdef bint go_on(MessageCore store, uint64_t* budget) except -1:
+cdef bint remove_overdue(MessageCore store, uint64_t* budget) except -1:
     if store.unsettled:
         # Totals may count lost messages; when all is counted the subjects are looked at anew.
         store.trims = False

@@ -247,7 +247,7 @@ cdef int take_message(Block block, SubjectIndex index, const Record* record, uin
 def record_places(Block block not None):
     """(sequence, offset, size) of all records of a block without damage, as they lie there.
 
-    What is no message and skips nothing has the sequence of the message in front of it, or 0.
+    What is not a message and skips nothing has the sequence of the message in front of it, or 0.
     """
     cdef uint64_t position = 0, seq = 0
     cdef const char* data = block.plain_bytes() if block.size else NULL

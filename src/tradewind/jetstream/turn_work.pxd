@@ -1,12 +1,12 @@
-"""What the engine looks at in every turn; the explanation is in turns.pyx."""
+"""What the engine looks at in every turn; the explanation is in turn_work.pyx."""
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
 from tradewind.store.syncer cimport Syncer
 
 
-cdef class EngineTurns:
-    cdef object _owner                      # TurnsOwner
+cdef class TurnWork:
+    cdef object _owner                      # TurnWorkOwner
     cdef Router _router
     cdef Turn _turn
     cdef Syncer _syncer
@@ -19,6 +19,6 @@ cdef class EngineTurns:
     cdef object _wall_ns
     cdef object _monotonic_ns
 
-    cdef int _settle(self, hosted) except -1
+    cdef int _commit_stream(self, hosted) except -1
     cdef int _send(self) except -1
     cdef bint _is_late(self) except -1

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.charts import bar, sparkline
-from tradewind.pipelines.demo.figures import Figures, Totals
+from tradewind.pipelines.demo.figures import DemoFigures, DemoTotals
 from tradewind.pipelines.display import since_text
 from tradewind.pipelines.status import PipelineStatus
 
@@ -49,19 +49,19 @@ class Places:
 
 
 @dataclass
-class Moment:
+class DemoMoment:
     """What is known at one moment of the run."""
 
     places: Places
     published: int
     status: PipelineStatus
-    figures: Figures
+    figures: DemoFigures
     seconds_left: float | None = None
     is_stopping: bool = False
     notes: list[str] = field(default_factory=list)
 
 
-def flow_line(moment: Moment) -> str:
+def flow_line(moment: DemoMoment) -> str:
     """From the publisher to the sinks in one line."""
     parts = [f"{moment.published:,} orders published"]
     for query in moment.status.queries:
@@ -71,7 +71,7 @@ def flow_line(moment: Moment) -> str:
     return " -> ".join(parts[:1]) + " -> " + "; ".join(parts[1:])
 
 
-def chart_lines(figures: Figures, *, is_plain: bool = False) -> list[str]:
+def chart_lines(figures: DemoFigures, *, is_plain: bool = False) -> list[str]:
     """Bars of the latest minute, and a curve over the last ones, for each region."""
     minutes = figures.minutes()
     if not minutes:
@@ -99,7 +99,7 @@ def minute_text(minute: str) -> str:
     return f"{day} {clock.replace('-', ':')} UTC"
 
 
-def picture(moment: Moment) -> Group:
+def picture(moment: DemoMoment) -> Group:
     """Everything, for a terminal that is drawn again and again."""
     from rich.console import Group
     from rich.panel import Panel
@@ -125,7 +125,7 @@ def picture(moment: Moment) -> Group:
     return Group(head, Text(flow_line(moment)), Panel(chart, expand=False), hints)
 
 
-def totals_line(totals: Totals) -> str:
+def totals_line(totals: DemoTotals) -> str:
     """All that was sold so far."""
     return (
         f"In all: {totals.revenue:,.2f} from {totals.orders:,} orders in {totals.minutes:,} minutes"
@@ -133,7 +133,7 @@ def totals_line(totals: Totals) -> str:
 
 
 def summary_lines(
-    moment: Moment, stream_messages: int, stream_revenue: Decimal | None, lake_rows: int
+    moment: DemoMoment, stream_messages: int, stream_revenue: Decimal | None, lake_rows: int
 ) -> list[str]:
     """What came of it. `stream_revenue` is the sum over the stream itself, if it was counted."""
     totals = moment.figures.totals()

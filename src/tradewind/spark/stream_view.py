@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.errors import CorruptRecord
-from tradewind.spark.files import BlockFile, StreamFiles, Vanished
-from tradewind.spark.survey import (
+from tradewind.spark.block_survey import (
     BlockSurvey,
     LimitReplay,
     add_members,
@@ -29,6 +28,7 @@ from tradewind.spark.survey import (
     first_message,
     survey_block,
 )
+from tradewind.spark.files import ReadBlockFile, StreamFiles, Vanished
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.hash import Key, key_for
 from tradewind.store.format.index_file import StreamIndex, decode_index
@@ -111,7 +111,7 @@ class StreamViewer:
         self._latest = (moment, 0 if view.is_whole else from_seq, view)
         return view
 
-    def _blocks(self) -> list[BlockFile]:
+    def _blocks(self) -> list[ReadBlockFile]:
         """The blocks that hold anything; what they hold at this moment is synced."""
         blocks = [block for block in self.files.list_blocks() if block.size]
         for block in blocks[-UNSYNCED_MAX:]:
@@ -121,7 +121,7 @@ class StreamViewer:
         return blocks
 
     def _made(
-        self, blocks: list[BlockFile], index: StreamIndex | None, from_seq: int
+        self, blocks: list[ReadBlockFile], index: StreamIndex | None, from_seq: int
     ) -> StreamView:
         if index is not None and self._fits(index, blocks):
             return _from_index(index, blocks)
@@ -140,7 +140,7 @@ class StreamViewer:
             # Perhaps it is being written; the blocks say the same.
             return None
 
-    def _fits(self, index: StreamIndex, blocks: list[BlockFile]) -> bool:
+    def _fits(self, index: StreamIndex, blocks: list[ReadBlockFile]) -> bool:
         listed = [block.number for block in index.blocks]
         numbers = {block.number for block in blocks}
         if not listed or listed[-1] < blocks[-1].number:
@@ -155,7 +155,7 @@ class StreamViewer:
     # ---------------------------------------------------------------- from the blocks
 
     def _surveyed(
-        self, blocks: list[BlockFile], index: StreamIndex | None, from_seq: int
+        self, blocks: list[ReadBlockFile], index: StreamIndex | None, from_seq: int
     ) -> StreamView:
         view = StreamView(last_number=blocks[-1].number, is_whole=False)
         known = _known(index, view)
@@ -175,7 +175,7 @@ class StreamViewer:
         view.first_seq = max(lowest or view.last_seq + 1, view.floor, 1)
         return view
 
-    def _replayed(self, blocks: list[BlockFile], index: StreamIndex | None) -> StreamView:
+    def _replayed(self, blocks: list[ReadBlockFile], index: StreamIndex | None) -> StreamView:
         view = StreamView(last_number=blocks[-1].number)
         known = _known(index, view)
         surveys = [self._survey(block, verifies=block is blocks[-1]) for block in blocks]
@@ -206,7 +206,7 @@ class StreamViewer:
         view.first_seq = max(_first_left(lowest, view.last_seq, view.removed), view.floor, 1)
         return view
 
-    def _survey(self, block: BlockFile, *, verifies: bool) -> BlockSurvey:
+    def _survey(self, block: ReadBlockFile, *, verifies: bool) -> BlockSurvey:
         found = self._surveys.get(block.number)
         if found is not None and found[:2] == (block.identity, block.size):
             return found[2]
@@ -217,14 +217,14 @@ class StreamViewer:
         self._surveys[block.number] = (block.identity, block.size, survey)
         return survey
 
-    def _forget_others(self, blocks: Iterable[BlockFile]) -> None:
+    def _forget_others(self, blocks: Iterable[ReadBlockFile]) -> None:
         numbers = {block.number for block in blocks}
         known: tuple[dict[int, Any], ...] = (self._surveys, self._heads, self._synced)
         for table in known:
             for number in [number for number in table if number not in numbers]:
                 del table[number]
 
-    def _head(self, block: BlockFile) -> tuple[int, int]:
+    def _head(self, block: ReadBlockFile) -> tuple[int, int]:
         """Sequence and time of its first message; (0, 0) if it has none."""
         found = self._heads.get(block.number)
         if found is not None and found[0] == block.identity[0] and found[1][0]:
@@ -237,7 +237,7 @@ class StreamViewer:
         self._heads[block.number] = (block.identity[0], head)
         return head
 
-    def _block_of(self, blocks: list[BlockFile], seq: int) -> int:
+    def _block_of(self, blocks: list[ReadBlockFile], seq: int) -> int:
         """Index of the block that holds `seq`, or that is in front of where it would be."""
         low, high = 0, len(blocks)
         while high - low > 1:
@@ -251,7 +251,7 @@ class StreamViewer:
                 high = middle
         return low
 
-    def _first_of_all(self, blocks: list[BlockFile]) -> int:
+    def _first_of_all(self, blocks: list[ReadBlockFile]) -> int:
         return next((seq for block in blocks if (seq := self._head(block)[0])), 0)
 
     # ---------------------------------------------------------------- positions
@@ -341,7 +341,7 @@ def _known(index: StreamIndex | None, view: StreamView) -> dict[int, tuple[int, 
     }
 
 
-def _take(view: StreamView, block: BlockFile, survey: BlockSurvey, first_seq: int) -> None:
+def _take(view: StreamView, block: ReadBlockFile, survey: BlockSurvey, first_seq: int) -> None:
     view.floor = max(view.floor, survey.floor)
     view.last_seq = max(view.last_seq, survey.spoken_seq)
     if survey.messages:
@@ -362,7 +362,7 @@ def _first_left(lowest: int, last_seq: int, removed: SequenceSet) -> int:
     return last_seq + 1 if found is None else min(found, last_seq + 1)
 
 
-def _from_index(index: StreamIndex, blocks: list[BlockFile]) -> StreamView:
+def _from_index(index: StreamIndex, blocks: list[ReadBlockFile]) -> StreamView:
     sizes = {block.number: block.size for block in blocks}
     view = StreamView(max(index.first_seq, 1), index.last_seq, last_number=blocks[-1].number)
     view.floor = index.first_seq

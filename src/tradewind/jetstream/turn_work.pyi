@@ -8,7 +8,7 @@ from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.store.syncer import Syncer
 
-class TurnsOwner(Protocol):
+class TurnWorkOwner(Protocol):
     """Whose turns end: the engine. Its tables stay the same objects."""
 
     broker: Broker
@@ -25,7 +25,7 @@ class TurnsOwner(Protocol):
     def consumer_failed(self, hosted: HostedStream, consumer: Consumer, error: Exception) -> None:
         """A fault of ours while a consumer sent messages."""
 
-class EngineTurns:
-    def __init__(self, owner: TurnsOwner) -> None: ...
+class TurnWork:
+    def __init__(self, owner: TurnWorkOwner) -> None: ...
     def set_time(self) -> None: ...
     def end_turn(self) -> None: ...

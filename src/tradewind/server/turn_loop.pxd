@@ -1,10 +1,10 @@
-"""State of the turns of a server; the code and the explanation are in turns.pyx."""
+"""State of the turns of a server; the code and the explanation are in turn_loop.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn_watch cimport TurnWatch
 
-cdef class ServerTurns:
+cdef class TurnLoop:
     cdef readonly object broker         # Broker
     cdef Router _router                 # its
     cdef TurnWatch _watch               # its

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class ReadState:
     """A stream at one moment; without messages first_seq is last_seq + 1.
 
     `created_ns` tells it from another stream of the same name. `subject_msgs_max` is how many
@@ -34,7 +34,7 @@ class StreamState:
     bytes: int | None = None
 
 
-class Task(Protocol):
+class ReadTask(Protocol):
     """A part of a read that one executor does; it can be pickled."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -44,10 +44,10 @@ class Task(Protocol):
 class Provider(Protocol):
     """All streams of one query."""
 
-    def states(self) -> list[StreamState]:
+    def states(self) -> list[ReadState]:
         """The streams as they are now, by name."""
 
-    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[Task]:
+    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[ReadTask]:
         """The parts of a read of one stream."""
 
     def close(self) -> None:

@@ -21,11 +21,11 @@ cdef enum:
     LOOK_EVERY = 8
 
 
-class TurnsOwner(Protocol):
+class TurnWorkOwner(Protocol):
     """Whose turns end: the engine. The stub says what it has."""
 
 
-cdef class EngineTurns:
+cdef class TurnWork:
     """Of one engine, its `owner`; it looks into the owner's tables."""
 
     def __init__(self, owner not None):
@@ -76,7 +76,7 @@ cdef class EngineTurns:
                 hosted = self._hosts.get(participant)
                 if hosted is not None:
                     try:
-                        self._settle(hosted)
+                        self._commit_stream(hosted)
                     except Exception as error:
                         self._owner.stream_failed(hosted, error)
         self._syncer.end_turn(turn.monotonic_ns)
@@ -85,10 +85,10 @@ cdef class EngineTurns:
         if self._retired:
             self._owner.delete_retired()
 
-    cdef int _settle(self, hosted) except -1:
+    cdef int _commit_stream(self, hosted) except -1:
         """A stream has changed: have it committed, count its bytes, and know its next deadline."""
         cdef CommitPath commits = hosted.commits
-        commits.settle(self._turn.monotonic_ns)
+        commits.commit_changes(self._turn.monotonic_ns)
         (<UsageShare?>hosted.share).update()
         if commits.ingest.has_moved():
             hosted.set_timer()
@@ -121,8 +121,8 @@ cdef class EngineTurns:
                         self._turn.wake(participant)
                 except StoreError as error:
                     # What one cannot read must not keep the others waiting.
-                    hosted.hindered(error)
-                hosted.demand.filled(participant)
+                    hosted.report_disk_error(error)
+                hosted.demand.update_waiting(participant)
                 self._timers.set(participant, participant.next_deadline_ns)
             except Exception as error:
                 self._owner.consumer_failed(hosted, participant, error)

@@ -116,7 +116,7 @@ class Settlement:
 
     # -------------------------------------------------------------- with the commits
 
-    def go_on(self) -> Evidence | None:
+    def next_evidence(self) -> Evidence | None:
         """Read some blocks; at the end say again what has to be, and give what is to be saved.
 
         All that was appended must be written.
@@ -135,7 +135,7 @@ class Settlement:
         if not self._is_read:
             self._is_read = True
             self._store.table.finish_count()
-            self._store.table.say_again([seq for seq in self._held if seq not in self._told])
+            self._store.table.write_again([seq for seq in self._held if seq not in self._told])
             self._held, self._told = SequenceSet(), SequenceSet()
         return Evidence(
             self._folder, self._report(self._found), [found.block for found in self._found]

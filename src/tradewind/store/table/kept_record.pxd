@@ -1,4 +1,4 @@
-"""State of a kept record; the explanation is in kept.pyx."""
+"""State of a kept record; the explanation is in kept_record.pyx."""
 
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport Record

@@ -23,7 +23,7 @@ from tradewind.spark.patience import Patience
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.spark.network import Address
+    from tradewind.spark.network import ReadAddress
 
 logger = logging.getLogger(__name__)
 RECONNECT_WAIT_SECONDS_MAX: Final = 0.5
@@ -35,7 +35,7 @@ _Result = TypeVar("_Result")
 class KeptConnection:
     """Runs questions over one connection; it is made with the first one."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ReadAddress) -> None:
         self._address = address
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None

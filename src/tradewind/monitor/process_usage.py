@@ -23,7 +23,7 @@ _USER_TICKS = 11
 _SYSTEM_TICKS = 12
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ProcessUsage(msgspec.Struct, frozen=True):
     """`cpu_percent` is of one core, so it can exceed 100; `cores` exist, `cores_usable` are allowed
     to us.
     """
@@ -73,7 +73,7 @@ class UsageMeter:
         except (OSError, ValueError, IndexError):
             return 0
 
-    def read(self) -> Usage:
+    def read(self) -> ProcessUsage:
         """The current figures; zeros where /proc does not tell."""
         now_ns = self._monotonic_ns()
         elapsed_ns = now_ns - self._sampled_at_ns
@@ -82,7 +82,7 @@ class UsageMeter:
             self._cpu_percent = round(max(used_ns - self._processor_ns, 0) * 100 / elapsed_ns, 1)
             self._processor_ns = used_ns
             self._sampled_at_ns = now_ns
-        return Usage(
+        return ProcessUsage(
             memory_bytes=self._read_memory_bytes(),
             cpu_percent=self._cpu_percent,
             cores=os.cpu_count() or 1,

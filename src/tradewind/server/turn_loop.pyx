@@ -21,7 +21,7 @@ HOLD_SECONDS = 0.001
 LOOK_SECONDS = 1.0
 
 
-cdef class ServerTurns:
+cdef class TurnLoop:
     """Of one server: ends the turns of its broker. Nothing happens before `start`."""
 
     def __init__(self, broker not None):

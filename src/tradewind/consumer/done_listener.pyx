@@ -5,10 +5,10 @@ consumer of a stream that keeps them by limits has none.
 """
 
 
-cdef class Settled:
+cdef class DoneListener:
     """Nobody is interested: messages stay."""
 
-    cdef int settle(self, Participant consumer, uint64_t seq) except -1:
+    cdef int message_done(self, Participant consumer, uint64_t seq) except -1:
         """A delivered message was acknowledged or terminated, or needs no acknowledgement.
 
         Called in the middle of a delivery: the store may change, nothing may be published.

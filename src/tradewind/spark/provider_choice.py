@@ -16,7 +16,7 @@ from tradewind.spark.network import NetworkProvider
 
 if TYPE_CHECKING:
     from tradewind.spark.options import SourceOptions
-    from tradewind.spark.provider import GrowingProvider, Provider
+    from tradewind.spark.provider_contract import GrowingProvider, Provider
 
 
 def open_provider(options: SourceOptions) -> Provider:

@@ -7,7 +7,7 @@ from tradewind.server.link import Held
 HOLD_SECONDS: float
 LOOK_SECONDS: float
 
-class ServerTurns:
+class TurnLoop:
     @property
     def broker(self) -> Broker: ...
     def __init__(self, broker: Broker) -> None: ...

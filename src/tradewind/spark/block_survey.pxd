@@ -1,4 +1,4 @@
-"""State of the walks over whole blocks; the code and the explanation are in survey.pyx."""
+"""State of the walks over whole blocks; the code and the explanation are in block_survey.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.store.format.records cimport Record
