@@ -109,7 +109,7 @@ def check_stream_update(
     if new.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     _check_unchangeable(old, new)
-    if new.mirror is None:
+    if old.mirror is not None and new.mirror is None:
         new = msgspec.structs.replace(new, mirror_direct=False)
     if new.sealed:
         new = msgspec.structs.replace(
