@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from benchmarks.batch_workloads import BATCH_WORKLOADS
 from benchmarks.direct_workloads import DIRECT_WORKLOADS
 from benchmarks.durable_workloads import DURABLE_WORKLOADS
 from benchmarks.figures import percentile
@@ -312,4 +313,5 @@ WORKLOADS = (
     *DIRECT_WORKLOADS,
     *DURABLE_WORKLOADS,
     *REPLICA_WORKLOADS,
+    *BATCH_WORKLOADS,
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.helpers_publish import Publisher
+from harness import ServerProcess
 
 START, APPEND, COMMIT, END, PING = range(5)
 _ids = itertools.count(1)
@@ -298,3 +299,25 @@ def test_mapped_and_published_again(peer: Publisher) -> None:
         ("4.2", "stored 4 as 4"),
     ]
     peer.client.send("UNSUB 8\r\n")
+
+
+def test_duplicate_and_wrong_last_id_are_answered_by_the_batch(
+    peer: Publisher, stream: str, js_server: ServerProcess
+) -> None:
+    """Ours gives each one answer of its batch; nats-server answers in two other ways."""
+    open_one = FastClient(peer, stream)
+    open_one.send(1, START, header="Nats-Msg-Id: a")
+    open_one.answers()
+    again, wrong = FastClient(peer, stream), FastClient(peer, stream)
+    again.send(1, COMMIT, header="Nats-Msg-Id: a")
+    wrong.send(1, START, header="Nats-Expected-Last-Msg-Id: other")
+    assert again.answers() == (
+        [("1.2", "stored 1 as 1 again"), ("1.0", "ack 0 of 1"), ("1.0", "err 1: 10070")]
+        if js_server.kind == "tradewind"
+        else [
+            ("1.2", "ack 1 of 2"),
+            ("1.2", "stored 1 as 0"),
+            ("1.0", "ack 0 of 1"),
+            ("1.0", "error 10070"),
+        ]
+    )
