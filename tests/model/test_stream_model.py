@@ -169,12 +169,55 @@ def _take_the_slow_path(stream: Stream) -> None:
     stream.ingest.configure(
         acks=not stream.config.no_ack,
         is_plain=False,
+        counts=False,
         waits=stream.waits_for_sync,
         asks_interest=False,
         discards_new=False,
         discards_new_per_subject=False,
         message_bytes_max=-1,
     )
+
+
+INCREMENTS = st.one_of(
+    st.integers(-(10**18) + 1, 10**18 - 1).map(lambda number: b"Nats-Incr: %+d" % number),
+    st.integers(-9, 9).map(lambda number: b"Nats-Incr: %d" % number),
+    st.sampled_from(
+        [
+            b"Nats-Incr:7",
+            b"Nats-Incr:   -007",
+            b"Nats-Incr: 999999999999999999",
+            b"Nats-Incr: 1000000000000000000",
+            b"Nats-Incr: -12345678901234567890",
+            b"Nats-Incr: ",
+            b"Nats-Incr: +",
+            b"Nats-Incr: 1x",
+            b"Nats-Incr: 1 ",
+            b"Nats-Incr: 1\r\nA: b",
+            b"A: b\r\nNats-Incr: 1",
+            b"Nats-Incr: 1\r\nNats-Incr: 2",
+            b"Nats-Incr: 3\r\nNats-Msg-Id: one",
+            b"NATS/1.0\r\nNats-Incr: 1\r\n",
+            b"A: b",
+            b"",
+        ]
+    ),
+)
+COUNTED = st.lists(
+    st.tuples(
+        st.integers(0, 1).map(lambda number: f"s.{number}"),
+        st.sampled_from([b"", b"", b"", b"", b"x"]),
+        INCREMENTS,
+        st.sampled_from(["inbox.1", "inbox.1", ""]),
+        st.just(0),
+    ),
+    max_size=40,
+)
+
+
+@given(CONFIGS, COUNTED)
+def test_fast_and_slow_path_count_alike(config: dict[str, Any], messages: list[Any]) -> None:
+    config = {**config, "allow_rollup_hdrs": False, "allow_msg_counter": True}
+    assert run(config, messages, slow=False) == run(config, messages, slow=True)
 
 
 @given(CONFIGS, MESSAGES)

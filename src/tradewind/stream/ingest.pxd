@@ -29,6 +29,7 @@ cdef class Ingest(Participant):
     cdef bytes busy_body                    # the reply to a message that is one too many
     cdef bint acks                          # publishers get replies
     cdef bint is_plain                      # the configuration allows the fast path at all
+    cdef bint counts                        # ... for increments of counters, and nothing else
     cdef bint waits                         # for the disk: what waits is bounded
     cdef bint asks_interest                 # what nobody wants is not kept
     cdef bint discards_new
@@ -53,6 +54,8 @@ cdef class Ingest(Participant):
     cpdef void acknowledge_through(self, uint64_t promised, bytes failure=*) except *
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
+    cdef bint _count(self, Message* message) except -1
+    cdef bint _last_sum(self, Message* message, int64_t* total) except -1
     cdef FastBatch _next_of_fast(self, Message* message)
     cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1
     cdef bint _is_full(self) noexcept

@@ -51,6 +51,7 @@ class Ingest(Participant):
         *,
         acks: bool,
         is_plain: bool,
+        counts: bool,
         waits: bool,
         asks_interest: bool,
         discards_new: bool,

@@ -8,13 +8,16 @@ ended (`commit_path`).
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message, is_trace_only
+from tradewind.store.table.block cimport Block
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
+from tradewind.stream.counter_scan cimport (
+    COUNT_HEADER_MAX, COUNT_SUM_MAX, read_increment, read_sum, write_sum, write_tail)
 from tradewind.stream.fast_core cimport (
     FAST_APPEND, FastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
@@ -98,11 +101,12 @@ cdef class Ingest(Participant):
         buffer_free(&self._last_id)
         buffer_free(&self.marks)
 
-    def configure(self, *, bint acks, bint is_plain, bint waits, bint asks_interest,
+    def configure(self, *, bint acks, bint is_plain, bint counts, bint waits, bint asks_interest,
                   bint discards_new, bint discards_new_per_subject, int64_t message_bytes_max):
         """What the fast path has to know of the configuration."""
         self.acks = acks
         self.is_plain = is_plain
+        self.counts = counts
         self.waits = waits
         self.asks_interest = asks_interest
         self.discards_new = discards_new
@@ -132,6 +136,8 @@ cdef class Ingest(Participant):
             if self._is_full():
                 return self._refuse(message)
         if message.total_size > RECORD_MAX or not self.is_plain:
+            if self.counts and self._count(message):
+                return 1
             return self._leave(message)
         if is_fast_reply(message.reply, message.reply_size):
             fast = self._next_of_fast(message)
@@ -170,6 +176,66 @@ cdef class Ingest(Participant):
         if self.acks and message.reply_size:
             self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, NULL, 0, 0)
         return 1
+
+    cdef bint _count(self, Message* message) except -1:
+        """Store the sum of an increment that is nothing but one; False if there is more to it."""
+        cdef Message counted = message[0]
+        cdef char body[COUNT_HEADER_MAX + COUNT_SUM_MAX]
+        cdef char tail[COUNT_SUM_MAX]
+        cdef int64_t increment = 0, total = 0
+        cdef uint32_t header_size = <uint32_t>message.header_size, sum_size
+        cdef uint64_t seq
+        cdef Span no_id
+        no_id.size = 0
+        if message.header_size != message.total_size or self.store.schedules.table.count \
+                or is_fast_reply(message.reply, message.reply_size) \
+                or not read_increment(message.body, header_size, &increment) \
+                or not self._last_sum(message, &total):
+            return False
+        total += increment
+        memcpy(body, message.body, header_size)
+        sum_size = write_sum(body + header_size, total)
+        counted.body = body
+        counted.total_size = header_size + sum_size
+        if not self._fits(&counted, self.store.stored_size(
+                message.subject_size, header_size, sum_size)):
+            return False
+        if self.asks_interest and not self.stream.is_wanted(
+                message.subject[:message.subject_size]):
+            return False
+        try:
+            seq = self._append(message.subject, message.subject_size, body, header_size,
+                               header_size + sum_size, &no_id, 0)
+        except StoreError as error:
+            self.stream.store_failed(error, message.reply[:message.reply_size])
+            return True
+        if self.acks and message.reply_size:
+            self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, tail, 0,
+                             write_tail(tail, total))
+        return True
+
+    cdef bint _last_sum(self, Message* message, int64_t* total) except -1:
+        """What the last message of the subject says, 0 without one; False if that is not simple."""
+        cdef Record record
+        cdef Block block
+        cdef uint64_t seq
+        cdef int64_t increment = 0
+        cdef SubjectEntry* entry = self.store.index.find(message.subject, message.subject_size)
+        if entry == NULL:
+            return True
+        try:
+            seq = self.store.last_of(entry)
+            block = self.store.block_of(seq) if seq else None
+            if block is None:
+                return False
+            self.store.load_index(block)
+            if block.read(seq, &record) != 0:
+                return False
+        except StoreError:
+            return False
+        # A header with more in it may say what the sum has from other streams.
+        return read_increment(record.header, record.header_size, &increment) \
+            and read_sum(record.payload, record.payload_size, total)
 
     cdef FastBatch _next_of_fast(self, Message* message):
         """The batch whose next message this is; None if there is more to say about it."""

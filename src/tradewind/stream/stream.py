@@ -337,13 +337,16 @@ class Stream:
             self.transform = self._mapping(mapping.src, mapping.dest)
         if (republish := config.republish) is not None:
             self._republish = self._mapping(republish.src, republish.dest)
-        self.ingest.configure(
-            acks=not config.no_ack,
-            is_plain=not config.sealed
+        is_plain = (
+            not config.sealed
             and config.subject_transform is None
             and config.republish is None
             and config.mirror is None
-            and not config.allow_msg_counter,
+        )
+        self.ingest.configure(
+            acks=not config.no_ack,
+            is_plain=is_plain and not config.allow_msg_counter,
+            counts=is_plain and config.allow_msg_counter,
             waits=self.waits_for_sync,
             asks_interest=config.retention is RetentionPolicy.INTEREST,
             discards_new=config.discard is DiscardPolicy.NEW,
