@@ -223,7 +223,7 @@ async def test_an_answer_that_is_no_service_hides_no_other(
         service = await connection.services.add(subject, "1.0.0")
         assert [item.id async for item in connection.services.ping(subject)] == [service.id]
         (event,) = events.of(ErrorEvent)
-        assert "no ServicePing" in str(event)
+        assert "not a ServicePing" in str(event)
 
 
 async def test_wrong_names_and_versions_are_refused(server: ServerProcess) -> None:

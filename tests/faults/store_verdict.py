@@ -77,7 +77,9 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
     except AssertionError as error:
         problems.append(f"verify: {error}")
     state = store.table.state
-    first_seq = min(messages, default=state.last_seq + 1 if state.last_seq else 0)
+    # A store that was purged before it had a message says 1.
+    unused = min(state.first_seq, 1)
+    first_seq = min(messages, default=state.last_seq + 1 if state.last_seq else unused)
     facts = {
         "msgs": (state.msgs, len(messages)),
         "bytes": (state.bytes, sum(map(record_bytes, messages.values()))),

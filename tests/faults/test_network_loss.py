@@ -175,7 +175,7 @@ def test_what_is_removed_behind_the_reader_is_no_loss(
 ) -> None:
     """The server leaves subjects out, so it is asked again and again what it has removed."""
     monkeypatch.setattr(proof, "MESSAGES_PER_CHECK", 1)
-    monkeypatch.setattr("tradewind.spark.network.MESSAGES_AHEAD", 10)
+    monkeypatch.setattr("tradewind.spark.network.messages_ahead", lambda _size, _count: 10)
     monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 10)
     place.make(max_msgs=COUNT)
     (task,) = place.plan(1, filterSubjects="orders.1")

@@ -398,7 +398,7 @@ def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
     store.finish_commit(commit)
     store.commit()
     assert not rewrite.block.patched
-    assert [message.seq for message in store.messages()] == [1, 19, *range(21, 41)]
+    assert [message.seq for message in store.table.messages()] == [1, 19, *range(21, 41)]
     store.verify()
     again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1)
     assert report.is_clean

@@ -205,7 +205,7 @@ def last_client_id(server: str) -> int:
 def test_a_server_that_is_started_again_is_waited_for(
     kind: str, retention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tradewind.spark.network.MESSAGES_AHEAD", 50)
+    monkeypatch.setattr("tradewind.spark.network.messages_ahead", lambda _size, _count: 50)
     monkeypatch.setattr("tradewind.spark.network.ROWS_PER_BATCH", 50)
     monkeypatch.setattr("tradewind.spark.network.DIRECT_BATCH", 50)
     place = RestartedServer(kind, tmp_path)

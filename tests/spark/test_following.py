@@ -116,7 +116,7 @@ def test_blocks_tell_the_size_of_what_was_not_read_and_the_gaps(tmp_path: Path) 
     with open_store(tmp_path, {"name": "ORDERS"}, block_bytes_max=4000) as (stream,):
         stream.add(300)
         for seq in (50, 60, 299):
-            stream.store.remove(seq)
+            stream.store.table.remove(seq)
         stream.store.commit()
         files = sorted(Path(stream.folder.path).rglob("*.blk"))
         assert len(files) > 3

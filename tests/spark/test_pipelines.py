@@ -253,7 +253,7 @@ sinks:
     dead = [streams.get_message("DEAD", seq=seq) for seq in range(1, 4)]
     assert streams.info("DEAD").state.messages == 3
     assert {(letter.data, letter.headers["Tradewind-Reason"]) for letter in dead} == {
-        (b'{"id": "x"}', 'field id: "x" is not a bigint'),
+        (b'{"id": "x"}', 'field id: "x" is not of type bigint'),
         (b"no json", "the payload is not JSON: JSON is malformed: invalid character (byte 4)"),
         (b'{"region": "north"}', "field id is missing"),
     }

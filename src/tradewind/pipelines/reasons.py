@@ -33,7 +33,7 @@ def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
             if is_required:
                 return f"field {name} is missing"
         elif not _fits(found, kind):
-            return f"field {name}: {_shown(found)} is not a {kind}"
+            return f"field {name}: {_shown(found)} is not of type {kind}"
     return "the payload does not fit the schema"
 
 

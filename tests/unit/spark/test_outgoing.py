@@ -213,7 +213,7 @@ def test_a_template_inserts_columns() -> None:
         ({"n": "bigint"}, {"bucket": "B"}, "one of them"),
         ({"n": "bigint"}, {"key": "a"}, "a stream has subjects"),
         ({"n": "bigint"}, {"txnAppId": "a"}, "give txnAppId and txnVersion"),
-        ({"n": "bigint"}, {"timeoutSeconds": "0"}, "no whole number from 1"),
+        ({"n": "bigint"}, {"timeoutSeconds": "0"}, "not a whole number from 1"),
     ],
 )
 def test_a_write_that_makes_no_sense_is_refused(

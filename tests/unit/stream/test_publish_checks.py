@@ -264,7 +264,7 @@ def test_resources_are_asked_when_the_credit_is_used_up() -> None:
     kit = StreamKit()
     stream = kit.create()
     asked: list[int] = []
-    stream._judge.resources = lambda size: asked.append(size)  # type: ignore[func-returns-value]
+    stream._checks.resources = lambda size: asked.append(size)  # type: ignore[func-returns-value]
     stream.ingest.credit_bytes = 50
     kit.publish("s.1", b"x" * 10)
     assert asked == []
