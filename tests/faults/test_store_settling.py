@@ -402,7 +402,7 @@ def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
     store.verify()
     again, report = open_store(disk.crash_losing_unsynced(), FOLDER, "S", now_ns=1)
     assert report.is_clean
-    assert [message.seq for message in again.messages()] == [1, 19, *range(21, 41)]
+    assert [message.seq for message in again.table.messages()] == [1, 19, *range(21, 41)]
 
 
 def test_more_damage_than_memory_is_repaired_too(monkeypatch: pytest.MonkeyPatch) -> None:
