@@ -13,6 +13,7 @@ import msgspec
 
 from tradewind.route.remapping import MappingRule
 from tradewind.route.rules import PermissionRules
+from tradewind.route.sharing import Export, Import
 
 SECOND_NS = 1_000_000_000
 MINUTE_NS = 60 * SECOND_NS
@@ -92,6 +93,8 @@ class AccountOptions(msgspec.Struct, frozen=True):
     max_payload_bytes: int = -1
     nkey: str = ""  # its public key, if it has one
     mappings: tuple[MappingRule, ...] = ()
+    exports: tuple[Export, ...] = ()
+    imports: tuple[Import, ...] = ()
     jetstream: bool = False
     # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
     # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).

@@ -1,0 +1,97 @@
+"""What accounts share, as plain data: exports, and the imports that use them.
+
+Owns the shape between those who describe accounts (the configuration file, or claims) and the
+broker, which builds bridges from it. What goes together is in `route.sharing_rules`; nothing is
+checked here.
+
+The *remote* subject is what the exporting account sees, the *local* one what the importing account
+sees.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+RESPONSE_THRESHOLD_DEFAULT_NS: Final = 2 * 60 * 1_000_000_000
+SAMPLING_BY_HEADERS: Final = 0
+
+# How many answers a request to a service may get, named as monitoring shows them.
+SINGLETON: Final = "Singleton"
+STREAMED: Final = "Streamed"
+CHUNKED: Final = "Chunked"
+RESPONSE_TYPES: Final = (SINGLETON, STREAMED, CHUNKED)
+
+
+class ServiceLatency(msgspec.Struct, frozen=True):
+    """Where times of answers are told, and of how many in a hundred requests.
+
+    With SAMPLING_BY_HEADERS the headers of each request decide.
+    """
+
+    subject: str
+    sampling: int = 100
+
+
+class StreamExport(msgspec.Struct, frozen=True):
+    """Messages that others may subscribe to.
+
+    `accounts` None: everybody may. `account_token_position` counts from 1, 0 means none: the
+    importer puts its own name there. `token_required`: only imports that are `is_activated` may.
+    """
+
+    subject: str
+    accounts: frozenset[str] | None = None
+    account_token_position: int = 0
+    token_required: bool = False
+
+
+class ServiceExport(msgspec.Struct, frozen=True):
+    """Subjects that others may send requests to; the first fields as in `StreamExport`."""
+
+    subject: str
+    accounts: frozenset[str] | None = None
+    account_token_position: int = 0
+    token_required: bool = False
+    response_type: str = SINGLETON
+    response_threshold_ns: int = RESPONSE_THRESHOLD_DEFAULT_NS
+    latency: ServiceLatency | None = None
+    allow_trace: bool = False
+
+
+class StreamImport(msgspec.Struct, frozen=True):
+    """Subscriptions that reach into another account.
+
+    `subject` is remote. `prefix` is what the file says, without a dot at its end; it and `to` are
+    not used together. `is_activated`: whoever described the account has seen a token for it.
+    """
+
+    account: str
+    subject: str
+    prefix: str = ""
+    to: str = ""
+    allow_trace: bool = False
+    is_activated: bool = False
+
+
+class ServiceImport(msgspec.Struct, frozen=True):
+    """Requests that go on in another account. `subject` is remote, `to` local; empty: the same.
+
+    `share`: the service learns all about the requestor, else only its account.
+    """
+
+    account: str
+    subject: str
+    to: str = ""
+    share: bool = False
+    is_activated: bool = False
+
+    @property
+    def local(self) -> str:
+        """What members of the importing account publish to."""
+        return self.to or self.subject
+
+
+Export = StreamExport | ServiceExport
+Import = StreamImport | ServiceImport
