@@ -133,7 +133,7 @@ class Life:
 
     def notice(self) -> None:
         """The engine sees that subscriptions changed."""
-        if self.consumer.check_binding():
+        if self.consumer.delivery.check_binding():
             self.consumer.binding_changed()
         self.world.server.settle()
 
@@ -195,7 +195,7 @@ class Life:
 
     def check(self) -> None:
         consumer, acks = self.consumer, self.consumer.acks
-        waits_for, due_ns = consumer.waits_for, consumer.next_deadline_ns
+        waits_for, due_ns = consumer.delivery.waits_for, consumer.next_deadline_ns
         acks.verify()
         assert consumer.cursor.num_pending == self.recount()
         has_work = acks.queue_count > 0 or consumer.cursor.num_pending > 0
@@ -203,12 +203,12 @@ class Life:
             assert not has_work
         elif waits_for == "demand":
             pulls = consumer.pulls
-            assert not consumer.is_bound if pulls is None else pulls.count == 0
+            assert not consumer.delivery.is_bound if pulls is None else pulls.count == 0
         elif waits_for == "acks":
             assert acks.queue_count == 0
-            assert acks.count >= consumer.max_ack_pending > 0
+            assert acks.count >= consumer.delivery.max_ack_pending > 0
         elif waits_for == "flow":
-            assert consumer.flow_subject
+            assert consumer.delivery.flow_subject
         else:
             assert waits_for in ("pause", "pace", "receiver")
             assert due_ns > 0
@@ -242,7 +242,9 @@ class Life:
             if not self.pushes:
                 self.client.pull(self.consumer, "inbox", batch=20, no_wait=True, expires=MS)
             self.world.server.advance(1)
-        pytest.fail(f"stuck, waiting for {self.consumer.waits_for}: {self.consumer.info()}")
+        pytest.fail(
+            f"stuck, waiting for {self.consumer.delivery.waits_for}: {self.consumer.info()}"
+        )
 
 
 @pytest.mark.parametrize("seed", range(LIVES))

@@ -48,6 +48,7 @@ from tradewind.consumer.requests import (
     decode_pull,
     nak_delay_ns,
 )
+from tradewind.consumer.taker import Taker
 from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
@@ -96,8 +97,8 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     keep_acks: Callable[[Consumer], None] | None = None
 
 
-class Consumer(Delivery):
-    """One consumer of one stream. `config` is complete and valid."""
+class Consumer(Taker):
+    """One consumer of one stream. `config` is complete and valid. It is a `DeliveryOwner`."""
 
     def __init__(
         self,
@@ -111,27 +112,33 @@ class Consumer(Delivery):
         self.name = name
         self.config = config
         self.created_ns = created_ns
+        # (kind, fields) still to be published.
+        self._advisories: list[tuple[str, dict[str, object]]] = []
         store = context.store
         start = choose_start(store, config) if state is None else Start(1)
         acks = AckState(
             config.ack_policy.value, *_ack_settings(config), start_seq=max(start.first_seq, 1)
         )
         cursor = Cursor(store, filters_of(config), start.next_seq, start.skip)
+        pulls = None if config.deliver_subject else _new_pulls(config)
         preview = preview_of(config.metadata)
         word = "A" if preview == PREVIEW_SETS else "ACK"
-        super().__init__(
+        self.delivery = Delivery(
+            self,
             context.router,
             context.account,
             cursor,
             acks,
-            None if config.deliver_subject else _new_pulls(config),
+            pulls,
             f"$JS.{word}.{self._names()}.".encode(),
             config.deliver_subject.encode(),
             config.deliver_group.encode(),
         )
-        self.is_preview = bool(preview)
-        self.on_done = context.on_done
-        self.keeps_acks = context.keep_acks is not None
+        super().__init__(self.delivery)
+        self.turn, self.cursor, self.acks, self.pulls = context.router.turn, cursor, acks, pulls
+        self.delivery.is_preview = bool(preview)
+        self.delivery.on_done = context.on_done
+        self.delivery.keeps_acks = context.keep_acks is not None
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
         self._looked_ns = 0
@@ -140,12 +147,12 @@ class Consumer(Delivery):
         if state is not None:
             self._restore(state)
         self._apply(config)
-        self.heartbeat_ns = config.idle_heartbeat
-        self.heartbeat_due_ns = later(self.turn.monotonic_ns, config.idle_heartbeat)
+        self.delivery.heartbeat_ns = config.idle_heartbeat
+        self.delivery.heartbeat_due_ns = later(self.turn.monotonic_ns, config.idle_heartbeat)
         if config.flow_control:
-            self.set_flow_control(config.ack_policy == AckPolicy.FLOW_CONTROL)
+            self.delivery.set_flow_control(config.ack_policy == AckPolicy.FLOW_CONTROL)
         if config.replay_policy == ReplayPolicy.ORIGINAL:
-            self.set_replay(store.last_seq)
+            self.delivery.set_replay(store.last_seq)
         self._attach()
 
     def _restore(self, state: ConsumerState) -> None:
@@ -174,7 +181,7 @@ class Consumer(Delivery):
             acks = [f"$JS.ACK.{names}.>", f"$JS.ACK.{self._place()}.{names}.>"]
             if preview_of(self.config.metadata) == PREVIEW_SETS:
                 acks.append(f"$JS.A.{names}.>")
-        self.attach(
+        self.delivery.attach(
             self.context.removals,
             [subject.encode() for subject in acks],
             f"$JS.API.CONSUMER.MSG.NEXT.{names}".encode(),
@@ -183,22 +190,25 @@ class Consumer(Delivery):
 
     def _apply(self, config: ConsumerConfig) -> None:
         """What may change in the life of a consumer."""
+        delivery = self.delivery
         self.config = config
         acknowledges = config.ack_policy != AckPolicy.NONE
-        self.max_ack_pending = min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
-        self.headers_only = config.headers_only
+        delivery.max_ack_pending = (
+            min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
+        )
+        delivery.headers_only = config.headers_only
         self._sample_percent = int(config.sample_freq.rstrip("%") or 0)
-        self.samples = self._sample_percent > 0
-        self.set_rate(config.rate_limit_bps // 8, self.context.message_bytes_max)
-        self.set_priorities(
+        delivery.samples = self._sample_percent > 0
+        delivery.set_rate(config.rate_limit_bps // 8, self.context.message_bytes_max)
+        delivery.set_priorities(
             config.priority_policy == PriorityPolicy.OVERFLOW,
             config.priority_policy == PriorityPolicy.PINNED_CLIENT,
         )
         self._inactive_ns = _inactive_threshold_ns(config)
         self._inactive_due_ns = 0
         self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
-        self.paused = self._pause_until_ns > self.turn.now_ns
-        self._pause_due_ns = self._pause_until_ns - self._offset_ns if self.paused else 0
+        delivery.paused = self._pause_until_ns > self.turn.now_ns
+        self._pause_due_ns = self._pause_until_ns - self._offset_ns if delivery.paused else 0
 
     @property
     def _offset_ns(self) -> int:
@@ -212,46 +222,54 @@ class Consumer(Delivery):
 
         StoreError if the store cannot be read: it is tried again later, by `next_deadline_ns`.
         """
-        if self.closed:
+        delivery = self.delivery
+        if delivery.closed:
             return False
         try:
             return self._fill(visible_seq)
         except StoreError:
-            self.wait_for_disk()
+            delivery.wait_for_disk()
             raise
 
     def _fill(self, visible_seq: int) -> bool:
+        delivery = self.delivery
         self.take_removals()
-        if self.requests:
+        if delivery.requests:
             self._take_all_requests()
-        if not self.is_bound and self.pulls is None:
-            self.check_binding()
-        wants_more = self.deliver(visible_seq)
+        if not delivery.is_bound and self.pulls is None:
+            delivery.check_binding()
+        wants_more = delivery.deliver(visible_seq)
         for seq, deliveries in self.acks.take_exceeded():
             self._advise("max_deliver", stream_seq=seq, deliveries=deliveries)
-            self.touch(delivered=True)
-        if self.advisories:
-            for kind, fields in self.take_advisories():
+            delivery.touch(delivered=True)
+        if self._advisories:
+            advisories, self._advisories = self._advisories, []
+            for kind, fields in advisories:
                 self.context.advise(kind, fields)
         return wants_more
 
+    def wait_for_disk(self) -> None:
+        """What is next could not be read: it is tried again later."""
+        self.delivery.wait_for_disk()
+
     def tick(self) -> None:
         """Do what is due by the time of the turn; `fill` is to be called afterwards."""
+        delivery = self.delivery
         now_ns = self.turn.monotonic_ns
-        if self.closed:
+        if delivery.closed:
             return
         if self.acks.due_ns and self.acks.due_ns <= now_ns and self.acks.expire(now_ns):
-            self.touch(delivered=False)
+            delivery.touch(delivered=False)
         if 0 < self._pause_due_ns <= now_ns:
             self._pause_due_ns = 0
-            self.paused = False
+            delivery.paused = False
             self.advise_pause()
-        if self.heartbeat_ns and self.heartbeat_due_ns <= now_ns:
-            self.heartbeat_due_ns = later(now_ns, self.heartbeat_ns)
+        if delivery.heartbeat_ns and delivery.heartbeat_due_ns <= now_ns:
+            delivery.heartbeat_due_ns = later(now_ns, delivery.heartbeat_ns)
             self._heartbeat()
-        if 0 < self.pin_due_ns <= now_ns:
+        if 0 < delivery.pin_due_ns <= now_ns:
             self._unpin("timeout")
-        if 0 < self.save_due_ns <= now_ns:
+        if 0 < delivery.save_due_ns <= now_ns:
             self.save_now()
         if 0 < self._inactive_deadline_ns() <= now_ns:
             self._check_inactive(now_ns)
@@ -260,54 +278,55 @@ class Consumer(Delivery):
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do, in monotonic time; 0: never."""
+        delivery = self.delivery
         pulls = self.pulls
         candidates = (
             self.acks.due_ns,
             pulls.due_ns if pulls is not None else 0,
-            self.heartbeat_due_ns if self.heartbeat_ns else 0,
-            self.pace_due,
+            delivery.heartbeat_due_ns if delivery.heartbeat_ns else 0,
+            delivery.pace_due,
             self._pause_due_ns,
-            self.pin_due_ns,
-            self.save_due_ns,
+            delivery.pin_due_ns,
+            delivery.save_due_ns,
             self._inactive_deadline_ns(),
         )
         return min((max(due_ns, 1) for due_ns in candidates if due_ns), default=0)
 
     def save_now(self) -> None:
         """Have the state written if it has changed."""
-        if self.save_due_ns:
-            self.save_due_ns = 0
+        if self.delivery.save_due_ns:
+            self.delivery.save_due_ns = 0
             self.context.save(self)
 
     def _heartbeat(self) -> None:
-        if not self.is_bound:
+        if not self.delivery.is_bound:
             return
-        self.beat()
+        self.delivery.beat()
         acks_by_flow = self.config.ack_policy == AckPolicy.FLOW_CONTROL
-        if acks_by_flow and self.acks.count and not self.flow_subject:
-            self.ask_flow()
+        if acks_by_flow and self.acks.count and not self.delivery.flow_subject:
+            self.delivery.ask_flow()
 
     def advise_pause(self) -> None:
         """Tell whether and until when it delivers nothing."""
         until = self.config.pause_until or ZERO_TIME
-        self._advise("consumer_pause", paused=self.paused, pause_until=until)
+        self._advise("consumer_pause", paused=self.delivery.paused, pause_until=until)
 
     def _advise(self, kind: str, **fields: object) -> None:
-        self.advisories.append((kind, fields))
+        self._advisories.append((kind, fields))
         self.turn.add_woken(self)
 
     # ------------------------------------------------------------------ removals
 
     def take_removals(self) -> None:
         """What left the stream is not pending any more."""
-        if not self.has_gone:
+        if not self.delivery.has_gone:
             return
-        gone, purged = self.take_gone()
+        gone, purged = self.delivery.take_gone()
         for seq in gone:
             forgotten = self.acks.forget(seq)
             if forgotten is not None and not purged:
                 consumer_seq, deliveries = forgotten
-                self.note_activity()
+                self.delivery.note_activity()
                 self._advise(
                     "terminated",
                     consumer_seq=consumer_seq,
@@ -318,65 +337,66 @@ class Consumer(Delivery):
         if purged:
             self.cursor.raise_to(self.context.store.first_seq)
             self.acks.purge(self.context.store.first_seq, self.cursor.next_seq)
-        self.touch(delivered=False)
+        self.delivery.touch(delivered=False)
 
     def purged(self, first_seq: int) -> None:
         """What it wanted below `first_seq` was purged, and perhaps more: nobody is told."""
         pending = self.acks.count
-        gone, _ = self.take_gone()
+        gone, _ = self.delivery.take_gone()
         for seq in gone:
             self.acks.forget(seq)
         self.cursor.raise_to(first_seq)
         self.acks.purge(first_seq, self.cursor.next_seq)
         if self.acks.count < pending:
-            self.note_activity()
-        self.touch(delivered=False)
+            self.delivery.note_activity()
+        self.delivery.touch(delivered=False)
 
     # ------------------------------------------------------------------ pull requests
 
     def _take_all_requests(self) -> None:
-        requests = self.take_requests()
+        requests = self.delivery.take_requests()
         for index, request in enumerate(requests):
             try:
                 self._take_request(*request)
             except StoreError:
                 # It is tried again, with those behind it.
-                self.requests[:0] = requests[index:]
+                self.delivery.requests[:0] = requests[index:]
                 raise
 
     def _take_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
         """A request waits, or is refused with a status."""
         if self.pulls is None:
-            self.send_status(reply, b"409 Consumer is push based")
+            self.delivery.send_status(reply, b"409 Consumer is push based")
             return
         try:
             self._enter_request(reply, header, payload)
         except RefusedRequestError as error:
-            self.send_status(reply, str(error).encode())
+            self.delivery.send_status(reply, str(error).encode())
         except StoreError:
             raise
         except Exception as error:
             # Whoever else asks this consumer has nothing to do with it.
             names = f"{self.context.account.name} > {self.context.stream_name} > {self.name}"
             self.context.router.faults.contain("pull request", error, f"of '{names}'")
-            self.send_status(reply, INTERNAL_ERROR)
+            self.delivery.send_status(reply, INTERNAL_ERROR)
 
     def _enter_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        delivery = self.delivery
         request, has_group = decode_pull(header, payload)
         check_pull(request, self.config, has_group=has_group)
         now_ns = self.turn.monotonic_ns
         self._check_pin(request.id)
         pulls = self.pulls
         assert pulls is not None
-        wanted = self.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
+        wanted = delivery.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
         if request.no_wait:
-            self.active_ns = now_ns
+            delivery.active_ns = now_ns
             left = self.cursor.num_pending + self.acks.queue_count
             if left == 0 and request.expires <= 0:
                 raise RefusedRequestError("404 No Messages")
             if 0 < left < wanted:
                 raise RefusedRequestError("408 Requests Pending")
-        entered = self.add_request(
+        entered = delivery.add_request(
             reply,
             request.batch,
             request.max_bytes,
@@ -399,18 +419,18 @@ class Consumer(Delivery):
     ) -> bool:
         """An ack that is more than a plain one; true if its sender gets an empty answer."""
         if payload.startswith(b"+NXT"):
-            self.acknowledge(seq, consumer_seq, deliveries)
+            self.delivery.acknowledge(seq, consumer_seq, deliveries)
             if reply:
-                self.requests.append((reply, b"", payload[4:]))
+                self.delivery.requests.append((reply, b"", payload[4:]))
                 self.turn.add_woken(self)
             return False
         if payload.startswith(b"-NAK"):
             self._nak(seq, consumer_seq, deliveries, payload[4:])
         elif payload == b"+WPI":
             if self.acks.progress(seq, self.turn.monotonic_ns):
-                self.touch(delivered=True)
+                self.delivery.touch(delivered=True)
         elif payload.startswith(b"+TERM"):
-            answered = self.acknowledge(seq, consumer_seq, deliveries, measures=False)
+            answered = self.delivery.acknowledge(seq, consumer_seq, deliveries, measures=False)
             self._advise(
                 "terminated",
                 consumer_seq=consumer_seq,
@@ -428,7 +448,7 @@ class Consumer(Delivery):
         ):
             return
         self._advise("nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries)
-        self.touch(delivered=delay_ns is not None and delay_ns >= 0)
+        self.delivery.touch(delivered=delay_ns is not None and delay_ns >= 0)
 
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
         """A pending message is being acknowledged: measure as many of these as configured."""
@@ -460,21 +480,21 @@ class Consumer(Delivery):
             return
         seq = _header_number(header, b"Nats-Last-Stream")
         if seq > 0:
-            self.acknowledge(seq, max(_header_number(header, b"Nats-Last-Consumer"), 0), 1)
+            self.delivery.acknowledge(seq, max(_header_number(header, b"Nats-Last-Consumer"), 0), 1)
 
     # ------------------------------------------------------------------ pinned clients
 
     def _check_pin(self, pin: str) -> None:
-        if self.pin_id and pin:
-            if pin.encode() != self.pin_id:
+        if self.delivery.pin_id and pin:
+            if pin.encode() != self.delivery.pin_id:
                 raise RefusedRequestError("423 Nats-Pin-Id mismatch")
-            self.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
+            self.delivery.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
 
     def new_pin(self) -> bytes:
         """A request without a pin gets one, and with it all messages from now on."""
         pin = self.context.new_id()
         self._pinned_ns = self.turn.now_ns
-        self.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
+        self.delivery.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
         self._advise(
             "consumer_group_pinned",
             account=self.context.account.name,
@@ -484,7 +504,7 @@ class Consumer(Delivery):
         return pin.encode()
 
     def _unpin(self, reason: str) -> None:
-        self.unpin()
+        self.delivery.unpin()
         self._pinned_ns = 0
         self._advise(
             "consumer_group_unpinned",
@@ -495,28 +515,31 @@ class Consumer(Delivery):
 
     def unpin_group(self) -> None:
         """An administrator wants somebody else to be served."""
-        if self.pin_id:
+        if self.delivery.pin_id:
             self._unpin("admin")
 
     # ------------------------------------------------------------------ life
 
     def _inactive_deadline_ns(self) -> int:
         """When to look whether anybody needs it; 0: somebody does."""
-        if self._inactive_ns == 0 or (self.pulls is None and self.is_bound):
+        delivery = self.delivery
+        if self._inactive_ns == 0 or (self.pulls is None and delivery.is_bound):
             return 0
-        due_ns = self.active_ns + self._inactive_ns
+        due_ns = delivery.active_ns + self._inactive_ns
         # What was found at the last look counts until it is used again.
-        return max(due_ns, self._inactive_due_ns) if self.active_ns <= self._looked_ns else due_ns
+        return (
+            max(due_ns, self._inactive_due_ns) if delivery.active_ns <= self._looked_ns else due_ns
+        )
 
     def _check_inactive(self, now_ns: int) -> None:
         """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
         self._looked_ns = now_ns
         if self.pulls is None:
-            self.check_binding()
-            if self.is_bound:
+            self.delivery.check_binding()
+            if self.delivery.is_bound:
                 return
         else:
-            self.sweep()
+            self.delivery.sweep()
             if self.pulls.count:
                 self._inactive_due_ns = now_ns + self._inactive_ns
                 return
@@ -529,19 +552,20 @@ class Consumer(Delivery):
 
     def look_at_binding(self) -> None:
         """Somebody may have come to the deliver subject, or everybody may have left."""
-        if self.check_binding():
-            if not self.is_bound:
-                self.active_ns = self.turn.monotonic_ns
+        if self.delivery.check_binding():
+            if not self.delivery.is_bound:
+                self.delivery.active_ns = self.turn.monotonic_ns
             self.turn.add_woken(self)
 
     def update(self, config: ConsumerConfig) -> None:
         """Another configuration, which is allowed and complete."""
+        delivery = self.delivery
         old = self.config
         if config.deliver_subject != old.deliver_subject:
             self.acks.expire_all()
         self._apply(config)
         self.acks.configure(*_ack_settings(config))
-        self.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
+        delivery.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
         if set(filters_of(config)) != set(filters_of(old)):
             self.cursor.set_filter(filters_of(config))
         if config.pause_until != old.pause_until:
@@ -555,24 +579,25 @@ class Consumer(Delivery):
         seq = max(seq or self.acks.floor_stream + 1, 1)
         self.acks.reset(seq)
         self.cursor.seek(seq)
-        self.forget_activity()
-        self.touch(delivered=False)
+        self.delivery.forget_activity()
+        self.delivery.touch(delivered=False)
         self.turn.add_woken(self)
         return seq
 
     def close(self, status: bytes = b"") -> None:
         """The end: of the consumer (DELETED) or of the server; whoever waits is told."""
-        if not self.closed:
+        delivery = self.delivery
+        if not delivery.closed:
             self.save_now()
             if status:
                 # Those that came in the same turn are not in the list yet.
-                for request in self.take_requests():
+                for request in delivery.take_requests():
                     try:
                         self._take_request(*request)
                     except StoreError:
-                        self.send_status(request[0], status)
-                self.end_requests(status, counts=status == SHUTDOWN)
-            self.detach(self.context.removals)
+                        delivery.send_status(request[0], status)
+                delivery.end_requests(status, counts=status == SHUTDOWN)
+            delivery.detach(self.context.removals)
 
     # ------------------------------------------------------------------ the state, to be written
 
@@ -597,9 +622,10 @@ class Consumer(Delivery):
 
     def info(self) -> ConsumerInfo:
         """The answer to CONSUMER.INFO."""
+        delivery = self.delivery
         acks = self.acks
-        self.sweep()
-        left_ns = self._pause_until_ns - self.turn.now_ns if self.paused else 0
+        delivery.sweep()
+        left_ns = self._pause_until_ns - self.turn.now_ns if delivery.paused else 0
         return ConsumerInfo(
             stream_name=self.context.stream_name,
             name=self.name,
@@ -608,18 +634,18 @@ class Consumer(Delivery):
             delivered=SequenceInfo(
                 consumer_seq=acks.delivered_consumer,
                 stream_seq=acks.delivered_stream,
-                last_active=_time_or_none(self.last_delivered_ns),
+                last_active=_time_or_none(delivery.last_delivered_ns),
             ),
             ack_floor=SequenceInfo(
                 consumer_seq=acks.floor_consumer,
                 stream_seq=acks.floor_stream,
-                last_active=_time_or_none(self.last_acked_ns),
+                last_active=_time_or_none(delivery.last_acked_ns),
             ),
             num_ack_pending=acks.count,
             num_redelivered=0 if self.config.max_deliver == 1 else len(acks.redelivered),
             num_waiting=self.pulls.count if self.pulls is not None else 0,
             num_pending=self.cursor.num_pending,
-            push_bound=self.is_bound,
+            push_bound=delivery.is_bound,
             paused=left_ns > 0,
             pause_remaining=max(left_ns, 0),
             ts=format_time(self.turn.now_ns),
@@ -632,8 +658,8 @@ class Consumer(Delivery):
         return [
             PriorityGroupState(
                 group=self.config.priority_groups[0],
-                pinned_client_id=self.pin_id.decode(),
-                pinned_ts=format_time(self._pinned_ns if self.pin_id else ZERO_TIME_NS),
+                pinned_client_id=self.delivery.pin_id.decode(),
+                pinned_ts=format_time(self._pinned_ns if self.delivery.pin_id else ZERO_TIME_NS),
             )
         ]
 

@@ -10,7 +10,7 @@ from tradewind.consumer.pending cimport AckState
 from tradewind.consumer.pulls cimport PullRequest, Pulls
 from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.done_listener cimport DoneListener
-from tradewind.consumer.taker cimport Taker
+from tradewind.consumer.taker cimport Taker, TakerPart
 from tradewind.store.table.kept_record cimport KeptRecord
 from tradewind.store.table.message_core cimport MessageCore
 from tradewind.store.format.records cimport Record
@@ -30,7 +30,8 @@ cdef enum Wait:
     WAIT_DISK = 9               # a message could not be read; until pace_due_ns
 
 
-cdef class Delivery(Taker):
+cdef class Delivery(TakerPart):
+    cdef Taker owner                        # the consumer: a DeliveryOwner
     cdef readonly Turn turn
     cdef Router router
     cdef Account account
@@ -42,7 +43,6 @@ cdef class Delivery(Taker):
     cdef public DoneListener on_done             # None: the stream keeps its messages by limits
     cdef list tokens                        # of the attached subscriptions
     cdef readonly list requests             # (reply, header, payload) that arrived in this turn
-    cdef readonly list advisories           # (kind, fields) still to be published
     cdef bytes deliver_subject              # b"": it is pulled from
     cdef bytes deliver_group
     cdef char* reply                        # the ack subject of the message being sent
@@ -53,7 +53,7 @@ cdef class Delivery(Taker):
     cdef Buffer outgoing
     cdef size_t unkept_bytes                # at the end of `outgoing`
     cdef readonly uint64_t answers_end      # bytes that were ever appended to it
-    cdef bint asks_to_keep                  # `keep_acks` is going to be called
+    cdef bint asks_to_keep                  # `keep_acks` of the owner is going to be called
     cdef public bint keeps_acks             # an ack is answered when it is kept
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
@@ -118,8 +118,8 @@ cdef class Delivery(Taker):
     cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1
     cdef int _send_outgoing(self) except -1
     cdef int _ack(self, Message* message) except -1
-    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
-                          bint measures=*) except -1
+    cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
+                           bint measures=*) except -1
     cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1

@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from typing import Protocol
 
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
@@ -8,11 +9,31 @@ from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.pending import AckState
 from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.removals import RemovalFanOut
-from tradewind.consumer.taker import Taker
+from tradewind.consumer.taker import TakerPart
 
 WAITS: dict[int, str]
 
-class Delivery(Taker):
+class DeliveryOwner(Protocol):
+    """A taker, and what a delivery leaves to it."""
+
+    def other_ack(
+        self, seq: int, consumer_seq: int, deliveries: int, payload: bytes, reply: bytes
+    ) -> bool:
+        """An ack that is more than a plain one; true if its sender gets an empty answer."""
+    def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
+        """A pending message is being acknowledged, and `samples` is set."""
+    def keep_acks(self) -> None:
+        """Somebody waits for the answer to an ack: call `answer_acks` when it is kept."""
+    def new_pin(self) -> bytes:
+        """A request without a pin is served: the id that it is known by from now on."""
+    def flow_id(self) -> bytes:
+        """The last word of a subject for flow control."""
+    def flow_acknowledged(self, header: bytes) -> None:
+        """An answer to flow control has a header."""
+    def look_at_binding(self) -> None:
+        """Somebody may have come to the deliver subject, or everybody may have left."""
+
+class Delivery(TakerPart):
     on_done: DoneListener | None
     max_ack_pending: int
     headers_only: bool
@@ -27,6 +48,7 @@ class Delivery(Taker):
     pin_due_ns: int
     def __init__(
         self,
+        owner: DeliveryOwner,
         router: Router,
         account: Account,
         cursor: Cursor,
@@ -44,8 +66,6 @@ class Delivery(Taker):
     def acks(self) -> AckState: ...
     @property
     def pulls(self) -> Pulls | None: ...
-    @property
-    def advisories(self) -> list[tuple[str, dict[str, object]]]: ...
     @property
     def requests(self) -> list[tuple[bytes, bytes, bytes]]: ...
     @property
@@ -66,8 +86,6 @@ class Delivery(Taker):
     def answers_end(self) -> int: ...
     @property
     def has_gone(self) -> bool: ...
-    @property
-    def has_demand(self) -> bool: ...
     @property
     def waits_for(self) -> str: ...
     @property
@@ -107,13 +125,12 @@ class Delivery(Taker):
     def ask_flow(self) -> None: ...
     def beat(self) -> int: ...
     def acknowledge(
-        self, seq: int, consumer_seq: int, deliveries: int, *, measures: bool = True
+        self, seq: int, consumer_seq: int, deliveries: int, measures: bool = True
     ) -> bool: ...
     def touch(self, delivered: bool) -> None: ...
     def answer_acks(self, end: int) -> None: ...
     def leave_unanswered(self) -> None: ...
     def take_requests(self) -> list[tuple[bytes, bytes, bytes]]: ...
-    def take_advisories(self) -> list[tuple[str, dict[str, object]]]: ...
     def note_activity(self) -> None: ...
     def forget_activity(self) -> None: ...
     def take_gone(self) -> tuple[list[int], bool]: ...

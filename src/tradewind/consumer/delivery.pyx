@@ -3,8 +3,9 @@
 Owns the position, the acknowledgements and the waiting requests of one consumer, and what its pace
 and flow control know. It reads messages where the store has them and has them encoded into the
 output of their receivers; no object is made per message. It never decides about time by itself:
-the times are those of the turn, and deadlines are left to the subclass, `Consumer`, which also
+the times are those of the turn, and deadlines are left to its owner, the consumer, which also
 handles what is rare: pull requests as JSON, acks other than plain ones, advisories, heartbeats.
+What it asks of its owner is all in `DeliveryOwner`.
 
 Hooks are called in the middle of somebody's delivery, so they only change state; whatever has to be
 sent is sent by `deliver`, at the end of the turn. A message is given out only when it has reached
@@ -23,6 +24,8 @@ from tradewind.consumer.replies cimport (
 from tradewind.saturated cimport distance, later
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
+
+from typing import Protocol
 
 cdef enum:
     # What one consumer may send in one turn.
@@ -71,22 +74,25 @@ cdef int on_request(void* target, Message* message) except -1:
     return (<Delivery>target)._request(message)
 
 
-cdef class Delivery(Taker):
-    """The subclass has `other_ack`, `sampled`, `new_pin`, `flow_id`, `flow_acknowledged`,
-    `look_at_binding` and `keep_acks`.
-    """
+class DeliveryOwner(Protocol):
+    """What a delivery leaves to its consumer. The stub says what that has."""
+
+
+cdef class Delivery(TakerPart):
+    """Of one consumer, its `owner`, which is what a turn wakes and a stream knows."""
 
     def __cinit__(self):
-        self.tokens, self.requests, self.advisories = [], [], []
+        self.tokens, self.requests = [], []
         self.flow_subject = b""
         self.pin_id = b""
         buffer_init(&self.body)
         buffer_init(&self.outgoing)
         self.kept = KeptRecord()
 
-    def __init__(self, Router router not None, Account account not None, Cursor cursor not None,
-                 AckState acks not None, Pulls pulls, bytes ack_prefix not None,
-                 bytes deliver_subject=b"", bytes deliver_group=b""):
+    def __init__(self, Taker owner not None, Router router not None, Account account not None,
+                 Cursor cursor not None, AckState acks not None, Pulls pulls,
+                 bytes ack_prefix not None, bytes deliver_subject=b"", bytes deliver_group=b""):
+        self.owner = owner
         self.router = router
         self.turn = router.turn
         self.account = account
@@ -96,7 +102,7 @@ cdef class Delivery(Taker):
         self.pulls = pulls
         self.deliver_subject = deliver_subject
         self.deliver_group = deliver_group
-        self.follower = Follower(cursor, acks, self.turn, self)
+        self.follower = Follower(cursor, acks, self.turn, owner)
         self.active_ns = self.turn.monotonic_ns
         self.prefix_size = <uint32_t>len(ack_prefix)
         self.reply = <char*>malloc(self.prefix_size + ACK_NUMBERS_MAX)
@@ -164,7 +170,7 @@ cdef class Delivery(Taker):
         """The state differs from the saved one."""
         if self.save_due_ns == 0:
             self.save_due_ns = self.turn.monotonic_ns + SAVE_INTERVAL_NS
-            self.turn.wake(self)
+            self.turn.wake(self.owner)
         return 0
 
     # -------------------------------------------------------------- sending
@@ -387,7 +393,7 @@ cdef class Delivery(Taker):
             self.allowance -= size
         self._changed()
         if self.acks.rule == ACK_NONE and self.on_done is not None:
-            self.on_done.message_done(self, seq)
+            self.on_done.message_done(self.owner, seq)
         return 0
 
     # -------------------------------------------------------------- pull requests
@@ -430,7 +436,7 @@ cdef class Delivery(Taker):
                 return PINNED_WRONG
             if self.pin_id:
                 return ADMITTED_LATER
-            self.pin_id = (<object>self).new_pin()
+            self.pin_id = self.owner.new_pin()
             set_pin(request, self.pin_id)
         if self.overflow and (request.min_pending > 0 or request.min_ack_pending > 0) \
                 and not 0 < request.min_pending <= <int64_t>self.cursor.pending() \
@@ -564,7 +570,7 @@ cdef class Delivery(Taker):
 
     def ask_flow(self):
         """Send a flow control request."""
-        cdef bytes token = (<object>self).flow_id()
+        cdef bytes token = self.owner.flow_id()
         # Between the prefixes of acks and of flow control only one word differs.
         self.flow_subject = b"$JS.FC." + self.reply[8:self.prefix_size] + token
         self.window_asked = self.window_pending
@@ -583,9 +589,9 @@ cdef class Delivery(Taker):
         self.window_asked = 0
         self.flow_subject = b""
         self.active_ns = self.turn.monotonic_ns
-        self.turn.wake(self)
+        self.turn.wake(self.owner)
         if message.header_size:
-            (<object>self).flow_acknowledged(message.body[:message.header_size])
+            self.owner.flow_acknowledged(message.body[:message.header_size])
         return 1
 
     def _beat(self, bytes subject not None):
@@ -623,9 +629,9 @@ cdef class Delivery(Taker):
             return 1
         if size == 0 or size == 4 and memcmp(payload, b"+ACK", 4) == 0 \
                 or size == 3 and memcmp(payload, b"+OK", 3) == 0:
-            answer = self._acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
+            answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
         else:
-            answer = (<object>self).other_ack(
+            answer = self.owner.other_ack(
                 parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
                 message.reply[:message.reply_size])
         if answer and message.reply_size:
@@ -640,40 +646,38 @@ cdef class Delivery(Taker):
         if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
                 and parsed.seq:
             if payload in (b"", b"+ACK", b"+OK"):
-                answer = self._acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
+                answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
             else:
-                answer = (<object>self).other_ack(
+                answer = self.owner.other_ack(
                     parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply)
             if answer and reply:
                 self._reply_later(reply, <uint32_t>len(reply), True)
 
-    cdef int _acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
-                          bint measures=True) except -1:
-        """A message is done. 0 if it was never sent: that is not answered."""
+    cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
+                           bint measures=True) except -1:
+        """A message is done; whether that is answered: not if it was never sent.
+
+        `measures`: it may be sampled.
+        """
         cdef uint32_t index
         cdef AckState acks = self.acks
         if seq >= self.cursor.limit() and not self.flow_control:
-            return 0
+            return False
         if acks.rule == ACK_ALL \
                 and (consumer_seq <= acks.floor_consumer or seq <= acks.floor_stream):
-            return 1
+            return True
         if self.samples and measures and acks.rule == ACK_EXPLICIT and acks.is_pending(seq):
-            (<object>self).sampled(seq, consumer_seq, deliveries)
+            self.owner.sampled(seq, consumer_seq, deliveries)
         if self.max_ack_pending and acks.count >= self.max_ack_pending:
-            self.turn.wake(self)
+            self.turn.wake(self.owner)
         acks.acknowledge(seq, consumer_seq)
         self.last_acked_ns = self.turn.now_ns
         self._changed()
         if self.on_done is not None:
-            self.on_done.message_done(self, seq)
+            self.on_done.message_done(self.owner, seq)
             for index in range(acks.released_count):
-                self.on_done.message_done(self, acks.released[index])
-        return 1
-
-    def acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries, *,
-                    bint measures=True):
-        """The same for the subclass: whether it is answered. `measures`: it may be sampled."""
-        return self._acknowledge(seq, consumer_seq, deliveries, measures) == 1
+                self.on_done.message_done(self.owner, acks.released[index])
+        return True
 
     def touch(self, bint delivered):
         """The state changed: by something that counts as delivered, or acknowledged."""
@@ -687,19 +691,13 @@ cdef class Delivery(Taker):
             self.requests.append((
                 message.reply[:message.reply_size], message.body[:message.header_size],
                 message.body[message.header_size:message.total_size]))
-            self.turn.wake(self)
+            self.turn.wake(self.owner)
         return 1
 
     def take_requests(self):
         """What arrived since the last call."""
         taken = self.requests
         self.requests = []
-        return taken
-
-    def take_advisories(self):
-        """What is to be published: (kind, fields)."""
-        taken = self.advisories
-        self.advisories = []
         return taken
 
     def note_activity(self):
@@ -754,7 +752,7 @@ cdef class Delivery(Taker):
         buffer_append(&self.outgoing, reply, size)
         self.answers_end += size + 4
         if not self.keeps_acks:
-            self.turn.wake(self)
+            self.turn.wake(self.owner)
             return 0
         self.unkept_bytes += size + 4
         if is_late:
@@ -768,14 +766,14 @@ cdef class Delivery(Taker):
         """All acks of this turn have come: have them kept, together."""
         self.asks_to_keep = False
         if self.unkept_bytes and not self.closed:
-            (<object>self).keep_acks()
+            self.owner.keep_acks()
 
     def answer_acks(self, uint64_t end):
         """What was acknowledged is kept: answer those up to this value of `answers_end`."""
         cdef uint64_t answered = self.answers_end - self.unkept_bytes
         if end > answered:
             self.unkept_bytes -= <size_t>(end - answered)
-            self.turn.wake(self)
+            self.turn.wake(self.owner)
 
     def leave_unanswered(self):
         """What was acknowledged could not be kept: whoever asked for an answer has to ask again."""
@@ -797,14 +795,15 @@ cdef class Delivery(Taker):
     # -------------------------------------------------------------- interest
 
     def watch_binding(self):
-        """Be told, by `look_at_binding`, when somebody comes to the deliver subject or leaves."""
+        """Have `look_at_binding` called when somebody comes to the deliver subject or leaves."""
         if self.pulls is None:
-            self.account.watch(self.deliver_subject, self.deliver_group, self.look_at_binding)
+            self.account.watch(
+                self.deliver_subject, self.deliver_group, self.owner.look_at_binding)
         self.check_binding()
 
     def unwatch_binding(self):
         """Undo `watch_binding`."""
-        self.account.unwatch(self.deliver_subject, self.deliver_group, self.look_at_binding)
+        self.account.unwatch(self.deliver_subject, self.deliver_group, self.owner.look_at_binding)
 
     def check_binding(self):
         """Look whether somebody subscribes to exactly the deliver subject, in its group; true if
@@ -828,8 +827,7 @@ cdef class Delivery(Taker):
         """No message from here on was given out."""
         return self.cursor.limit()
 
-    @property
-    def has_demand(self):
+    cdef bint has_demand(self) noexcept:
         """Whether somebody would get a message, if there were one."""
         if self.closed:
             return False

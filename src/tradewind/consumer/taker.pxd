@@ -4,6 +4,11 @@ from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant
 
 
-cdef class Taker(Participant):
+cdef class TakerPart:
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1
     cdef uint64_t limit(self) noexcept
+    cdef bint has_demand(self) noexcept
+
+
+cdef class Taker(Participant):
+    cdef TakerPart part                 # never None

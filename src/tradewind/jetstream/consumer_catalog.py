@@ -111,7 +111,7 @@ def create_consumer(
     if existing is not None:
         if config != existing.config:
             yield from change_consumer(hosted, existing, config)
-        if existing.paused:
+        if existing.delivery.paused:
             existing.advise_pause()
         return existing
     if name in hosted.consumer_problems:
@@ -135,7 +135,7 @@ def create_consumer(
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     hosted.add_consumer(consumer)
     engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "create")
-    if consumer.paused:
+    if consumer.delivery.paused:
         consumer.advise_pause()
     return consumer
 
@@ -185,7 +185,7 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
         state = None  # which messages those are is not in the state: they are looked for again
     consumer = Consumer(context, meta.name, config, created_ns, state)
     if stored.has_log:
-        consumer.touch(delivered=False)  # all of it belongs into o.dat again
+        consumer.delivery.touch(delivered=False)  # all of it belongs into o.dat again
     hosted.add_consumer(consumer)
     return consumer
 

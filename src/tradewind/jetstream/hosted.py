@@ -180,7 +180,7 @@ class HostedStream:
             limits = config.retention is RetentionPolicy.LIMITS
             self.retention = None if limits else self._new_retention(config)
             for consumer in self.consumers.values():
-                consumer.on_done = self.retention
+                consumer.delivery.on_done = self.retention
             for replica in self.replicas:
                 self._share_retention(replica)
             self.interest_changed()
@@ -334,7 +334,7 @@ class HostedStream:
             consumer.close(status)
         except Exception as error:
             self.engine.consumer_failed(self, consumer, error)
-            consumer.detach(self.removals)
+            consumer.delivery.detach(self.removals)
 
     def interest_changed(self) -> None:
         """A consumer has gone or wants less: what nobody needs goes too, in steps."""
@@ -353,14 +353,14 @@ class HostedStream:
         """Another stream copies this one from now on."""
         self.replicas[replica] = None
         self.engine.consumer_hosts[replica] = self
-        self.demand.add_taker(replica, replica.patterns)
+        self.demand.add_taker(replica, replica.copier.patterns)
         self._share_retention(replica)
 
     def _share_retention(self, replica: Replica) -> None:
         """What it has no safe copy of stays."""
         if self.retention is not None:
             self.retention.is_copied = True
-        replica.set_settled(self.retention)
+        replica.copier.set_settled(self.retention)
 
     def remove_replica(self, replica: Replica, *, for_good: bool) -> None:
         """It copies this stream no more; `for_good`: what only it needed goes, in steps."""

@@ -34,16 +34,16 @@ class _Answers:
 
     def __init__(self, consumer: Consumer, left: int) -> None:
         self._consumer = consumer
-        self._end = consumer.answers_end
+        self._end = consumer.delivery.answers_end
         self._left = left
 
     def state_kept(self, error: StoreError | None) -> None:
         """The state says what was acknowledged, or cannot."""
         if error is not None:
-            self._consumer.leave_unanswered()
+            self._consumer.delivery.leave_unanswered()
         self._left -= 1
         if self._left == 0:
-            self._consumer.answer_acks(self._end)
+            self._consumer.delivery.answer_acks(self._end)
 
     def removed(self, error: StoreError | None) -> None:
         """The messages are gone, or cannot go: then all depends on the state."""
@@ -63,7 +63,7 @@ class Promises:
         """Have the answers to the acks of this turn leave when they are true."""
         mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
         if mode is SyncMode.ASYNC:
-            consumer.answer_acks(consumer.answers_end)
+            consumer.delivery.answer_acks(consumer.delivery.answers_end)
             return
         answers = _Answers(consumer, 1 if retention is None else 2)
         if retention is not None:

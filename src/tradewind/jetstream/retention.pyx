@@ -81,7 +81,8 @@ cdef class Retention(DoneListener):
             for _index in range(count):
                 place = place + 1 if place + 1 < count else 0
                 consumer = members[place]
-                if consumer is not without and (<Taker?>consumer).needs_message(seq, subject_id):
+                if consumer is not without \
+                        and (<Taker?>consumer).part.needs_message(seq, subject_id):
                     # It is asked first the next time: until it is done nobody else need be.
                     lane.start = place - 1
                     return True

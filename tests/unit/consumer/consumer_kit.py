@@ -11,6 +11,7 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.removals import RemovalFanOut
+from tradewind.consumer.taker import Taker
 from tradewind.store.contract import StoreLimits
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.messages import MessageStore
@@ -123,7 +124,7 @@ class World:
         for handler, subject, reply, header, payload in self.turn.take_deferred():
             handler(subject, reply, header, payload)
         for consumer in self.turn.take_woken():
-            assert isinstance(consumer, Consumer)
+            assert isinstance(consumer, Taker)
             if consumer.fill(self.visible_seq):
                 self.more_turns += 1
                 self.turn.add_woken(consumer)
@@ -136,7 +137,9 @@ class World:
                 consumer.tick()
 
     def next_deadline_ns(self) -> int | None:
-        due = [consumer.next_deadline_ns for consumer in self.consumers if not consumer.closed]
+        due = [
+            consumer.next_deadline_ns for consumer in self.consumers if not consumer.delivery.closed
+        ]
         return min((due_ns for due_ns in due if due_ns), default=None)
 
     @property

@@ -259,7 +259,7 @@ def test_a_receiver_that_does_not_read_is_given_time(world: World, client: Clien
     client.connection.stop_reading()
     client.pull(consumer, batch=300)
     world.server.advance(0.05)
-    assert consumer.waits_for == "receiver"
+    assert consumer.delivery.waits_for == "receiver"
     assert consumer.info().delivered.consumer_seq < 20
     client.connection.resume_reading()
     world.server.advance(1)

@@ -62,7 +62,7 @@ def test_delivery_stops_when_the_receiver_leaves(world: World, client: Client) -
     world.wake()
     client.unsubscribe(sid)
     world.store_messages("a")
-    assert consumer.waits_for == "demand"
+    assert consumer.delivery.waits_for == "demand"
     assert consumer.info().delivered.consumer_seq == 0
 
 
@@ -104,7 +104,7 @@ def test_flow_control_asks_at_half_of_the_window_and_stops_at_all_of_it(
     assert frames.index(question) == 11
     # One is sent while the window (2 MiB) is not full, however large it is.
     assert len(messages) == 21
-    assert consumer.waits_for == "flow"
+    assert consumer.delivery.waits_for == "flow"
     world.server.advance(0.2)
     (beat,) = client.take()
     assert beat.lines["Nats-Consumer-Stalled"] == question.reply
@@ -120,7 +120,7 @@ def test_rate_limit_spreads_messages_over_time(world: World, client: Client) -> 
     world.store_messages(*(["a"] * 32), payload=b"x" * 100_000)
     at_once = len(client.take())
     assert at_once == 10
-    assert consumer.waits_for == "pace"
+    assert consumer.delivery.waits_for == "pace"
     world.server.advance(1)
     assert len(client.take()) in (10, 11)
     world.server.advance(3)

@@ -16,15 +16,20 @@ CONSUMERS = 40
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the consumers that looked for a receiver, in order."""
+    """The names of the consumers that were told to look for a receiver, or looked by themselves."""
     names: list[str] = []
-    check = Consumer.check_binding
 
-    def counted(consumer: Consumer) -> bool:
-        names.append(consumer.name)
-        return check(consumer)
+    def count(method: str) -> None:
+        real = getattr(Consumer, method)
 
-    monkeypatch.setattr(Consumer, "check_binding", counted)
+        def counted(consumer: Consumer, *arguments: int) -> object:
+            names.append(consumer.name)
+            return real(consumer, *arguments)
+
+        monkeypatch.setattr(Consumer, method, counted)
+
+    count("look_at_binding")
+    count("fill")
     return names
 
 

@@ -343,7 +343,7 @@ def _check_replaced(existing: Consumer, config: ConsumerConfig, one: str) -> Non
     """Only the delivery subject of one that nobody listens to may be another."""
     if not existing.config.deliver_subject:
         raise Refusal(f"{one} already exists")
-    if existing.is_bound:
+    if existing.delivery.is_bound:
         raise Refusal(f"{one} already exists and is still active")
     same = ("deliver_policy", "opt_start_seq", "ack_policy", "filter_subject", "replay_policy")
     if any(getattr(existing.config, name) != getattr(config, name) for name in same):

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.turn cimport Turn
 from tradewind.consumer.done_listener cimport DoneListener
-from tradewind.consumer.taker cimport Taker
+from tradewind.consumer.taker cimport Taker, TakerPart
 from tradewind.containers.buffer cimport Buffer
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.subject_index cimport SubjectFilter
@@ -14,7 +14,8 @@ ctypedef struct CopyMark:
     uint64_t origin_seq         # ... the origin need not keep anything up to this for us
 
 
-cdef class Copier(Taker):
+cdef class Copier(TakerPart):
+    cdef Taker owner                        # the mirror or source: a CopierOwner
     cdef readonly Ingest target
     cdef readonly Ingest origin             # None: it is not there
     cdef Turn turn
@@ -23,7 +24,7 @@ cdef class Copier(Taker):
     cdef DoneListener settled                    # None: the origin keeps its messages by limits
     cdef public bint keeps_place            # copies have the sequence and time of the original
     cdef public bint is_plain               # nothing in the configurations needs a closer look
-    cdef public bint maps                   # ... but copies have other subjects, see map_subject
+    cdef public bint maps                   # ... but copies have other subjects, see CopierOwner
     cdef list mapped                        # subjects of copies by id of the original; or None
     cdef uint32_t mapped_epoch              # ... with the ids of that time
     cdef public bint expires                # ... so Nats-TTL does

@@ -1,10 +1,24 @@
+from typing import Protocol
+
 from tradewind.consumer.done_listener import DoneListener
-from tradewind.consumer.taker import Taker
+from tradewind.consumer.taker import TakerPart
 from tradewind.stream.ingest import Ingest
 
 RETRY_NS: int
 
-class Copier(Taker):
+class CopierOwner(Protocol):
+    """A taker, and what a copier leaves to it."""
+
+    def copy_slowly(
+        self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
+    ) -> bool:
+        """Store a copy that needs a closer look; false if it is tried again later."""
+    def map_subject(self, subject: bytes) -> bytes:
+        """The subject of a copy, for this one of the origin."""
+    def hold(self, reason: str) -> bool:
+        """Something keeps the next copy from being stored: call `try_later`. Gives false."""
+
+class Copier(TakerPart):
     keeps_place: bool
     is_plain: bool
     maps: bool
@@ -14,7 +28,12 @@ class Copier(Taker):
     middle: bytes
     tail: bytes
     def __init__(
-        self, target: Ingest, patterns: tuple[bytes, ...], *, keeps_place: bool
+        self,
+        owner: CopierOwner,
+        target: Ingest,
+        patterns: tuple[bytes, ...],
+        *,
+        keeps_place: bool,
     ) -> None: ...
     @property
     def target(self) -> Ingest: ...
@@ -33,8 +52,6 @@ class Copier(Taker):
     @property
     def due_ns(self) -> int: ...
     @property
-    def has_demand(self) -> bool: ...
-    @property
     def has_unsettled(self) -> bool: ...
     def connect(
         self, origin: Ingest, next_seq: int, first_seq: int, settled: DoneListener | None = None
@@ -44,6 +61,5 @@ class Copier(Taker):
     def forget_copied(self, seq: int = 0) -> None: ...
     def forget_mapped(self) -> None: ...
     def fill(self, visible_seq: int) -> bool: ...
-    def hold(self, reason: str) -> bool: ...
-    def wait_for_disk(self) -> None: ...
+    def try_later(self) -> None: ...
     def confirm(self) -> None: ...

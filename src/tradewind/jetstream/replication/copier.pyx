@@ -7,7 +7,8 @@ that disk already, it waits too.
 
 A mirror keeps sequences and times; a source gets new ones, and each copy says in its header where
 it came from. That is all there is to know after a restart. Whatever is unusual in a message or in a
-configuration leaves the fast path for `copy_slowly`, which is plain Python.
+configuration leaves the fast path for its owner, a mirror or source, which is plain Python: see
+`CopierOwner`.
 
 An origin that keeps messages until they were taken may let go of one when its copy is safe.
 """
@@ -22,6 +23,8 @@ from tradewind.jetstream.replication.header_copy cimport (
 from tradewind.store.format.records cimport RECORD_MAX
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 from tradewind.stream.header_scan cimport Span
+
+from typing import Protocol
 
 from tradewind.errors import StoreError
 
@@ -39,9 +42,13 @@ cdef enum:
 RETRY_NS = 2_000_000_000
 
 
-cdef class Copier(Taker):
-    """Copies into `target` from `connect` to `disconnect`. The subclass has `copy_slowly` and
-    `map_subject`.
+class CopierOwner(Protocol):
+    """What a copier leaves to its mirror or source. The stub says what that has."""
+
+
+cdef class Copier(TakerPart):
+    """Copies into `target` from `connect` to `disconnect`, for its `owner`, which is what a turn
+    wakes and the origin knows.
     """
 
     def __cinit__(self, *_, **__):
@@ -49,7 +56,9 @@ cdef class Copier(Taker):
         buffer_init(&self.marks)
         self.head = self.middle = self.tail = b""
 
-    def __init__(self, Ingest target not None, tuple patterns not None, *, bint keeps_place):
+    def __init__(self, Taker owner not None, Ingest target not None, tuple patterns not None, *,
+                 bint keeps_place):
+        self.owner = owner
         self.target = target
         self.turn = target.turn
         self.patterns = patterns
@@ -75,7 +84,7 @@ cdef class Copier(Taker):
         self.is_crowded = False
         self.mapped = None
         buffer_clear(&self.marks)
-        self.turn.wake(self)
+        self.turn.wake(self.owner)
 
     def set_settled(self, DoneListener settled=None):
         """The origin keeps its messages differently from now on."""
@@ -102,7 +111,7 @@ cdef class Copier(Taker):
         try:
             return self._copy_some(visible_seq)
         except StoreError:
-            self.wait_for_disk()
+            self.try_later()
             raise
 
     cdef bint _copy_some(self, uint64_t visible_seq) except -1:
@@ -171,10 +180,10 @@ cdef class Copier(Taker):
                 if self.target.ids.find(id.start, id.size, self.turn.now_ns):
                     return True
                 if not self.target.ids.has_room(id.size):
-                    return self.hold("too many message ids are remembered")
+                    return self.owner.hold("too many message ids are remembered")
             return self._copy_sourced(record)
         except StoreError as error:
-            return self.hold(str(error))
+            return self.owner.hold(str(error))
 
     cdef bint _copy_placed(self, Record* record, int notes) except -1:
         """A message of a mirror."""
@@ -254,7 +263,7 @@ cdef class Copier(Taker):
         cdef SubjectEntry* entry = index.find(record.subject, record.subject_size)
         cdef bytes subject
         if entry == NULL or entry.id >= MAPPED_MAX:
-            return self.map_subject(record.subject[:record.subject_size])
+            return self.owner.map_subject(record.subject[:record.subject_size])
         if self.mapped is None or self.mapped_epoch != index.epoch:
             self.mapped = []
             self.mapped_epoch = index.epoch
@@ -262,7 +271,7 @@ cdef class Copier(Taker):
             self.mapped += [None] * (entry.id + 1 - len(self.mapped))
         subject = <bytes>self.mapped[entry.id]
         if subject is None:
-            subject = self.map_subject(record.subject[:record.subject_size])
+            subject = self.owner.map_subject(record.subject[:record.subject_size])
             self.mapped[entry.id] = subject
         return subject
 
@@ -282,15 +291,10 @@ cdef class Copier(Taker):
             self._build(record)
             header = self.body.data[:self.body.end - record.payload_size] \
                 if self.body.end > record.payload_size else b""
-        return self.copy_slowly(seq, timestamp, subject, header, payload)
+        return self.owner.copy_slowly(seq, timestamp, subject, header, payload)
 
-    def hold(self, str reason not None):
-        """Something keeps the next copy from being stored: it is tried again later. Gives False."""
-        self.due_ns = self.turn.monotonic_ns + RETRY_NS
-        return False
-
-    def wait_for_disk(self):
-        """A message could not be read: it is tried again later."""
+    def try_later(self):
+        """The next message could not be read, or its copy not be stored."""
         self.due_ns = self.turn.monotonic_ns + RETRY_NS
 
     # -------------------------------------------------------------- what is safe
@@ -337,7 +341,7 @@ cdef class Copier(Taker):
                 self.settled_seq = self.confirmed_seq
                 return 0
             self.settled_seq = seq
-            self.settled.message_done(self, seq)
+            self.settled.message_done(self.owner, seq)
         return 0
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
@@ -351,8 +355,7 @@ cdef class Copier(Taker):
         """No message from here on is safe."""
         return self.confirmed_seq + 1
 
-    @property
-    def has_demand(self):
+    cdef bint has_demand(self) noexcept:
         """Whether it would copy a message, if there were one."""
         return self.origin is not None and not self.is_crowded and self.due_ns == 0
 

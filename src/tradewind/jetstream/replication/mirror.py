@@ -37,7 +37,7 @@ class Mirror(Replica):
             start = self.first_of(origin)
             if start > 1:
                 own.skip(start - 1, 0)
-                self.hosted.engine.turn.add_dirty(self.target)
+                self.hosted.engine.turn.add_dirty(self.copier.target)
             return start
         if own.last_timestamp > 0:
             self._compare(own, other, origin.stream.created_ns)
@@ -63,7 +63,10 @@ class Mirror(Replica):
     def fill(self, visible_seq: int) -> bool:
         """Copy what there is. With nearly all of it, the mirror can answer for its origin."""
         wants_more = super().fill(visible_seq)
-        if self.hosted.config.mirror_direct and self.next_seq + STAND_IN_LAG_MAX > visible_seq:
+        if (
+            self.hosted.config.mirror_direct
+            and self.copier.next_seq + STAND_IN_LAG_MAX > visible_seq
+        ):
             self.hosted.stream.stand_in(self.source.name)
         return wants_more
 

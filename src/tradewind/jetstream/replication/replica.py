@@ -22,6 +22,7 @@ from tradewind.api.stream_types import (
     StreamSourceInfo,
 )
 from tradewind.consumer.deliver_policies import choose_start
+from tradewind.consumer.taker import Taker
 from tradewind.errors import StoreError
 from tradewind.jetstream.replication.copier import Copier
 from tradewind.jetstream.replication.names import patterns_of
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 NEVER_ACTIVE = -1
 
 
-class Replica(Copier):
-    """Copies `source` into `hosted`; a companion of it."""
+class Replica(Taker):
+    """Copies `source` into `hosted`; a companion of it. It is a `CopierOwner`."""
 
     def __init__(self, hosted: HostedStream, source: StreamSource, *, keeps_place: bool) -> None:
-        super().__init__(hosted.stream.ingest, patterns_of(source), keeps_place=keeps_place)
+        self.copier = Copier(
+            self, hosted.stream.ingest, patterns_of(source), keeps_place=keeps_place
+        )
+        super().__init__(self.copier)
         self.hosted = hosted
         self.source = source
         self.upstream: HostedStream | None = None
@@ -78,7 +82,7 @@ class Replica(Copier):
     def changed(self) -> None:
         """The stream has another configuration."""
         config = self.hosted.config
-        self.is_plain = (
+        self.copier.is_plain = (
             not config.sealed
             and not any(mapping.is_random for mapping in self._all_mappings())
             and config.republish is None
@@ -86,10 +90,10 @@ class Replica(Copier):
             and config.discard is DiscardPolicy.OLD
             and not config.allow_msg_counter
         )
-        self.maps = not all(mapping.is_identity for mapping in self._all_mappings())
-        self.forget_mapped()
-        self.expires = config.allow_msg_ttl
-        self.rolls_up = config.allow_rollup_hdrs and not config.deny_purge
+        self.copier.maps = not all(mapping.is_identity for mapping in self._all_mappings())
+        self.copier.forget_mapped()
+        self.copier.expires = config.allow_msg_ttl
+        self.copier.rolls_up = config.allow_rollup_hdrs and not config.deny_purge
         self._wake()
 
     def _all_mappings(self) -> list[SubjectMapping]:
@@ -120,7 +124,7 @@ class Replica(Copier):
         self.upstream = origin
         origin.add_replica(self)
         first_seq = self.first_of(origin)
-        self.connect(origin.stream.ingest, next_seq, first_seq, origin.retention)
+        self.copier.connect(origin.stream.ingest, next_seq, first_seq, origin.retention)
 
     def origin_left(self) -> None:
         """The origin is deleted or closed."""
@@ -128,7 +132,7 @@ class Replica(Copier):
         self.problem = errors.STREAM_NOT_FOUND()
 
     def _let_go(self, *, for_good: bool) -> None:
-        self.disconnect()
+        self.copier.disconnect()
         if self.upstream is not None:
             self.upstream.remove_replica(self, for_good=for_good)
             self.upstream = None
@@ -165,15 +169,19 @@ class Replica(Copier):
 
     def fill(self, visible_seq: int) -> bool:
         """Copy what there is; true if another turn is wanted at once."""
-        wants_more = super().fill(visible_seq)
+        wants_more = self.copier.fill(visible_seq)
         if self.problem is not None and self.has_demand:
             self.problem = None
         return wants_more
 
+    def wait_for_disk(self) -> None:
+        """What is next could not be read: it is tried again later."""
+        self.copier.try_later()
+
     def kept(self) -> None:
         """More of what was copied is safe."""
-        self.confirm()
-        if self.is_crowded or self.has_unsettled:
+        self.copier.confirm()
+        if self.copier.is_crowded or self.copier.has_unsettled:
             self._wake()
 
     def _wake(self) -> None:
@@ -183,7 +191,7 @@ class Replica(Copier):
     @property
     def next_deadline_ns(self) -> int:
         """When it is tried again; 0: it need not be."""
-        return self.due_ns
+        return self.copier.due_ns
 
     def tick(self) -> None:
         """Try again."""
@@ -197,14 +205,15 @@ class Replica(Copier):
         if self.problem is None or self.problem.description != problem.description:
             self.hosted.engine.log.warn(f"JetStream {self.place}: {problem.description}")
         self.problem = problem
-        return super().hold(problem.description)
+        self.copier.try_later()
+        return False
 
     def copy_slowly(
         self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
     ) -> bool:
         """Store a copy that needs a closer look; false if it is tried again later."""
         subject = self._map_source(subject)
-        place = (seq, timestamp) if self.keeps_place else None
+        place = (seq, timestamp) if self.copier.keeps_place else None
         try:
             self.hosted.stream.store_copy(subject, header, payload, place)
         except errors.ApiError as problem:
@@ -221,7 +230,9 @@ class Replica(Copier):
         if self.upstream is not None:
             # In the same process nothing can come between the two.
             active = 0
-            lag = self.upstream.stream.store.count_matching(self.patterns, self.next_seq)
+            lag = self.upstream.stream.store.count_matching(
+                self.copier.patterns, self.copier.next_seq
+            )
         problem = self.problem
         return StreamSourceInfo(
             name=self.source.name,

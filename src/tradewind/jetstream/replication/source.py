@@ -47,7 +47,7 @@ class Source(Replica):
             return False
         self._is_seeking = False
         position = self._ledger.position(self.index_name)
-        self.forget_copied(position.seq if position is not None else 0)
+        self.copier.forget_copied(position.seq if position is not None else 0)
         super().attach()
         return True
 
@@ -58,9 +58,9 @@ class Source(Replica):
             return
         if 0 < self._save_due_ns <= self.hosted.engine.turn.monotonic_ns:
             self._save_due_ns = 0
-            self._saved_seq = self.confirmed_seq
+            self._saved_seq = self.copier.confirmed_seq
             self._ledger.save_beside(self.hosted.engine.workers)
-        if 0 < self.due_ns <= self.hosted.engine.turn.monotonic_ns:
+        if 0 < self.copier.due_ns <= self.hosted.engine.turn.monotonic_ns:
             super().tick()
 
     @property
@@ -74,13 +74,13 @@ class Source(Replica):
     def kept(self) -> None:
         """More of what was copied is safe; that is written down soon."""
         super().kept()
-        has_moved = self.upstream is not None and self.confirmed_seq > self._saved_seq
+        has_moved = self.upstream is not None and self.copier.confirmed_seq > self._saved_seq
         if has_moved and self._save_due_ns == 0:
             self._save_due_ns = self.hosted.engine.turn.monotonic_ns + SAVE_NS
             self.hosted.companions.set_timer(self)
 
     def _safe_position(self) -> Position:
-        return Position(self.confirmed_seq, self._identity)
+        return Position(self.copier.confirmed_seq, self._identity)
 
     def origin_came(self, origin: HostedStream) -> None:
         """The origin is there: its copies say who it is."""
@@ -89,12 +89,12 @@ class Source(Replica):
         self._identity = identity_of(origin.stream)
         name = self.index_name
         encoded = [part.encode("utf-8", "surrogateescape") for part in name]
-        self.head = b"Nats-Stream-Source: %s " % encoded[0]
-        self.middle = b" %s %s " % (encoded[1], encoded[2])
-        self.tail = b" %s\r\n" % self._identity.encode()
+        self.copier.head = b"Nats-Stream-Source: %s " % encoded[0]
+        self.copier.middle = b" %s %s " % (encoded[1], encoded[2])
+        self.copier.tail = b" %s\r\n" % self._identity.encode()
         super().origin_came(origin)
         if self.upstream is not None:
-            self._saved_seq = self.confirmed_seq
+            self._saved_seq = self.copier.confirmed_seq
             self._ledger.follow(name, self._safe_position)
 
     def next_of(self, origin: HostedStream) -> int:
@@ -107,7 +107,7 @@ class Source(Replica):
             )
             self._ledger.note(self.index_name, None)
             position = None
-        self.forget_copied(position.seq if position is not None else 0)
+        self.copier.forget_copied(position.seq if position is not None else 0)
         if position is None:
             return self.first_of(origin)
         last_seq = origin.stream.store.last_seq
@@ -122,11 +122,11 @@ class Source(Replica):
         return position.seq + 1
 
     def _let_go(self, *, for_good: bool) -> None:
-        if self.upstream is not None and self.copied_seq:
-            self._ledger.note(self.index_name, Position(self.copied_seq, self._identity))
+        if self.upstream is not None and self.copier.copied_seq:
+            self._ledger.note(self.index_name, Position(self.copier.copied_seq, self._identity))
         self._ledger.unfollow(self.index_name)
         super()._let_go(for_good=for_good)
 
     def describe(self) -> Mapping[str, Any]:
         """A part of the member `sources`."""
-        return {"sources": [msgspec.structs.replace(self.info(), seq=self.copied_seq)]}
+        return {"sources": [msgspec.structs.replace(self.info(), seq=self.copier.copied_seq)]}
