@@ -1,11 +1,14 @@
 """Run the tests of the compiled code under AddressSanitizer, UBSan and a search for leaks.
 
-    python tools/sanitize.py [pytest arguments]
+    python tools/sanitize.py [pieces, or paths and other arguments of pytest]
 
 Builds the extensions with the sanitizers into build/sanitize, away from those in use, proves on a
 module with known faults that a report would be seen, then runs the tests with the sanitizers'
-run-time library loaded into Python. Exits with 0 only when there was no report. Memory that Python
-itself leaks is not reported; what our own code allocates and loses is.
+run-time library loaded into Python: all pieces one after the other, those that are named (`store`,
+`client` and so on, see PIECES), or what pytest is told. A piece is a process of its own, so that a
+report ends no more than that piece; a table at the end says what became of each. Exits with 0 only
+when there was no report. Memory that Python itself leaks is not reported; what our own code
+allocates and loses is.
 """
 
 from __future__ import annotations
@@ -17,25 +20,25 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
-TESTS = (
-    "tests/unit/wire",
-    "tests/unit/route",
-    "tests/unit/broker",
-    "tests/unit/server",
-    "tests/unit/store",
-    "tests/unit/stream",
-    "tests/unit/consumer",
-    "tests/unit/jetstream",
-    "tests/unit/spark",
-    "tests/client",
-    "tests/model",
-    "tests/faults",
-)
+PIECES = {
+    "wire": ("tests/unit/wire", "tests/unit/route", "tests/unit/broker"),
+    "server": ("tests/unit/server",),
+    "store": ("tests/unit/store",),
+    "stream": ("tests/unit/stream", "tests/unit/consumer"),
+    "jetstream": ("tests/unit/jetstream",),
+    "client": ("tests/client",),
+    "spark": ("tests/unit/spark",),
+    "model": ("tests/model",),
+    "faults": ("tests/faults",),
+}
 BUILDING = re.compile(r"building '([^']+)' extension")
 FAULT = re.compile(r"ERROR: AddressSanitizer|runtime error:")
 LEAK = re.compile(r"^(?:Direct|Indirect) leak of .*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
@@ -84,10 +87,27 @@ def build(project: Path, target: Path) -> None:
         sys.exit("".join(lines[-50:]) + "the build has failed")
 
 
+def compiled_sources() -> list[Path]:
+    """What setup.py compiles: every .pyx, and every .py whose types are in a .pxd beside it."""
+    sources = ROOT / "src"
+    typed = (path.with_suffix(".py") for path in sources.rglob("*.pxd"))
+    return sorted([*sources.rglob("*.pyx"), *(path for path in typed if path.exists())])
+
+
+def library_of(source: Path) -> Path:
+    """Where the sanitized form of a compiled module is."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    return BUILD / source.relative_to(ROOT / "src").parent / f"{source.stem}{suffix}"
+
+
 def copy_sources() -> None:
     """The Python modules beside the compiled ones; what was deleted must not linger."""
+    wanted = {library_of(path) for path in compiled_sources()}
     for path in BUILD.rglob("*.py"):
         path.unlink()
+    for path in BUILD.rglob("*.so"):
+        if path not in wanted:
+            path.unlink()
     for path in (ROOT / "src").rglob("*.py"):
         target = BUILD / path.relative_to(ROOT / "src")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,10 +116,9 @@ def copy_sources() -> None:
 
 def check_instrumented() -> None:
     """Every compiled module must be there, in its sanitized form."""
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    for path in (ROOT / "src").rglob("*.pyx"):
-        library = BUILD / path.relative_to(ROOT / "src").parent / f"{path.stem}{suffix}"
-        if b"__asan_" not in library.read_bytes():
+    for path in compiled_sources():
+        library = library_of(path)
+        if not library.exists() or b"__asan_" not in library.read_bytes():
             sys.exit(f"{library} was not built with the sanitizers")
 
 
@@ -184,24 +203,96 @@ def check_sanitizers_see_faults() -> None:
                 sys.exit(f"the sanitizers did not see {sign!r}:\n{text}")
 
 
+@dataclass(slots=True)
+class Outcome:
+    """What became of one piece."""
+
+    name: str
+    seconds: float
+    exit_code: int  # of pytest; negative if a report has aborted it
+    tests: int  # that were run to their end
+    failed: int
+    reports: int  # of AddressSanitizer and UBSan
+    leaks: int  # of our own
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing at all was found, by tests or sanitizers."""
+        return self.exit_code == 0 and not self.reports and not self.leaks
+
+    def row(self) -> str:
+        """One line of the table."""
+        return (
+            f"{self.name:<12}{self.tests:>8}{self.failed:>8}{self.reports:>9}{self.leaks:>7}"
+            f"{self.seconds:>9.0f}  {'clean' if self.is_clean else 'NOT CLEAN'}"
+        )
+
+
+def counted(results: Path) -> tuple[int, int]:
+    """Tests that were run and those of them that failed; an aborted run leaves nothing behind."""
+    if not results.exists():
+        return 0, 0
+    suites = list(ElementTree.parse(results).getroot().iter("testsuite"))  # noqa: S314
+    total = {
+        name: sum(int(suite.get(name, "0")) for suite in suites)
+        for name in ("tests", "skipped", "failures", "errors")
+    }
+    return total["tests"] - total["skipped"], total["failures"] + total["errors"]
+
+
+def run_piece(name: str, arguments: Sequence[str]) -> Outcome:
+    """The tests of one piece under the sanitizers, with a line per file while they run."""
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout=600"]
+    # With the default capture, a report on stderr would be lost with the aborted process.
+    command += ["--capture=sys", "-o", "console_output_style=count"]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        reports, results = Path(folder) / "report", Path(folder) / "results.xml"
+        command += [f"--junitxml={results}", *arguments]
+        said: list[str] = []
+        with subprocess.Popen(  # noqa: S603
+            command,
+            cwd=ROOT,
+            env=environment(BUILD, reports),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said.append(line)
+                sys.stdout.write(line)
+                sys.stdout.flush()
+        text = read_reports(reports)
+        tests, failed = counted(results)
+    lost = own_leaks(text, BUILD)
+    faults = len(FAULT.findall(text)) + len(FAULT.findall("".join(said)))
+    say(text if FAULT.search(text) else "\n\n".join(lost))
+    return Outcome(
+        name, time.monotonic() - began, process.returncode, tests, failed, faults, len(lost)
+    )
+
+
+def chosen(arguments: Sequence[str]) -> dict[str, Sequence[str]]:
+    """The pieces that the arguments name, or one of all the paths in them."""
+    if not arguments:
+        return dict(PIECES)
+    if all(argument in PIECES for argument in arguments):
+        return {name: PIECES[name] for name in arguments}
+    return {"given": arguments}
+
+
 def run_tests(arguments: Sequence[str]) -> int:
     """The tests under the sanitizers; gives the exit code."""
-    wanted = arguments or [path for path in TESTS if (ROOT / path).exists()]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--timeout=600"]
-    # With the default capture, a report on stderr would be lost with the aborted process.
-    command += ["--capture=sys", *wanted]
-    with tempfile.TemporaryDirectory() as folder:
-        reports = Path(folder) / "report"
-        result = subprocess.run(  # noqa: S603
-            command, cwd=ROOT, env=environment(BUILD, reports), check=False
-        )
-        text = read_reports(reports)
-    lost = own_leaks(text, BUILD)
-    faults = bool(FAULT.search(text))
-    say(text if faults else "\n\n".join(lost))
-    clean = result.returncode == 0 and not faults and not lost
-    say(f"{'clean' if clean else 'NOT CLEAN'}, {len(lost)} leaks of our own")
-    return 0 if clean else 1
+    outcomes = []
+    for name, tests in chosen(arguments).items():
+        say(f"--- {name}: {' '.join(tests)}")
+        outcomes.append(run_piece(name, tests))
+        say(outcomes[-1].row())
+    say(f"\n{'piece':<12}{'tests':>8}{'failed':>8}{'reports':>9}{'leaks':>7}{'seconds':>9}")
+    say("\n".join(outcome.row() for outcome in outcomes))
+    return 0 if all(outcome.is_clean for outcome in outcomes) else 1
 
 
 def main() -> int:
