@@ -1,0 +1,375 @@
+"""What operators, accounts and users say of each other, as types: the content of a JWT.
+
+Owns the fields, their JSON names and what holds when one is absent. Nothing here is signed, checked
+or read from text: that is `codec` and `rules`.
+
+Two things are as in the files of other tools. A field that is empty is not written. And a limit
+that is absent is 0, which allows nothing; -1 is what means "no limit", and what new claims begin
+with. A list may be None: an empty one that is written down is not the same as none for users of a
+scoped key, which may carry no restriction of their own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+NO_LIMIT = -1
+EVERYBODY = "*"  # in revocations, and in the accounts that an authorisation service may choose
+VERSION = 2
+
+OPERATOR = "operator"
+ACCOUNT = "account"
+USER = "user"
+ACTIVATION = "activation"
+AUTHORIZATION_REQUEST = "authorization_request"
+AUTHORIZATION_RESPONSE = "authorization_response"
+GENERIC = "generic"
+
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Weight = Annotated[int, msgspec.Meta(ge=0, le=255)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Texts = list[str] | None
+
+
+class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Base of everything inside a JWT."""
+
+
+class SubjectRules(Part):
+    """Subjects that are allowed and denied."""
+
+    allow: Texts = None
+    deny: Texts = None
+
+
+class ResponseRules(Part, omit_defaults=False):
+    """How many answers may be published without a permission of their own, for how long (ns)."""
+
+    max: Integer = 0
+    ttl: Integer = 0
+
+
+class TimeRange(Part):
+    """A part of every day, `HH:MM:SS` to `HH:MM:SS`; it may cross midnight."""
+
+    start: str = ""
+    end: str = ""
+
+
+class Permissions(Part):
+    """What may be published and subscribed to."""
+
+    pub: SubjectRules = msgspec.field(default_factory=SubjectRules)
+    sub: SubjectRules = msgspec.field(default_factory=SubjectRules)
+    resp: ResponseRules | None = None
+
+
+class UserRestrictions(Permissions):
+    """All that a user, or the template of a scoped key, can be restricted in."""
+
+    src: Texts = None
+    times: list[TimeRange] | None = None
+    times_location: str = ""
+    subs: Integer = 0
+    data: Integer = 0
+    payload: Integer = 0
+    bearer_token: bool = False
+    proxy_required: bool = False
+    allowed_connection_types: Texts = None
+
+
+class UserFields(UserRestrictions):
+    """The part of a user's JWT that is only its own."""
+
+    issuer_account: str = ""
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class Template(UserRestrictions, omit_defaults=False):
+    """Restrictions of everybody whom a scoped key signs; here an absent limit is none."""
+
+    subs: Integer = NO_LIMIT
+    data: Integer = NO_LIMIT
+    payload: Integer = NO_LIMIT
+
+
+class UserScope(Part, omit_defaults=False):
+    """A signing key of an account that can only make users of one kind."""
+
+    kind: str = "user_scope"
+    key: str = ""
+    role: str = ""
+    template: Template = msgspec.field(default_factory=Template)
+    description: str = ""
+
+
+class Latency(Part):
+    """Where the latency of a service is told, and of how many requests in a hundred."""
+
+    sampling: Integer | str = 0
+    results: str = ""
+
+
+class Export(Part):
+    """What an account offers to others."""
+
+    name: str = ""
+    subject: str = ""
+    type: str = ""
+    token_req: bool = False
+    revocations: dict[str, Integer] = msgspec.field(default_factory=dict)
+    response_type: str = ""
+    response_threshold: Integer = 0
+    service_latency: Latency | None = None
+    account_token_position: Count = 0
+    advertise: bool = False
+    allow_trace: bool = False
+    description: str = ""
+    info_url: str = ""
+
+
+class Import(Part):
+    """What an account takes from another."""
+
+    name: str = ""
+    subject: str = ""
+    account: str = ""
+    token: str = ""
+    to: str = ""
+    local_subject: str = ""
+    type: str = ""
+    share: bool = False
+    allow_trace: bool = False
+
+
+class JetStreamLimits(Part):
+    """How much an account may store; 0 bytes: nothing of that kind."""
+
+    mem_storage: Integer = 0
+    disk_storage: Integer = 0
+    streams: Integer = 0
+    consumer: Integer = 0
+    max_ack_pending: Integer = 0
+    mem_max_stream_bytes: Integer = 0
+    disk_max_stream_bytes: Integer = 0
+    max_bytes_required: bool = False
+
+
+class AccountLimits(JetStreamLimits):
+    """All limits of an account."""
+
+    subs: Integer = 0
+    data: Integer = 0
+    payload: Integer = 0
+    imports: Integer = 0
+    exports: Integer = 0
+    wildcards: bool = False
+    disallow_bearer: bool = False
+    conn: Integer = 0
+    leaf: Integer = 0
+    tiered_limits: dict[str, JetStreamLimits] = msgspec.field(default_factory=dict)
+
+
+class WeightedMapping(Part):
+    """One destination of a mapping; no weight means all of it."""
+
+    subject: str = ""
+    weight: Weight = 0
+    cluster: str = ""
+
+
+class ExternalAuthorization(Part):
+    """Logins that a service decides."""
+
+    auth_users: Texts = None
+    allowed_accounts: Texts = None
+    xkey: str = ""
+
+
+class TraceFields(Part):
+    """Where traces of messages go."""
+
+    dest: str = ""
+    sampling: Integer = 0
+
+
+class OperatorFields(Part):
+    """The part of an operator's JWT that is only its own."""
+
+    signing_keys: Texts = None
+    account_server_url: str = ""
+    operator_service_urls: Texts = None
+    system_account: str = ""
+    assert_server_version: str = ""
+    strict_signing_key_usage: bool = False
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class AccountFields(Part):
+    """The part of an account's JWT that is only its own."""
+
+    imports: list[Import] = msgspec.field(default_factory=list)
+    exports: list[Export] = msgspec.field(default_factory=list)
+    limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
+    signing_keys: list[str | UserScope] = msgspec.field(default_factory=list)
+    revocations: dict[str, Integer] = msgspec.field(default_factory=dict)
+    default_permissions: Permissions = msgspec.field(default_factory=Permissions)
+    mappings: dict[str, list[WeightedMapping]] = msgspec.field(default_factory=dict)
+    authorization: ExternalAuthorization = msgspec.field(default_factory=ExternalAuthorization)
+    trace: TraceFields | None = None
+    cluster_traffic: str = ""
+    description: str = ""
+    info_url: str = ""
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class ActivationFields(Part):
+    """Permission to import: `subject` of the exporter's, for the account that is the JWT's."""
+
+    subject: str = ""
+    kind: str = ""
+    issuer_account: str = ""
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class AuthorizationRequestFields(Part):
+    """A login that a service is asked about; its parts are as the server has written them."""
+
+    server_id: dict[str, Any] = msgspec.field(default_factory=dict)
+    user_nkey: str = ""
+    client_info: dict[str, Any] = msgspec.field(default_factory=dict)
+    connect_opts: dict[str, Any] = msgspec.field(default_factory=dict)
+    client_tls: dict[str, Any] | None = None
+    request_nonce: str = ""
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class AuthorizationResponseFields(Part):
+    """What the service says: a user's JWT, or why not."""
+
+    jwt: str = ""
+    error: str = ""
+    issuer_account: str = ""
+    tags: Texts = None
+    type: str = ""
+    version: Integer = 0
+
+
+class Claims(Part):
+    """The fields that every JWT has. Times are seconds; 0 is none."""
+
+    aud: str = ""
+    exp: Integer = 0
+    jti: str = ""
+    iat: Integer = 0
+    iss: str = ""
+    name: str = ""
+    nbf: Integer = 0
+    sub: str = ""
+
+    @property
+    def is_self_signed(self) -> bool:
+        """Whether whom it is about has signed it."""
+        return self.iss == self.sub
+
+
+class OperatorClaims(Claims):
+    """Who runs servers, and which keys sign accounts for it."""
+
+    nats: OperatorFields = msgspec.field(default_factory=OperatorFields)
+
+
+class AccountClaims(Claims):
+    """An account as its operator has signed it."""
+
+    nats: AccountFields = msgspec.field(default_factory=AccountFields)
+
+    def scopes(self) -> dict[str, UserScope | None]:
+        """The signing keys, with the scope of those that have one."""
+        return {
+            (entry if isinstance(entry, str) else entry.key): (
+                None if isinstance(entry, str) else entry
+            )
+            for entry in self.nats.signing_keys
+        }
+
+    def has_jetstream(self) -> bool:
+        """Whether the account may store anything."""
+        limits = self.nats.limits
+        places = list(limits.tiered_limits.values()) or [limits]
+        return any(place.mem_storage or place.disk_storage for place in places)
+
+
+class UserClaims(Claims):
+    """A user as its account has signed it."""
+
+    nats: UserFields = msgspec.field(default_factory=UserFields)
+
+    @property
+    def account(self) -> str:
+        """The account that it belongs to; a signing key names it."""
+        return self.nats.issuer_account or self.iss
+
+
+class ActivationClaims(Claims):
+    """Permission of an exporter that somebody imports."""
+
+    nats: ActivationFields = msgspec.field(default_factory=ActivationFields)
+
+
+class AuthorizationRequest(Claims):
+    """A server asks about a login."""
+
+    nats: AuthorizationRequestFields = msgspec.field(default_factory=AuthorizationRequestFields)
+
+
+class AuthorizationResponse(Claims):
+    """The answer to it."""
+
+    nats: AuthorizationResponseFields = msgspec.field(default_factory=AuthorizationResponseFields)
+
+
+class GenericClaims(Claims):
+    """Anything else that somebody signs."""
+
+    nats: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def new_operator(key: str, name: str = "") -> OperatorClaims:
+    """An operator with nothing but its key."""
+    return OperatorClaims(sub=key, name=name)
+
+
+def new_account(key: str, name: str = "") -> AccountClaims:
+    """An account without limits, and without JetStream."""
+    limits = AccountLimits(
+        subs=NO_LIMIT,
+        data=NO_LIMIT,
+        payload=NO_LIMIT,
+        imports=NO_LIMIT,
+        exports=NO_LIMIT,
+        wildcards=True,
+        conn=NO_LIMIT,
+        leaf=NO_LIMIT,
+    )
+    return AccountClaims(sub=key, name=name, nats=AccountFields(limits=limits))
+
+
+def new_user(key: str, name: str = "", *, is_scoped: bool = False) -> UserClaims:
+    """A user without limits; one of a scoped key leaves them to its template."""
+    if is_scoped:
+        return UserClaims(sub=key, name=name)
+    fields = UserFields(subs=NO_LIMIT, data=NO_LIMIT, payload=NO_LIMIT)
+    return UserClaims(sub=key, name=name, nats=fields)
