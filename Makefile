@@ -11,8 +11,9 @@ SECONDS ?=
 # Tests wait much of the time, for servers and for Spark.
 WORKERS ?= 3
 # What tells within a minute whether a change is sane; `make test` runs everything.
-QUICK_TESTS := tests/unit/wire tests/unit/route tests/unit/broker tests/unit/server \
-	tests/unit/testing tests/unit/test_docs.py tests/unit/test_stubs.py tests/model/test_sublist_model.py tests/test_tidy.py
+QUICK_PACKAGES := wire route broker server store stream consumer jetstream api testing
+QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
+	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
 .PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative spark-versions lakes clean
 .DEFAULT_GOAL := build
@@ -46,7 +47,7 @@ test: build lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
-	$(BIN)/python -m pytest -n $(WORKERS) $(QUICK_TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(QUICK_TESTS)
 
 # Ratios to the official server, in one run; ARGS="--quick" for a smoke test.
 bench: build

@@ -42,6 +42,7 @@ def seen(message: Msg) -> tuple[object, ...]:
     return message.subject, message.reply or None, header, message.data
 
 
+@pytest.mark.slow
 @given(st.lists(MESSAGE | CONTROL, max_size=20), st.data())
 def test_any_chunking_gives_the_same_messages(items: list[object], data: st.DataObject) -> None:
     stream = b"".join(encode_item(item) for item in items)

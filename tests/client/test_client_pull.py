@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from client_probe import Probe
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,6 +136,7 @@ PullMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30
 TestPullMachine = PullMachine.TestCase
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 6), max_size=20))
 def test_an_ordered_queue_stops_at_the_first_gap(skips: list[int]) -> None:
     probe = Probe()

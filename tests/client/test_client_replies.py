@@ -185,7 +185,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert len(self.loop.active()) <= 1
 
 
-TestInbox = InboxMachine.TestCase
+TestInbox = pytest.mark.slow(InboxMachine.TestCase)
 TestInbox.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 

@@ -62,6 +62,7 @@ def send(rows: OutgoingRows, window: RowCore, payloads: list[bytes]) -> None:
     assert rows.send(window, 0, 1 << 30, 5.0, None, None) == len(payloads)
 
 
+@pytest.mark.slow
 @given(
     steps=st.lists(
         st.one_of(

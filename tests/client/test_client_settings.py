@@ -184,6 +184,7 @@ NAME = st.text("abcXYZ-_", min_size=1, max_size=8)
 VALUE = st.text("abc äöü:;,=", max_size=12).map(str.strip)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(NAME, VALUE), max_size=8))
 def test_headers_survive_the_wire(pairs: list[tuple[str, str]]) -> None:
     headers = Headers(pairs)

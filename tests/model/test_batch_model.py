@@ -58,6 +58,7 @@ def batches_in(stream: Stream) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.slow
 @given(STEPS, st.integers(0, 2**32))
 def test_power_failure_leaves_whole_batches(steps: list[tuple[int, int, bool]], seed: int) -> None:
     """Whatever of the unsynced sectors and names survives, in any order."""
@@ -124,6 +125,7 @@ def test_batch_with_a_message_that_was_erased_since_is_whole() -> None:
     assert batches_in(kit.reopen()) == {"b": [1]}
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(0, 40), st.booleans())
 def test_failing_disk_leaves_whole_batches(count: int, nth: int, is_for_good: bool) -> None:
     kit = StreamKit()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import pytest
 from broker_model import Message, ModelServer, ModelSession, ModelUser, Outcome
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -268,5 +269,5 @@ class Clients(RuleBasedStateMachine):
             assert account.subscription_count == 0
 
 
-TestClients = Clients.TestCase
+TestClients = pytest.mark.slow(Clients.TestCase)
 TestClients.settings = settings(max_examples=settings().max_examples, stateful_step_count=50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from consumer_model import AckModel
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -127,5 +128,5 @@ class AckMachine(RuleBasedStateMachine):
         assert state.take_exceeded() == exceeded
 
 
-TestAckState = AckMachine.TestCase
+TestAckState = pytest.mark.slow(AckMachine.TestCase)
 TestAckState.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

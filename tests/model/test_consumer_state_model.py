@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from consumer_model import AckModel, Entry
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -339,5 +340,5 @@ class StateMachine(RuleBasedStateMachine):
         self.begin_life()
 
 
-TestStateOnDisk = StateMachine.TestCase
+TestStateOnDisk = pytest.mark.slow(StateMachine.TestCase)
 TestStateOnDisk.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

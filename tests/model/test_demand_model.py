@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from subject_model import matches
@@ -76,6 +77,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(steps, st.integers(0, 1 << 30))
 def test_everybody_who_waits_for_a_message_is_woken_and_nobody_who_does_not_wait(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -155,6 +156,7 @@ def decoded(body: bytes, subject: str | None) -> MsgGetRequest | None:
         return None
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["memory", "file"]), STEPS, st.lists(gets(), min_size=1, max_size=12))
 def test_direct_gets_are_answered_as_the_model_says(
     storage: str, steps: list[tuple[Any, ...]], requests: list[tuple[bytes, str | None]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +102,7 @@ def test_markers_are_where_the_model_has_them(
     stream.store.verify()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
 def test_power_failure_leaves_message_or_marker(keys: list[int]) -> None:
     kit = StreamKit()

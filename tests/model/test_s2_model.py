@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_one_changed_byte_means_the_same_to_both_decoders(
     check(bytes(changed), cuts, LIMIT)
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300), chunkings)
 @example(b"\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", [])
 def test_arbitrary_bytes_mean_the_same_to_both_decoders(tail: bytes, cuts: list[int]) -> None:
@@ -165,6 +167,7 @@ def test_a_damaged_block_is_refused_and_salvaged_within_its_limit(
     assert rest is None or len(rest) <= LIMIT + 8
 
 
+@pytest.mark.slow
 def test_random_damage_never_does_more_than_an_error() -> None:
     source = random.Random(2)
     text = b"".join(b'{"id":%d,"name":"n%d"}' % (n, n % 13) for n in range(60))

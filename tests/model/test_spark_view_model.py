@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,7 @@ def read(
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     config=configs,

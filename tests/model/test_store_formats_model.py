@@ -282,6 +282,7 @@ def indexes(draw: st.DrawFn) -> StreamIndex:
     )
 
 
+@pytest.mark.slow
 @given(indexes())
 def test_indexes_come_back(index: StreamIndex) -> None:
     data = encode_index(index, "S")
@@ -300,6 +301,7 @@ states = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(states, seconds_ns)
 def test_consumer_states_come_back(state: ConsumerState, now_ns: int) -> None:
     assert decode_consumer_state(encode_consumer_state(state, now_ns)) == state
@@ -311,6 +313,7 @@ source_lists = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(schedule_lists, source_lists, u64)
 def test_side_files_come_back(
     schedules: list[Schedule], sources: list[SourcePosition], stamp: int
@@ -338,6 +341,7 @@ configs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(configs, st.none() | st.integers(-62135596800 * SECOND, 253402300799 * SECOND))
 def test_stream_configurations_come_back(config: dict[str, Any], created_ns: int | None) -> None:
     data = encode_stream_meta(StreamMeta(config, created_ns))

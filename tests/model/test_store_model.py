@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -344,9 +345,11 @@ def run(machine: type[StoreMachine]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_memory_store_does_what_a_dict_does() -> None:
     run(StoreMachine)
 
 
+@pytest.mark.slow
 def test_file_store_does_what_a_dict_does() -> None:
     run(FileStoreMachine)

@@ -8,6 +8,7 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ ID_STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(ID_STEPS, st.integers(0, 2**64 - 1))
 def test_ids_behave_like_a_list_with_times(steps: list[tuple[str, Any]], seed: int) -> None:
     window, now, seq = 10, 100, 0
@@ -214,17 +216,20 @@ COUNTED = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(CONFIGS, COUNTED)
 def test_fast_and_slow_path_count_alike(config: dict[str, Any], messages: list[Any]) -> None:
     config = {**config, "allow_rollup_hdrs": False, "allow_msg_counter": True}
     assert run(config, messages, slow=False) == run(config, messages, slow=True)
 
 
+@pytest.mark.slow
 @given(CONFIGS, MESSAGES)
 def test_fast_and_slow_path_agree(config: dict[str, Any], messages: list[Any]) -> None:
     assert run(config, messages, slow=False) == run(config, messages, slow=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.integers(0, 2**32))
 def test_what_was_acknowledged_survives_a_power_failure(seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -144,7 +145,7 @@ class Subscriptions(RuleBasedStateMachine):
             self.nothing_is_left_behind()
 
 
-TestSubscriptions = Subscriptions.TestCase
+TestSubscriptions = pytest.mark.slow(Subscriptions.TestCase)
 TestSubscriptions.settings = settings(
     max_examples=settings().max_examples // 3, stateful_step_count=60
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -149,5 +150,5 @@ class Watches(RuleBasedStateMachine):
         self.links[index] = self.new_link()
 
 
-TestWatches = Watches.TestCase
+TestWatches = pytest.mark.slow(Watches.TestCase)
 TestWatches.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def check(raw: bytes, cuts: list[int], require_mask: bool, compression: bool) ->
     assert actual == model
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(conversations, chunkings, st.booleans(), st.booleans())
 def test_every_chunking_gives_what_the_whole_input_means(
@@ -112,6 +114,7 @@ def test_every_chunking_gives_what_the_whole_input_means(
     check(raw, cuts, require_mask, compression)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(conversations, st.integers(0, 2000), st.integers(0, 255), chunkings, st.booleans())
 def test_one_changed_byte_gives_what_the_whole_input_means(
@@ -123,6 +126,7 @@ def test_one_changed_byte_gives_what_the_whole_input_means(
     check(bytes(changed), cuts, require_mask, compression=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=400), chunkings, st.booleans(), st.booleans())
 @example(b"\x82\xff" + b"\xff" * 12, [], True, False)
@@ -133,6 +137,7 @@ def test_arbitrary_bytes_give_bytes_or_a_websocket_error(
     check(raw, cuts, require_mask, compression)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(

@@ -165,6 +165,23 @@ def test_make_targets_exist_and_are_described() -> None:
     assert set_in_docs <= variables
 
 
+def test_what_make_quick_covers_is_what_is_said_of_it() -> None:
+    packages = re.search(r"^QUICK_PACKAGES := (.*)$", text_of("Makefile"), re.MULTILINE)
+    said = re.search(
+        r"`make quick` runs the unit tests of ([^.]*?),\s+those", text_of("CONTRIBUTING.md")
+    )
+    assert packages is not None
+    assert said is not None
+    assert SPAN.findall(said[1]) == packages[1].split()
+    wanted = "wire route broker server store stream consumer jetstream api"
+    assert set(wanted.split()) <= set(packages[1].split())
+    for name in packages[1].split():
+        texts = [path.read_text() for path in (ROOT / "tests/unit" / name).glob("test_*.py")]
+        tests = sum(len(re.findall(r"^(?:async )?def test_", text, re.MULTILINE)) for text in texts)
+        slow = sum(text.count("pytest.mark.slow") for text in texts)
+        assert tests > 4 * slow, f"most of {name} is left out"
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     """(page, words) of every shell command line in code blocks without a language."""
     for page, code in blocks(""):

@@ -108,6 +108,7 @@ def test_a_lenient_body_must_be_there() -> None:
         decode_lenient(ConsumerUnpinRequest, b"")
 
 
+@pytest.mark.slow
 def test_depth_and_number_of_values_are_bounded() -> None:
     with pytest.raises(ApiError, match="exceeded max depth at offset 65"):
         decode_request(StreamNamesRequest, b"[" * 100_000)
@@ -136,6 +137,7 @@ def plain(node: go_json.JsonNode) -> object:
     return msgspec.json.decode(str(node.value)) if node.kind == "number" else node.value
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_the_scanner_reads_what_others_write(document: object) -> None:
     text = json.dumps(document)
@@ -144,6 +146,7 @@ def test_the_scanner_reads_what_others_write(document: object) -> None:
     assert scanner.at_end()
 
 
+@pytest.mark.slow
 @given(JSON, st.data())
 def test_the_scanner_never_fails_otherwise_than_by_its_error(
     document: object, data: st.DataObject
@@ -242,6 +245,7 @@ REQUESTS = sorted(
 )
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(REQUESTS))

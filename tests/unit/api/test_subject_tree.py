@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ ANY_SUBJECTS = st.one_of(
 OWNED = st.tuples(st.sampled_from(["x", "y", "z"]), SUBJECTS)
 
 
+@pytest.mark.slow
 @given(st.lists(OWNED), st.lists(st.integers(0, 20)), OWNED)
 def test_others_are_found_as_by_comparing_all_pairs(
     added: list[tuple[str, str]], removed: list[int], asked: tuple[str, str]
@@ -39,6 +41,7 @@ def test_others_are_found_as_by_comparing_all_pairs(
     assert tree.others(owner, subject) == expected
 
 
+@pytest.mark.slow
 @given(st.lists(ANY_SUBJECTS), ANY_SUBJECTS)
 def test_collisions_and_covers_are_those_of_all_pairs(subjects: list[str], asked: str) -> None:
     tree = numbered(subjects)
@@ -50,6 +53,7 @@ def test_collisions_and_covers_are_those_of_all_pairs(subjects: list[str], asked
     }
 
 
+@pytest.mark.slow
 @given(st.lists(SUBJECTS, max_size=5))
 def test_a_subset_is_found_among_many(subjects: list[str]) -> None:
     pairs = [(one, other) for one in range(len(subjects)) for other in range(len(subjects))]
@@ -65,6 +69,7 @@ def test_nothing_is_left_when_all_is_removed() -> None:
     assert not tree.others("y", ">")
 
 
+@pytest.mark.slow
 def test_thousands_of_subjects_are_compared_without_looking_at_all_pairs() -> None:
     subjects = [f"many.{number}.*" for number in range(20_000)]
     tree = numbered(subjects)

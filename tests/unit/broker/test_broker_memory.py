@@ -30,6 +30,7 @@ def allocated_bytes() -> int:
     return int(info[in_mapped_blocks] + info[in_other_blocks])
 
 
+@pytest.mark.slow
 def test_an_abandoned_broker_is_collected_with_its_open_sessions() -> None:
     for _ in range(5):
         server = InProcessServer()
@@ -97,6 +98,7 @@ def churn(server: InProcessServer, rounds: int) -> None:
     server.advance(5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(SANITIZED, reason="the sanitizer has an allocator and a leak search of its own")
 def test_connections_that_come_and_go_leave_nothing_behind() -> None:
     server = InProcessServer()

@@ -69,6 +69,7 @@ def answered(arrivals: list[Arrival], threads: int = THREADS) -> dict[int, int]:
 paths = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"))
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(paths, st.none(), st.integers(0, 20)), max_size=60), st.booleans())
 def test_lanes_take_turns_like_those_of_a_simple_model(
     steps: list[tuple[str, str] | int | None], newest_first: bool
@@ -160,6 +161,7 @@ arrivals = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(arrivals, max_size=12), arrivals, st.integers(1, 3))
 def test_time_of_a_refusal_does_not_tell_whether_the_name_exists(
     others: list[Arrival], probe: Arrival, threads: int

@@ -167,6 +167,7 @@ def test_consumers_of_one_work_queue_that_want_the_same_are_refused() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_power_cut_leaves_every_creation_entirely_or_not_at_all() -> None:
     """Whatever was answered is there; the rest is there or can be created again."""
 

@@ -107,6 +107,7 @@ def check_others(peer: Peer) -> None:
     assert found["message"]["subject"] == "OTHER.a"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("ask", REQUESTS, ids=lambda ask: ask.__name__)
 def test_refused_call_leaves_the_old_state_or_the_new_one(ask: Ask, error: int) -> None:

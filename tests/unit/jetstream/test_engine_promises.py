@@ -239,6 +239,7 @@ def test_nobody_is_answered_while_the_state_cannot_be_written_and_everybody_late
     assert info(world.restarted())["num_ack_pending"] == 1
 
 
+@pytest.mark.slow
 def test_answers_that_wait_for_a_disk_that_hangs_are_bounded() -> None:
     world = World(10)
     reply = "inbox.ack.%d." + "x" * 4000

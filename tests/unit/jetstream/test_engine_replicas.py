@@ -368,6 +368,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(taken=steps, seed=st.integers(0, 2**32))
 def test_no_copy_is_lost_or_doubled_whenever_the_server_dies(taken: list[Step], seed: int) -> None:

@@ -57,6 +57,7 @@ def test_random_asks_for_a_number_below_its_argument() -> None:
 TOKEN = st.text("abcde", min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(st.lists(TOKEN, min_size=1, max_size=6), st.data())
 def test_wildcards_are_taken_from_their_places(tokens: list[str], data: st.DataObject) -> None:
     pattern = [data.draw(st.sampled_from([token, "*"])) for token in tokens]

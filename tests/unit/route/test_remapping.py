@@ -69,6 +69,7 @@ def naive(rules: list[MappingRule], subject: bytes, number: int) -> bytes:
     return subject
 
 
+@pytest.mark.slow
 @given(RULES, st.lists(st.tuples(st.sampled_from(SUBJECTS), st.integers(0, 99)), max_size=30))
 def test_mapping_is_that_of_the_rules(
     drawn: list[tuple[str, list[int]]], messages: list[tuple[bytes, int]]

@@ -166,6 +166,7 @@ def test_names_that_collide_under_one_seed_do_not_under_another() -> None:
     assert seconds_to_fill(0) > 4 * min(seconds_to_fill(seed) for seed in (1, 2**63, 2**64 - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 def test_very_many_queue_groups_on_one_subject_cost_no_more_than_as_many_subscriptions() -> None:
     """Looking at one group after the other would take a minute here."""

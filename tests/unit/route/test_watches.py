@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from tradewind.route.sublist import Sublist
 
 
@@ -20,6 +22,7 @@ def test_watch_that_is_collected_before_its_sublist_is_not_found_any_more() -> N
     gc.collect()
 
 
+@pytest.mark.slow
 def test_watched_sublist_goes_with_the_collector() -> None:
     gc.collect()  # those that other tests have left
     before = sum(isinstance(one, Sublist) for one in gc.get_objects())

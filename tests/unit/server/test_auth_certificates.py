@@ -215,6 +215,7 @@ def test_every_spelt_name_is_read_back(parts: list[list[tuple[str, str]]]) -> No
     assert parse_name(spell(parts)) == expected
 
 
+@pytest.mark.slow
 @given(names, names)
 def test_names_match_in_any_order_only_when_their_parts_are_the_same(
     one: list[list[tuple[str, str]]], other: list[list[tuple[str, str]]]

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import bcrypt
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -156,6 +157,7 @@ def model(options: ServerOptions, listener: str, sent: Credentials) -> tuple[str
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(servers(), st.sampled_from(["standard", "websocket"]), st.lists(presented(), min_size=5))
 def test_the_gate_decides_as_the_model(
@@ -174,6 +176,7 @@ def test_the_gate_decides_as_the_model(
             assert (final.account, final.user) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(servers(), st.sampled_from(["standard", "websocket"]))
 def test_announcing_no_auth_means_that_presenting_nothing_enters(
@@ -192,6 +195,7 @@ def test_announcing_no_auth_means_that_presenting_nothing_enters(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(servers(), st.builds(Credentials, *[st.text(max_size=8)] * 6, st.binary(max_size=8)))
 def test_random_credentials_never_raise(options: ServerOptions, credentials: Credentials) -> None:

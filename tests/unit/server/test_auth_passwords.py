@@ -76,6 +76,7 @@ def test_a_nul_byte_is_a_byte_like_any_other() -> None:
     assert not matches_hash(secret, "a\0c")
 
 
+@pytest.mark.slow
 @given(st.text(max_size=100))
 @example("\udfff" * 30)
 @example("\0" * 100)

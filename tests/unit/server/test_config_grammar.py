@@ -297,6 +297,7 @@ def test_variables_cannot_nest_deeper_than_blocks_may() -> None:
     assert "levels" in error_of("a0: x\n" + steps).text
 
 
+@pytest.mark.slow
 def test_a_large_file_is_parsed_in_linear_time() -> None:
     text = "key: { " + "\n".join(f"a{index}: [1, 'b', {{c: d}}]" for index in range(20_000)) + "}"
     assert len(parse(text)["key"]) == 20_000
@@ -359,6 +360,7 @@ def render_items(tree: dict[str, Any], choose: Any) -> str:
     )
 
 
+@pytest.mark.slow
 @given(TREES, st.data())
 def test_any_tree_survives_writing_and_parsing(tree: dict[str, Any], data: st.DataObject) -> None:
     text = render_items(tree, lambda options: data.draw(st.sampled_from(options)))
@@ -366,6 +368,7 @@ def test_any_tree_survives_writing_and_parsing(tree: dict[str, Any], data: st.Da
     assert parse("{ " + text + " }") == tree
 
 
+@pytest.mark.slow
 @given(TREES)
 def test_json_is_configuration(tree: dict[str, Any]) -> None:
     # JSON escapes that the grammar does not have (\u0001, \b) are left out, as nats-server does.

@@ -592,6 +592,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join))
 @settings(max_examples=500)
 def test_any_soup_of_keys_loads_or_is_refused(text: str) -> None:

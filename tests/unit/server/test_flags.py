@@ -121,6 +121,7 @@ def test_bad_command_line_is_answered_as_nats_server_answers(
     assert result.stdout.startswith("\nUsage: ")
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=8) | st.sampled_from(["-p", "-D", "--", "-c", "=", "-t=0"])))
 def test_any_command_line_parses_or_is_refused(arguments: list[str]) -> None:
     try:

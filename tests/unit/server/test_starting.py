@@ -15,6 +15,7 @@ from harness import RawClient, ServerProcess
 LOOPBACK = ["-a", "127.0.0.1", "-p", "-1"]
 
 
+@pytest.mark.slow
 def test_a_second_server_on_the_same_folder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     flags = [*LOOPBACK, "-js", "-sd", str(tmp_path)]
     first = ServerProcess("tradewind", flags).wait_ready()

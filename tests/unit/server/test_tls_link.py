@@ -93,6 +93,7 @@ async def test_handshake_may_come_in_pieces(
     await assert_serves(connection)
 
 
+@pytest.mark.slow
 async def test_hello_may_be_cut_anywhere(ground: Ground) -> None:
     settings = ground.settings()
     size = 0

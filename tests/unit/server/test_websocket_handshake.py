@@ -487,6 +487,7 @@ def test_arbitrary_bytes_are_refused_or_waited_for(raw: bytes, cuts: list[int]) 
     check_any(raw, cuts)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(
     st.integers(0, 400),

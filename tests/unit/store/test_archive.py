@@ -54,6 +54,7 @@ def read_all(data: bytes, piece_bytes: int, message_bytes_max: int = 1000) -> li
     return found
 
 
+@pytest.mark.slow
 @given(entries, st.integers(1, 100))
 def test_what_is_written_is_read_in_any_pieces(
     content: list[ArchiveEntry], piece_bytes: int
@@ -61,6 +62,7 @@ def test_what_is_written_is_read_in_any_pieces(
     assert read_all(archive(*content, END), piece_bytes) == [*content, END]
 
 
+@pytest.mark.slow
 @given(entries, st.data())
 def test_a_cut_archive_has_no_end(content: list[ArchiveEntry], data: st.DataObject) -> None:
     whole = archive(*content, END)
@@ -131,6 +133,7 @@ def stored(store: MessageStore) -> list[ArchiveEntry]:
     ]
 
 
+@pytest.mark.slow
 @given(messages, st.integers(1, 300))
 def test_packed_messages_are_the_entries_that_the_format_wants(
     rows: list[tuple[bytes, int, int, bytes, bytes]], step_bytes: int
@@ -147,6 +150,7 @@ def test_packed_messages_are_the_entries_that_the_format_wants(
     assert bytes(packed) == archive(*wanted)
 
 
+@pytest.mark.slow
 @given(messages, st.integers(1, 5), st.data())
 def test_messages_are_stored_as_far_as_they_have_arrived(
     rows: list[tuple[bytes, int, int, bytes, bytes]], count_max: int, data: st.DataObject

@@ -243,6 +243,7 @@ def test_columns_that_do_not_belong_together_are_not_written() -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_million_subjects_are_read_in_well_under_a_second() -> None:
     count = 1_000_000
     rows = ((b"orders.%d" % number, 1, 90, 90) for number in range(count))

@@ -43,6 +43,7 @@ def test_a_stream_with_many_blocks_at_rest_holds_one_descriptor(tmp_path: Path) 
     assert descriptors(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_mapped_blocks_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(OsDisk(str(tmp_path)), "S", 300)
     for index in range(1500):
@@ -214,6 +215,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_hundreds_of_streams_and_blocks_live_on_64_descriptors(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CROWD, str(tmp_path)], capture_output=True, text=True, check=False

@@ -102,6 +102,7 @@ def test_copies_with_longer_offsets_repeat_what_overlaps(offset: int, length: in
     assert unpacked(literal(start, 1) + copy4(offset, length), content) == content
 
 
+@pytest.mark.slow
 def test_copies_reach_back_over_the_whole_chunk() -> None:
     start = NOISE[: 3 * MIB]
     content = start + start[:64]

@@ -118,6 +118,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("s2_official")
 def test_blocks_of_the_official_server_are_read_to_the_last_record(store: Path) -> None:
     found = [
@@ -131,6 +132,7 @@ def test_blocks_of_the_official_server_are_read_to_the_last_record(store: Path) 
     assert len(compressed) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("s2_official")
 def test_damage_in_an_official_block_costs_only_the_records_it_hits(store: Path) -> None:
     path = block_files(store)[1]
@@ -145,6 +147,7 @@ def test_damage_in_an_official_block_costs_only_the_records_it_hits(store: Path)
     assert different[-1] - different[0] < 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("s2_official")
 async def test_the_official_server_serves_blocks_that_we_compressed(
     store: Path, tmp_path: Path

@@ -468,6 +468,7 @@ def test_a_fault_for_all_operations_counts_them_all() -> None:
     assert failure(lambda: file.read(0, 1)).operation == "read"
 
 
+@pytest.mark.slow
 def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> None:
     lost = set()
     for seed in range(60):
@@ -491,6 +492,7 @@ def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> 
     assert {0, 1000} < lost
 
 
+@pytest.mark.slow
 def test_after_a_failed_sync_the_next_good_one_makes_the_size_durable_with_holes() -> None:
     for seed in range(20):
         disk = SimulatedDisk(seed)

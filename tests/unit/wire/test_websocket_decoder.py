@@ -346,6 +346,7 @@ def test_flood_of_pings_keeps_only_the_latest() -> None:
     assert taken[-1] == (PING, str(CONTROL_FRAMES_MAX + 9).encode())
 
 
+@pytest.mark.slow
 def test_idle_decoder_is_small() -> None:
     """Advisory 2026-11: ten thousand idle connections."""
     decoders = [server_decoder() for _ in range(1000)]
