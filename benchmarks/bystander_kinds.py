@@ -48,6 +48,8 @@ EVENT_S_MAX = 60.0
 FIRST_WRITES = 500
 CROWD = 1000
 LARGE_REQUESTS = 20
+BATCH_MESSAGES = 1000
+BATCH_BODY = bytes(31 * 1024)
 
 
 class Stage:
@@ -172,6 +174,43 @@ class Kind:
 
 def nothing(stage: Stage) -> None:
     """No preparation."""
+
+
+# ------------------------------------------------------------------ atomic batches
+
+
+def part(number: int, body: bytes, *more: bytes, reply: bytes = b"") -> bytes:
+    """A message of an atomic batch."""
+    lines = (b"NATS/1.0", b"Nats-Batch-Id: b", b"Nats-Batch-Sequence: %d" % number, *more)
+    header = b"\r\n".join(lines) + b"\r\n\r\n"
+    size = len(header) + len(body)
+    head = b"HPUB bench.%d %s %d %d\r\n" % (number, reply, len(header), size)
+    return head + header + body + b"\r\n"
+
+
+def stage_batch(*more: bytes) -> Callable[[Stage], None]:
+    """All but the last message of a batch of 1,000, of 31 KiB each."""
+
+    def prepare(stage: Stage) -> None:
+        create_stream(stage.api, allow_atomic=True)
+        stage.peer.sendall(b"SUB %s 9\r\n" % INBOX.encode())
+        for number in range(1, BATCH_MESSAGES):
+            stage.peer.sendall(part(number, BATCH_BODY, *more))
+        round_trip(stage.peer)
+
+    return prepare
+
+
+def commit_batch(stage: Stage) -> None:
+    """Send the last one, and wait for the acknowledgement."""
+    last = part(BATCH_MESSAGES, BATCH_BODY, b"Nats-Batch-Commit: 1", reply=INBOX.encode())
+    stage.peer.sendall(last)
+    received = b""
+    while b'"count":%d' % BATCH_MESSAGES not in received:
+        data = stage.peer.recv(READ_BYTES)
+        if not data or b'"error"' in received:
+            raise OSError(f"the batch was not stored: {received!r}")
+        received += data
 
 
 # ------------------------------------------------------------------ configurations
@@ -646,6 +685,13 @@ KINDS = (
         request(f"STREAM.MSG.GET.{STREAM}", {"seq": 1, "next_by_subj": "bench.15"}),
     ),
     Kind("backup", MILLION, million, backup),
+    Kind("batch-1k", "an atomic batch of 1,000, 31 MB in all", stage_batch(), commit_batch),
+    Kind(
+        "batch-1k-other",
+        "the same, with a field that nobody knows",
+        stage_batch(b"Nats-Expected-Last-Subject-Sequence: 0", b"Nats-Other: x"),
+        commit_batch,
+    ),
     Kind("subscribe-200k", "200 k SUB of one client", nothing, subscribe),
     Kind("leave-200k", "it goes", subscribe, leave),
     Kind("connect-1k", "1,000 connections", nothing, connect_many),

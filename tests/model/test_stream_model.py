@@ -172,6 +172,7 @@ def _take_the_slow_path(stream: Stream) -> None:
         acks=not stream.config.no_ack,
         is_plain=False,
         counts=False,
+        takes_batches=False,
         waits=stream.waits_for_sync,
         asks_interest=False,
         discards_new=False,

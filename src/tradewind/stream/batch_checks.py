@@ -7,8 +7,6 @@ of a single message are in `publish`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from tradewind.api import errors
@@ -29,9 +27,6 @@ from tradewind.stream.publish import (
     with_rollup,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 class _SoFar(msgspec.Struct):
     """What the messages of the batch up to now have come to."""
@@ -39,23 +34,22 @@ class _SoFar(msgspec.Struct):
     ids: set[bytes] = msgspec.field(default_factory=set)
     subjects: dict[bytes, int] = msgspec.field(default_factory=dict)
     sums: dict[bytes, StoredMessage] = msgspec.field(default_factory=dict)
+    count: int = 0
     msgs: int = 0
     bytes: int = 0
 
 
 class BatchJudge:
-    """The checks of one stream."""
+    """The checks of one batch, whose messages are asked for in their order."""
 
-    def __init__(self, checks: PublishChecks) -> None:
+    def __init__(self, checks: PublishChecks, now_ns: int) -> None:
         self._checks = checks
+        self._now_ns = now_ns
+        self._so_far = _SoFar()
 
-    def checks(self, messages: Sequence[Publish], now_ns: int) -> list[Accept]:
-        """A verdict for each; ApiError is the reply to the whole batch."""
-        so_far = _SoFar()
-        return [self._one(message, so_far, now_ns) for message in messages]
-
-    def _one(self, message: Publish, so_far: _SoFar, now_ns: int) -> Accept:
-        config = self._checks.config
+    def check(self, message: Publish) -> Accept:
+        """The verdict on the next one; ApiError is the reply to the whole batch."""
+        config, so_far, now_ns = self._checks.config, self._so_far, self._now_ns
         fields = message.fields
         if fields.get(headers.EXPECTED_LAST_MESSAGE_ID):
             name = headers.EXPECTED_LAST_MESSAGE_ID.decode()
@@ -69,6 +63,8 @@ class BatchJudge:
         if message_id:
             if message_id in so_far.ids or self._checks.ids.lookup(message_id, now_ns):
                 raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE()
+            if self._checks.ids.window_ns > 0 and not self._checks.ids.can_take(message_id):
+                raise errors.STREAM_TOO_MANY_REQUESTS()
             so_far.ids.add(message_id)
         if fields.get(headers.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
@@ -78,6 +74,7 @@ class BatchJudge:
         rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
+        so_far.count += 1
         skip = config.retention is RetentionPolicy.INTEREST and not self._checks.wanted(
             message.subject
         )
@@ -116,7 +113,7 @@ class BatchJudge:
 
     def _check_expectations(self, message: Publish, so_far: _SoFar) -> None:
         fields = message.fields
-        before = sum(so_far.subjects.values())
+        before = so_far.count
         last_seq = self._checks.store.last_seq + before
         expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
         if expected:

@@ -10,6 +10,7 @@ from tradewind.stream.fast_core cimport FastBatch
 from tradewind.stream.header_scan cimport Span
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.replies cimport ReplyQueue
+from tradewind.stream.staging cimport OpenBatch, Staging
 from tradewind.containers.buffer cimport Buffer
 
 ctypedef struct TurnMark:
@@ -30,6 +31,7 @@ cdef class Ingest(Participant):
     cdef bint acks                          # publishers get replies
     cdef bint is_plain                      # the configuration allows the fast path at all
     cdef bint counts                        # ... for increments of counters, and nothing else
+    cdef bint takes_batches                 # atomic ones
     cdef bint waits                         # for the disk: what waits is bounded
     cdef bint asks_interest                 # what nobody wants is not kept
     cdef bint discards_new
@@ -47,6 +49,7 @@ cdef class Ingest(Participant):
     cdef public uint64_t hidden_from
     cdef public bint has_deadline           # the engine is to ask for the next deadline
     cdef public FastBatch fast              # the one whose messages come just now, or None
+    cdef public Staging staging             # atomic batches that are open
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cdef uint64_t visible(self) noexcept
@@ -58,13 +61,19 @@ cdef class Ingest(Participant):
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1
     cdef FastBatch _next_of_fast(self, Message* message)
     cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1
+    cdef bint _stage(self, Message* message) except -1
+    cdef int _commit_batch(self, OpenBatch batch, bytes reply) except -1
+    cdef bint _holds(self, OpenBatch batch) except -1
+    cdef int _store_parts(self, OpenBatch batch) except -1
+    cdef int _remember_ids(self, OpenBatch batch, uint64_t first_seq) except -1
     cdef bint _is_full(self) noexcept
     cdef bint _fits(self, Message* message, uint64_t size) noexcept
+    cdef bint _is_sound(self, Message* message, uint64_t size) noexcept
     cdef int _refuse(self, Message* message) except -1
     cdef int _leave(self, Message* message) except -1
-    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
-                          uint32_t header_size, uint32_t total_size, Span* id,
-                          int64_t ttl_ns) except 0
+    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
+                          uint32_t header_size, const char* payload, uint32_t payload_size,
+                          Span* id, int64_t ttl_ns) except 0
     cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
                    uint32_t subject_size, const char* body, uint32_t header_size,
                    uint32_t total_size, int64_t ttl_ns) except -1

@@ -7,6 +7,7 @@ from tradewind.store.table.messages import MessageStore
 from tradewind.stream.fast_core import FastBatch
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.replies import ReplyQueue, Rider
+from tradewind.stream.staging import OpenBatch, Staging
 
 BUSY_HEADER: bytes
 CREDIT_UNLIMITED: int
@@ -52,6 +53,7 @@ class Ingest(Participant):
         acks: bool,
         is_plain: bool,
         counts: bool,
+        takes_batches: bool,
         waits: bool,
         asks_interest: bool,
         discards_new: bool,
@@ -78,6 +80,8 @@ class Ingest(Participant):
     ) -> None: ...
     def answer(self, reply: bytes, body: bytes) -> None: ...
     fast: FastBatch | None
+    staging: Staging
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None: ...
     def acknowledge_always(self, reply: bytes, seq: int, *, tail: bytes = b"") -> None: ...
     def answer_when_stored(self, reply: bytes, seq: int, body: bytes) -> None: ...
     def refuse(self, reply: bytes) -> None: ...

@@ -22,8 +22,10 @@ from tradewind.stream.fast_core cimport (
     FAST_APPEND, FastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
+from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
 from tradewind.stream.replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
+from tradewind.stream.staging cimport OpenBatch, PartHead, part_bytes
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
@@ -101,12 +103,14 @@ cdef class Ingest(Participant):
         buffer_free(&self._last_id)
         buffer_free(&self.marks)
 
-    def configure(self, *, bint acks, bint is_plain, bint counts, bint waits, bint asks_interest,
-                  bint discards_new, bint discards_new_per_subject, int64_t message_bytes_max):
+    def configure(self, *, bint acks, bint is_plain, bint counts, bint takes_batches, bint waits,
+                  bint asks_interest, bint discards_new, bint discards_new_per_subject,
+                  int64_t message_bytes_max):
         """What the fast path has to know of the configuration."""
         self.acks = acks
         self.is_plain = is_plain
         self.counts = counts
+        self.takes_batches = takes_batches
         self.waits = waits
         self.asks_interest = asks_interest
         self.discards_new = discards_new
@@ -144,6 +148,8 @@ cdef class Ingest(Participant):
             if fast is None:
                 return self._leave(message)
         if header_size and scan_header(message.body, header_size, &id) != HEADER_PLAIN:
+            if self.takes_batches and fast is None and self._stage(message):
+                return 1
             return self._leave(message)
         size = self.store.stored_size(message.subject_size, header_size, total_size - header_size)
         if not self._fits(message, size):
@@ -167,7 +173,7 @@ cdef class Ingest(Participant):
             self.store.end_schedule(message.subject, message.subject_size)
         try:
             seq = self._append(message.subject, message.subject_size, message.body, header_size,
-                               total_size, &id, 0)
+                               message.body + header_size, total_size - header_size, &id, 0)
         except StoreError as error:
             self.stream.store_failed(error, message.reply[:message.reply_size])
             return 1
@@ -205,7 +211,7 @@ cdef class Ingest(Participant):
             return False
         try:
             seq = self._append(message.subject, message.subject_size, body, header_size,
-                               header_size + sum_size, &no_id, 0)
+                               body + header_size, sum_size, &no_id, 0)
         except StoreError as error:
             self.stream.store_failed(error, message.reply[:message.reply_size])
             return True
@@ -268,12 +274,7 @@ cdef class Ingest(Participant):
         cdef SubjectEntry* entry
         cdef bint replaces
         cdef MessageCore store = self.store
-        if 0 <= self.message_bytes_max < <int64_t>message.total_size \
-                or message.header_size > HEADER_BYTES_MAX or message.subject_size > SUBJECT_MAX \
-                or record_size(message.subject_size, message.header_size,
-                               message.total_size - message.header_size) > RECORD_MAX:
-            return False
-        if <int64_t>size > self.credit_bytes:
+        if not self._is_sound(message, size):
             return False
         if not self.discards_new:
             return True
@@ -285,6 +286,119 @@ cdef class Ingest(Participant):
         if store.msgs_max > 0 and store.msgs >= <uint64_t>store.msgs_max and not replaces:
             return False
         return store.bytes_max <= 0 or store.bytes + size <= <uint64_t>store.bytes_max
+
+    cdef bint _is_sound(self, Message* message, uint64_t size) noexcept:
+        """Whether no limit of a message refuses it, nor one of the account."""
+        return (self.message_bytes_max < 0
+                or <int64_t>message.total_size <= self.message_bytes_max) \
+            and message.header_size <= HEADER_BYTES_MAX and message.subject_size <= SUBJECT_MAX \
+            and record_size(message.subject_size, message.header_size,
+                            message.total_size - message.header_size) <= RECORD_MAX \
+            and <int64_t>size <= self.credit_bytes
+
+    # -------------------------------------------------------------- atomic batches
+
+    cdef bint _stage(self, Message* message) except -1:
+        """Keep a message of an open batch, or store all of it; False if there is more to it."""
+        cdef PartFields fields
+        cdef OpenBatch batch
+        cdef uint32_t header_size = <uint32_t>message.header_size
+        cdef uint32_t total_size = <uint32_t>message.total_size
+        if not scan_part(message.body, header_size, &fields) or not self._is_sound(
+                message, self.store.stored_size(
+                    message.subject_size, header_size, total_size - header_size)):
+            return False
+        batch = self.staging.next_part(&fields, message.subject_size + total_size)
+        if batch is None or fields.commit == COMMIT_END:
+            return False
+        self.staging.take(batch, &fields, message.subject, message.subject_size, message.body,
+                          header_size, total_size, self.turn.monotonic_ns)
+        if fields.commit == COMMIT_NONE:
+            if self.acks and message.reply_size:
+                self.turn.mark_dirty(self)
+                self.replies.add(REPLY_BODY, 0, message.reply, message.reply_size, NULL, 0, NULL,
+                                 0, 0)
+            return True
+        self.staging.close(batch)
+        self._commit_batch(batch, message.reply[:message.reply_size])
+        return True
+
+    def commit_batch(self, OpenBatch batch not None, bytes reply not None):
+        """All messages of a batch are there: store them, or tell the publisher why not."""
+        self._commit_batch(batch, reply)
+
+    cdef int _commit_batch(self, OpenBatch batch, bytes reply) except -1:
+        self.turn.mark_dirty(self)
+        try:
+            if not self._holds(batch):
+                self.stream.commit_batch(batch, reply)
+                return 0
+            self._store_parts(batch)
+        except StoreError as error:
+            self.stream.store_failed(error, reply)
+            return 0
+        self.acknowledge(reply, self.store.last_seq, tail=batch.tail)
+        return 0
+
+    cdef bint _holds(self, OpenBatch batch) except -1:
+        """Whether nothing about a batch is unusual, and it certainly may be stored."""
+        cdef MessageCore store = self.store
+        if not self.is_plain or not batch.is_simple or self.asks_interest:
+            return False
+        if self.discards_new and (
+                store.subject_msgs_max > 0
+                or (store.msgs_max > 0 and store.msgs + batch.count > <uint64_t>store.msgs_max)
+                or (store.bytes_max > 0
+                    and store.bytes + batch.record_bytes > <uint64_t>store.bytes_max)):
+            return False
+        return batch.holds(store, self.ids, self.turn.now_ns)
+
+    cdef int _store_parts(self, OpenBatch batch) except -1:
+        """Store the messages of a batch, or none of them."""
+        cdef PartHead* head
+        cdef const char* subject
+        cdef const char* header
+        cdef Span no_id
+        cdef size_t at = 0
+        cdef uint64_t first_seq = self.store.last_seq + 1
+        no_id.size = 0
+        try:
+            (<object>self.store).begin_unit(batch.record_bytes)
+            while at < batch.parts.end:
+                head = <PartHead*>(batch.parts.data + at)
+                subject = <const char*>(head + 1)
+                header = subject + head.subject_size
+                if self.store.schedules.table.count:
+                    self.store.end_schedule(subject, head.subject_size)
+                self._append(subject, head.subject_size, header, head.header_size,
+                             header + head.header_size, head.total_size - head.header_size,
+                             &no_id, 0)
+                at += part_bytes(head)
+        except StoreError:
+            self.stream.upkeep.discard(first_seq, self.store.last_seq)
+            raise
+        finally:
+            (<object>self.store).end_unit()
+        if batch.has_ids:
+            self._remember_ids(batch, first_seq)
+        return 0
+
+    cdef int _remember_ids(self, OpenBatch batch, uint64_t first_seq) except -1:
+        """Those of the messages of a batch, which were stored from a sequence on."""
+        cdef PartHead* head
+        cdef Span id
+        cdef size_t at = 0
+        self.ids.expire(self.turn.now_ns)
+        while at < batch.parts.end:
+            head = <PartHead*>(batch.parts.data + at)
+            id.start = <const char*>(head + 1) + head.subject_size + head.id_start
+            id.size = head.id_size
+            if id.size:
+                self.ids.add(id.start, id.size, first_seq, self.store.last_timestamp)
+            first_seq += 1
+            at += part_bytes(head)
+        self._remember_last(&id)
+        return 0
 
     cdef int _refuse(self, Message* message) except -1:
         """Too much waits already: the publisher is told to slow down, nothing is stored."""
@@ -308,20 +422,19 @@ cdef class Ingest(Participant):
             self.stream.store_failed(error, reply)
         return 1
 
-    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* body,
-                          uint32_t header_size, uint32_t total_size, Span* id,
-                          int64_t ttl_ns) except 0:
+    cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
+                          uint32_t header_size, const char* payload, uint32_t payload_size,
+                          Span* id, int64_t ttl_ns) except 0:
         """Store under the next sequence, at a time behind that of the message before, and remember
         the id. `ttl_ns` is what the header says.
         """
-        cdef uint64_t size = self.store.stored_size(
-            subject_size, header_size, total_size - header_size)
+        cdef uint64_t size = self.store.stored_size(subject_size, header_size, payload_size)
         cdef uint64_t seq = self.store.last_seq + 1
         cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
         self.turn.mark_dirty(self)
         try:
-            self.store.append(subject, subject_size, body, header_size, body + header_size,
-                              total_size - header_size, timestamp, ttl_ns)
+            self.store.append(subject, subject_size, header, header_size, payload, payload_size,
+                              timestamp, ttl_ns)
         except StoreError:
             # If only the removal of another message failed, it is stored: whoever sends it again,
             # because it was refused, must not have it stored twice.
@@ -434,15 +547,16 @@ cdef class Ingest(Participant):
         be given: see `place`.
         """
         cdef Span id
-        cdef bytes body = header + payload
+        cdef bytes body
         if seq:
+            body = header + payload
             self.place(seq, timestamp, subject, <uint32_t>len(subject), body,
                        <uint32_t>len(header), <uint32_t>len(body), ttl_ns)
             return seq
         id.start = message_id
         id.size = <uint32_t>len(message_id)
-        return self._append(subject, <uint32_t>len(subject), body, <uint32_t>len(header),
-                            <uint32_t>len(body), &id, ttl_ns)
+        return self._append(subject, <uint32_t>len(subject), header, <uint32_t>len(header),
+                            payload, <uint32_t>len(payload), &id, ttl_ns)
 
     def remember_id(self, bytes message_id not None, uint64_t seq):
         """The id of the message that was stored last, or just now; empty: it has none."""

@@ -51,7 +51,7 @@ from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Publish, PublishChecks
 from tradewind.stream.schedules import Run, Schedules
-from tradewind.stream.staging import BatchLimits, Staging
+from tradewind.stream.staging import BatchLimits, OpenBatch, Staging
 from tradewind.stream.upkeep import Interest, Upkeep
 
 if TYPE_CHECKING:
@@ -177,7 +177,13 @@ class Stream:
         self._checks = PublishChecks(
             self.config, store, self.ids, context.resources, self.is_wanted
         )
-        self._staging = Staging(context.batches, self._batch_abandoned)
+        self._staging = Staging(
+            context.batches,
+            self._batch_abandoned,
+            self.name.encode(),
+            context.chance.getrandbits(64),
+        )
+        self.ingest.staging = self._staging
         self.fast_batches = FastBatches(
             context.batches, self.ingest, self._judge_fast, self._store_fast
         )
@@ -347,6 +353,7 @@ class Stream:
             acks=not config.no_ack,
             is_plain=is_plain and not config.allow_msg_counter,
             counts=is_plain and config.allow_msg_counter,
+            takes_batches=config.allow_atomic,
             waits=self.waits_for_sync,
             asks_interest=config.retention is RetentionPolicy.INTEREST,
             discards_new=config.discard is DiscardPolicy.NEW,
@@ -451,8 +458,6 @@ class Stream:
         try:
             self._checks.admit_part(message)
             batch = self._staging.add(message, self.turn.monotonic_ns)
-            if batch is not None:
-                verdicts = BatchJudge(self._checks).checks(batch, self.turn.now_ns)
         except errors.ApiError as error:
             self.ingest.answer(reply, self.error_body(error))
             return
@@ -460,33 +465,44 @@ class Stream:
             self._deadline_changed()
         if batch is None:
             self.ingest.answer(reply, b"")
-            return
-        try:
-            seq = self._store_all(batch, verdicts)
-        except StoreError as error:
-            self.store_failed(error, reply)
-            return
-        batch_id = encode(message.fields[headers.BATCH_ID].decode("utf-8", "replace"))
-        tail = b',"batch":%s,"count":%d' % (batch_id, len(batch))
-        self.ingest.acknowledge(reply, seq, tail=tail)
+        else:
+            self.ingest.commit_batch(batch, reply)
 
-    def _store_all(self, batch: list[Publish], verdicts: list[Accept]) -> int:
-        """Store the messages of a batch, or none of them; gives the last sequence."""
-        first_seq = self.store.last_seq + 1
-        stored = []
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
+        """Store a batch that needs a closer look, if all of it holds; StoreError."""
+        judge = BatchJudge(self._checks, self.turn.now_ns)
+        verdicts = []
+        size = 0
         try:
-            self.store.begin_unit(sum(map(_stored_bytes, batch, verdicts)))
-            for message, verdict in zip(batch, verdicts, strict=True):
-                stored.append(self._append(message, replace(verdict, message_id=b"")))
+            for message in batch.messages():
+                verdicts.append(judge.check(message))
+                size += _stored_bytes(message, verdicts[-1])
+        except errors.ApiError as error:
+            self.ingest.answer(reply, self.error_body(error))
+            return
+        self._store_all(batch, verdicts, size)
+        self.ingest.acknowledge(reply, self.store.last_seq, tail=batch.tail)
+
+    def _store_all(self, batch: OpenBatch, verdicts: list[Accept], size: int) -> None:
+        """Store the messages of a batch, or none of them."""
+        first_seq = self.store.last_seq + 1
+        # A batch may be large: only those messages are kept that bring something about.
+        followed = []
+        try:
+            self.store.begin_unit(size)
+            for message, verdict in zip(batch.messages(), verdicts, strict=True):
+                stored = self._append(message, replace(verdict, message_id=b""))
+                if self._is_followed(verdict):
+                    followed.append((stored, verdict))
         except StoreError:
             self.upkeep.discard(first_seq, self.store.last_seq)
             raise
         finally:
             self.store.end_unit()
-        for one, verdict in zip(stored, verdicts, strict=True):
-            self.ingest.remember_id(verdict.message_id, one.seq)
-            self._follow(one, verdict)
-        return self.store.last_seq
+        for seq, verdict in enumerate(verdicts, first_seq):
+            self.ingest.remember_id(verdict.message_id, seq)
+        for stored, verdict in followed:
+            self._follow(stored, verdict)
 
     def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
         self.context.abandoned(self.name, batch_id.decode("utf-8", "surrogateescape"), reason)
@@ -522,6 +538,15 @@ class Stream:
             timestamp=timestamp,
         )
         return Stored(message, seq, previous.last_seq if previous else 0)
+
+    def _is_followed(self, verdict: Accept) -> bool:
+        """Whether `_follow` has something to do for it."""
+        return bool(
+            self._republish is not None
+            or verdict.rollup
+            or verdict.ends
+            or verdict.timing is not None
+        )
 
     def _follow(self, stored: Stored, verdict: Accept) -> None:
         """What a stored message brings about: others go, and a copy of it leaves."""

@@ -225,7 +225,8 @@ cdef class Copier(TakerPart):
         id.size = 0
         look_at_header(self.body.data, header_size, False, &id)
         self.target._append(self.body.data + header_size + payload_size, subject_size,
-                            self.body.data, header_size, header_size + payload_size, &id, 0)
+                            self.body.data, header_size, self.body.data + header_size,
+                            payload_size, &id, 0)
         return True
 
     cdef int _build(self, Record* record) except -1:

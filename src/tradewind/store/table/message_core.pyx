@@ -356,6 +356,8 @@ cdef class MessageCore:
         A write that is cut off leaves the beginning of a block, never its end alone.
         """
         self.prepare_room(size, self.last_seq + 1)
+        if size <= 0xFFFFFFFF:
+            self.last.room(<uint32_t>size)      # all of it at once
         self.unit_end = self.last.size + size
 
     def end_unit(self):
