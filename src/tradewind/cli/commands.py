@@ -40,6 +40,12 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry("counter", "tradewind.cli.streams.counter:app", "Counters in streams", ("ctr",)),
     CommandEntry(
+        "dashboard",
+        "tradewind.cli.servers.dashboard:app",
+        "See and steer a server in a browser",
+        ("dash",),
+    ),
+    CommandEntry(
         "demo",
         "tradewind.cli.spark.demo:app",
         "Run a demo: a server, live orders and a Spark pipeline",

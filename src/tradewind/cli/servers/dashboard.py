@@ -1,0 +1,87 @@
+"""`tradewind dashboard`: streams, messages and consumers in a browser.
+
+Owns the flags; `tradewind.dashboard` does the work. It connects as the shared flags say, like any
+other command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+from tradewind.cli.frame.frame import CommandApp, Option
+from tradewind.cli.frame.output import flush, line
+from tradewind.cli.frame.settings import current
+
+if TYPE_CHECKING:
+    from tradewind.client.core.options import ConnectOptions
+
+app = CommandApp("See and steer a server in a browser")
+
+
+@app.command()
+def dashboard(
+    host: Annotated[
+        str, Option("--host", help="Address to listen on; others than loopback demand a login")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, Option("--port", "-p", help="Port; 0 for any free port", min=0, max=65535)
+    ] = 8280,
+    read_only: Annotated[
+        bool, Option("--read-only", help="Show everything, change nothing")
+    ] = False,
+    login: Annotated[bool, Option("--login", help="Demand a login on loopback, too")] = False,
+    https_cert: Annotated[
+        str, Option("--https-cert", help="Certificate for browsers", metavar="FILE")
+    ] = "",
+    https_key: Annotated[str, Option("--https-key", help="Its private key", metavar="FILE")] = "",
+    plain_http: Annotated[
+        bool, Option("--plain-http", help="No TLS, though it listens beyond this machine")
+    ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        Option("--allow-host", help="Further name by which browsers reach it", show_default=False),
+    ] = None,
+) -> None:
+    """Show streams, messages, consumers and buckets in a browser, until Ctrl-C.
+
+    It connects as the shared flags say: --context, --server, --creds and so on. With a login each
+    visitor gives a NATS login, and the server decides what that one may see and do.
+    """
+    from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
+
+    made = Dashboard(
+        DashboardSettings(
+            options=connect_options(),
+            host=host,
+            port=port,
+            is_read_only=read_only,
+            needs_login=login,
+            https_cert_file=https_cert,
+            https_key_file=https_key,
+            allow_plain_http=plain_http,
+            allowed_hosts=tuple(allow_host or ()),
+        )
+    )
+
+    def tell() -> None:
+        line(f"The dashboard is on {made.url} (Ctrl-C stops it)")
+        flush()
+
+    asyncio.run(made.run_async(tell))
+
+
+def connect_options() -> ConnectOptions:
+    """The options of a connection that flags, environment and context give."""
+    from tradewind.client.core.contexts import load_context
+    from tradewind.client.core.options import ConnectOptions, make_options
+
+    settings = current()
+    context = settings.context
+    base = ConnectOptions() if context is None else load_context(context)
+    made = settings.connect_settings()
+    if not settings.text("connection_name"):
+        made["name"] = "tradewind dashboard"
+    options = make_options(base, made)
+    servers = settings.text("server")
+    return make_options(options, {"servers": servers}) if servers else options

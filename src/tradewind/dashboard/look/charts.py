@@ -1,0 +1,219 @@
+"""Charts as SVG: lines over the last minutes, and shares of a limit.
+
+Owns the geometry and the labels. Colours are classes of the style sheet, so that a chart follows
+light and dark; the script reads `data-points` to show the figures under the pointer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tradewind.dashboard.data.series import KEPT_SECONDS, Point
+from tradewind.dashboard.data.texts import short, size
+from tradewind.dashboard.look.elements import Markup, tag
+
+WIDTH: Final = 640
+HEIGHT: Final = 190
+LEFT: Final = 56
+RIGHT: Final = 8
+TOP: Final = 10
+BOTTOM: Final = 24
+SHORTEST_SECONDS: Final = 60.0
+# Steps of an axis that people can read, and how many lines there are about.
+_STEPS: Final = (1, 2, 2.5, 5, 10)
+GRID_LINES: Final = 4
+LINES_MAX: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a chart."""
+
+    name: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """From times and values to places."""
+
+    start: float
+    end: float
+    top: float
+
+    def x(self, moment: float) -> float:
+        return LEFT + (moment - self.start) / (self.end - self.start) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+
+
+def axis_step(largest: float, base: int = 10) -> float:
+    """The distance of grid lines for values up to this one; of bytes with a base of 2."""
+    if largest <= 0 or not math.isfinite(largest):
+        return 1.0
+    rough = largest / GRID_LINES
+    if base == 2:
+        return 2.0 ** math.ceil(math.log2(rough))
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(step * power for step in _STEPS if step * power >= rough * 0.999)
+
+
+def line_chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    label: Callable[[float], str] = short,
+    now: float | None = None,
+    whole: bool = False,
+) -> Markup:
+    """Lines over the time that is known, at most fifteen minutes. `whole`: no values between."""
+    lines = lines[:LINES_MAX]
+    moments = [point.time for line in lines for point in line.points]
+    end = max(moments, default=time.time() if now is None else now)
+    start = max(min(moments, default=end), end - KEPT_SECONDS)
+    start = min(start, end - SHORTEST_SECONDS)
+    known = [point.value for line in lines for point in line.points if point.value is not None]
+    step = axis_step(max(known, default=0.0), 2 if label is size else 10)
+    if whole:
+        step = max(step, 1.0)
+    top = max(step * math.ceil(max(known, default=0.0) / step), step)
+    frame = _Frame(start, end, top)
+    drawn = [tag("title", title), _grid(frame, step, label), _times(frame)]
+    for index, line in enumerate(lines):
+        drawn += _paths(frame, line.points, index)
+    drawn.append(tag("line", class_="cursor", x1=0, x2=0, y1=TOP, y2=HEIGHT - BOTTOM))
+    points = msgspec.json.encode(
+        {
+            "start": frame.start,
+            "end": frame.end,
+            "left": LEFT,
+            "right": WIDTH - RIGHT,
+            "width": WIDTH,
+            "lines": [
+                {
+                    "name": line.name,
+                    "points": [
+                        [round(point.time, 1), label(point.value)]
+                        for point in line.points
+                        if point.value is not None
+                    ],
+                }
+                for line in lines
+            ],
+        }
+    ).decode()
+    picture = tag(
+        "svg",
+        drawn,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        class_="chart",
+        data_points=points,
+    )
+    legend = [
+        tag(
+            "span",
+            tag("i", class_=f"dot line{index}"),
+            f"{line.name} ",
+            tag("b", _last(line, label)),
+        )
+        for index, line in enumerate(lines)
+    ]
+    return tag(
+        "figure",
+        tag("figcaption", tag("strong", title), tag("span", legend, class_="legend")),
+        picture,
+        class_="figure",
+    )
+
+
+def _last(line: Line, label: Callable[[float], str]) -> str:
+    known = [point.value for point in line.points if point.value is not None]
+    return label(known[-1]) if known else "-"
+
+
+def _grid(frame: _Frame, step: float, label: Callable[[float], str]) -> list[Markup]:
+    drawn = []
+    for number in range(round(frame.top / step) + 1):
+        value = number * step
+        y = round(frame.y(value), 1)
+        drawn.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y))
+        drawn.append(
+            tag("text", label(value), class_="axis", x=LEFT - 6, y=y + 4, text_anchor="end")
+        )
+    return drawn
+
+
+def _times(frame: _Frame) -> list[Markup]:
+    span = frame.end - frame.start
+    drawn = []
+    for part, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
+        back = span * (1 - part)
+        text = (
+            "now"
+            if part == 1.0
+            else f"{back / 60:.0f} min ago"
+            if back >= 90
+            else f"{back:.0f} s ago"
+        )
+        drawn.append(
+            tag(
+                "text",
+                text,
+                class_="axis",
+                x=round(frame.x(frame.start + span * part), 1),
+                y=HEIGHT - 7,
+                text_anchor=anchor,
+            )
+        )
+    return drawn
+
+
+def _paths(frame: _Frame, points: Sequence[Point], index: int) -> list[Markup]:
+    """A path for each run of known values, with the area below it for the first line."""
+    drawn: list[Markup] = []
+    run: list[tuple[float, float]] = []
+
+    def finish() -> None:
+        if not run:
+            return
+        if len(run) == 1:
+            x, y = run[0]
+            drawn.append(tag("circle", class_=f"dot line{index}", cx=x, cy=y, r=2))
+        else:
+            line = "M" + "L".join(f"{x} {y}" for x, y in run)
+            if index == 0:
+                floor = HEIGHT - BOTTOM
+                area = f"{line}L{run[-1][0]} {floor}L{run[0][0]} {floor}Z"
+                drawn.append(tag("path", class_=f"area line{index}", d=area))
+            drawn.append(tag("path", class_=f"stroke line{index}", d=line))
+        run.clear()
+
+    for point in points:
+        if point.time < frame.start:
+            continue
+        if point.value is None:
+            finish()
+        else:
+            run.append((round(frame.x(point.time), 1), round(frame.y(point.value), 1)))
+    finish()
+    return drawn
+
+
+def share(used: float, most: float, text: str) -> Markup:
+    """How much of a limit is used, as a bar with its words."""
+    part = min(max(used / most, 0.0), 1.0) if most > 0 else 0.0
+    mood = "bad" if part >= 0.9 else "warning" if part >= 0.75 else "good"
+    return tag(
+        "div",
+        tag("meter", value=round(part, 4), min=0, max=1, class_=mood, aria_label=text),
+        tag("span", text),
+        class_="share",
+    )

@@ -1,0 +1,168 @@
+// What a page does by itself: stay current, find by keyboard, be light or dark, read charts.
+// It only replaces parts of the page with what the dashboard itself sends, and runs nothing else.
+"use strict";
+
+const REFRESH_MS = 2000;
+const root = document.documentElement;
+
+// ---------------------------------------------------------------- light and dark
+
+const chosen = localStorage.getItem("theme");
+if (chosen === "light" || chosen === "dark") root.dataset.theme = chosen;
+
+function toggleTheme() {
+  const isDark = root.dataset.theme
+    ? root.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+}
+
+// ---------------------------------------------------------------- parts that stay current
+
+function isBusy(part) {
+  const selection = getSelection();
+  const marked = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
+  return marked || part.querySelector(":hover.figure, .figure.pointed, details[open]") !== null;
+}
+
+function showAway() {
+  const state = document.getElementById("live-state");
+  if (!state) return;
+  const note = document.createElement("p");
+  note.className = "state away bad";
+  note.id = "link-state";
+  note.textContent = "The dashboard does not answer; it is asked again.";
+  state.replaceChildren(note);
+}
+
+async function refresh() {
+  const parts = document.querySelectorAll("[data-live]");
+  if (parts.length === 0 || document.hidden) return;
+  let answer;
+  try {
+    answer = await fetch(location.href, { headers: { "X-Refresh": "1" }, redirect: "manual" });
+  } catch {
+    showAway();
+    return;
+  }
+  if (answer.type === "opaqueredirect") {
+    location.reload();
+    return;
+  }
+  const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const part of parts) {
+    const fresh = made.getElementById(part.id);
+    if (fresh && !isBusy(part) && fresh.innerHTML !== part.innerHTML) {
+      part.replaceChildren(...fresh.childNodes);
+    }
+  }
+}
+
+async function keepCurrent() {
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, REFRESH_MS));
+    await refresh();
+  }
+}
+
+// ---------------------------------------------------------------- charts under the pointer
+
+function pointAt(event) {
+  const chart = event.target.closest && event.target.closest("svg.chart");
+  if (!chart) return;
+  const figure = chart.closest(".figure");
+  const data = JSON.parse(chart.dataset.points);
+  const box = chart.getBoundingClientRect();
+  const x = ((event.clientX - box.left) / box.width) * data.width;
+  const part = (x - data.left) / (data.right - data.left);
+  if (part < 0 || part > 1) return;
+  const wanted = data.start + part * (data.end - data.start);
+  const legend = figure.querySelectorAll(".legend b");
+  let at = null;
+  data.lines.forEach((line, index) => {
+    let best = null;
+    for (const point of line.points) {
+      if (best === null || Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted)) best = point;
+    }
+    if (best === null) return;
+    at = best[0];
+    if (legend[index]) {
+      if (!legend[index].dataset.last) legend[index].dataset.last = legend[index].textContent;
+      legend[index].textContent = `${best[1]} at ${new Date(at * 1000).toLocaleTimeString()}`;
+    }
+  });
+  if (at === null) return;
+  const cursor = chart.querySelector(".cursor");
+  const place = data.left + ((at - data.start) / (data.end - data.start)) * (data.right - data.left);
+  cursor.setAttribute("x1", place);
+  cursor.setAttribute("x2", place);
+  figure.classList.add("pointed");
+}
+
+function pointAway(event) {
+  const figure = event.target.closest && event.target.closest(".figure");
+  if (!figure || figure.contains(event.relatedTarget)) return;
+  figure.classList.remove("pointed");
+  for (const value of figure.querySelectorAll(".legend b")) {
+    if (value.dataset.last) value.textContent = value.dataset.last;
+    delete value.dataset.last;
+  }
+}
+
+// ---------------------------------------------------------------- forms
+
+// A button stays off until the name that would be lost is typed.
+function watchTyped(input) {
+  const button = input.form.querySelector("button.danger");
+  const check = () => { button.disabled = input.value !== input.dataset.typed; };
+  input.addEventListener("input", check);
+  check();
+}
+
+function watchSlider(slider) {
+  const target = document.getElementById(slider.dataset.sets);
+  slider.addEventListener("input", () => { target.value = slider.value; });
+  slider.addEventListener("change", () => slider.form.requestSubmit());
+}
+
+async function upload(form) {
+  const file = form.querySelector("input[type=file]").files[0];
+  const bar = form.querySelector("progress");
+  const note = form.querySelector(".upload-state");
+  if (!file) return;
+  const request = new XMLHttpRequest();
+  request.open("PUT", `${form.dataset.upload}/${encodeURIComponent(file.name)}`);
+  request.setRequestHeader("X-CSRF-Token", document.querySelector("meta[name=csrf]").content);
+  bar.hidden = false;
+  request.upload.onprogress = (event) => { bar.value = event.loaded / Math.max(event.total, 1); };
+  request.onload = () => {
+    if (request.status === 201) location.reload();
+    else note.textContent = request.responseText;
+  };
+  request.onerror = () => { note.textContent = "The upload was cut off."; };
+  request.send(file);
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-upload]")) return;
+  event.preventDefault();
+  upload(event.target);
+});
+
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.matches("input, textarea, select");
+  if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+    const search = document.getElementById("search");
+    if (search) { search.focus(); event.preventDefault(); }
+  }
+  if (event.key === "Escape" && typing) event.target.blur();
+});
+document.addEventListener("pointermove", pointAt);
+document.addEventListener("pointerout", pointAway);
+document.addEventListener("click", (event) => {
+  if (event.target.id === "theme") toggleTheme();
+});
+document.querySelectorAll("input[data-typed]").forEach(watchTyped);
+document.querySelectorAll("input[data-sets]").forEach(watchSlider);
+keepCurrent();

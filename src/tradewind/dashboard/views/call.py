@@ -1,0 +1,102 @@
+"""What a view is given and what it gives back.
+
+Owns the checks of numbers and times that visitors write. A view knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.times import parse_time
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from tradewind.dashboard.data.workspace import Workspace
+    from tradewind.dashboard.look.layout import Visit
+
+NUMBER_MAX: Final = 2**64 - 1
+NUMBER_DIGITS: Final = 20
+
+
+class BadFormError(TradewindError):
+    """Something that was sent cannot be used; the text names the field."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: whose it is, the parts of its path, its query and the fields of its form."""
+
+    workspace: Workspace
+    visit: Visit
+    parts: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict)
+    body: AsyncIterator[bytes] | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page."""
+
+    html: str
+    status: int = 200
+
+
+@dataclass(frozen=True)
+class Goto:
+    """Another page, with a sentence about what was done."""
+
+    target: str
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class Download:
+    """Bytes that a browser saves and never shows."""
+
+    name: str
+    chunks: AsyncIterator[bytes]
+
+
+@dataclass(frozen=True)
+class Said:
+    """A plain text, for the script of the page."""
+
+    text: str
+    status: int = 200
+
+
+Answer = Shown | Goto | Download | Said
+
+
+def number(fields: Mapping[str, str], name: str, *, least: int = 0) -> int:
+    """A whole number; `least` if the field is empty or missing."""
+    text = fields.get(name, "").strip()
+    if not text:
+        return least
+    if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS):
+        raise BadFormError(f"{name}: a whole number, not {text[:40]!r}")
+    value = int(text)
+    if not least <= value <= NUMBER_MAX:
+        raise BadFormError(f"{name}: from {least} to {NUMBER_MAX}, not {text}")
+    return value
+
+
+def time_ns(fields: Mapping[str, str], name: str) -> int:
+    """A time in nanoseconds since 1970, 0 if there is none. Without a zone it is UTC."""
+    text = fields.get(name, "").strip()
+    if not text:
+        return 0
+    written = text.replace(" UTC", "Z").replace(" ", "T")
+    if len(written) == len("2026-01-31T12:00"):
+        written += ":00"
+    if not written.endswith("Z") and "+" not in written and written.count("-") < 3:
+        written += "Z"
+    try:
+        return parse_time(written)
+    except ValueError:
+        raise BadFormError(
+            f"{name}: a time like 2026-01-31 12:00:00 (UTC), not {text[:40]!r}"
+        ) from None

@@ -1,0 +1,186 @@
+"""The first page: how the server is, what passes through it, what it uses, what has happened."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tradewind.dashboard.data.texts import UNLIMITED, count, short, since, size
+from tradewind.dashboard.look.charts import Line, line_chart, share
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.layout import (
+    badge,
+    card,
+    facts,
+    figure_card,
+    grid,
+    heading,
+    live,
+    page,
+    problem_note,
+)
+from tradewind.dashboard.views.call import Answer, Call, Shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tradewind.api.responses import AccountInfo
+    from tradewind.dashboard.data.account import Account, Load
+    from tradewind.dashboard.data.advisories import Happening
+    from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.series import Series
+
+HAPPENINGS_SHOWN = 12
+
+
+async def show(call: Call) -> Answer:
+    """The page itself."""
+    seen = await call.workspace.account()
+    content = live("overview", _content(call, seen))
+    return Shown(page(call.visit, "overview", "Overview", heading("Overview"), content))
+
+
+def _content(call: Call, seen: Seen[Account]) -> list[Child]:
+    account = seen.value
+    happened = _happenings(call.workspace.advisories.newest())
+    if account is None:
+        return [problem_note(seen.problem), happened]
+    load = account.load
+    scope = "all servers" if load.is_whole else "this account"
+    return [
+        problem_note(seen.problem),
+        _numbers(account, seen.series, scope),
+        problem_note(account.load_problem),
+        grid(
+            card(
+                "",
+                line_chart(
+                    f"Messages per second, {scope}",
+                    [
+                        Line("in", seen.series.rates("messages_in")),
+                        Line("out", seen.series.rates("messages_out")),
+                    ],
+                ),
+            ),
+            card(
+                "",
+                line_chart(
+                    f"Bytes per second, {scope}",
+                    [
+                        Line("in", seen.series.rates("bytes_in")),
+                        Line("out", seen.series.rates("bytes_out")),
+                    ],
+                    label=size,
+                ),
+            ),
+        ),
+        grid(_usage(account), _server(call, load)),
+        happened,
+    ]
+
+
+def _numbers(account: Account, series: Series, scope: str) -> Markup:
+    load, usage = account.load, account.usage
+    cells = [
+        figure_card("Connections", count(load.connections), scope),
+        figure_card("Messages in", f"{short(series.last_rate('messages_in') or 0)}/s"),
+        figure_card("Messages out", f"{short(series.last_rate('messages_out') or 0)}/s"),
+    ]
+    if usage is not None:
+        cells += [
+            figure_card("Streams", count(usage.streams)),
+            figure_card("Consumers", count(usage.consumers)),
+            figure_card("Stored", size(usage.storage + usage.memory)),
+        ]
+    slow = load.slow_consumers
+    cells.append(
+        figure_card(
+            "Slow consumers",
+            count(slow),
+            "clients that were cut off" if slow else "none so far",
+            "warning" if slow else "",
+        )
+    )
+    return tag("div", cells, class_="numbers")
+
+
+def _usage(account: Account) -> Markup:
+    usage = account.usage
+    if usage is None:
+        return card("JetStream", problem_note(account.usage_problem))
+    return card(
+        "JetStream and its limits",
+        facts(
+            [
+                ("On disk", _of(usage.storage, usage.limits.max_storage, "bytes")),
+                ("In memory", _of(usage.memory, usage.limits.max_memory, "bytes")),
+                ("Streams", _of(usage.streams, usage.limits.max_streams)),
+                ("Consumers", _of(usage.consumers, usage.limits.max_consumers)),
+                ("API requests", _requests(usage)),
+                *([("Domain", usage.domain)] if usage.domain else []),
+            ]
+        ),
+    )
+
+
+def _requests(usage: AccountInfo) -> list[Child]:
+    errors = usage.api.errors
+    return [
+        f"{count(usage.api.total)} ",
+        badge(f"{count(errors)} refused", "warning") if errors else badge("none refused", "good"),
+    ]
+
+
+def _of(used: int, most: int, unit: str = "") -> Child:
+    text = size(used) if unit else count(used)
+    if most <= 0:
+        return f"{text}, {UNLIMITED}"
+    limit = size(most) if unit else count(most)
+    return share(used, most, f"{text} of {limit}")
+
+
+def _server(call: Call, load: Load) -> Markup:
+    workspace = call.workspace
+    pairs: list[tuple[str, Child]] = [("Address", workspace.link.server)]
+    if workspace.link.state == "connected":
+        info = workspace.connection.info
+        pairs += [
+            ("Name", info.server_name),
+            (
+                "Version",
+                f"{info.version}, Tradewind {info.tradewind}" if info.tradewind else info.version,
+            ),
+            ("Largest message", size(info.max_payload)),
+        ]
+        if info.cluster:
+            pairs.append(("Cluster", info.cluster))
+    if len(load.servers) > 1:
+        pairs.append(("Servers", ", ".join(load.servers)))
+    pairs.append(("Subscriptions", count(load.subscriptions)))
+    if load.is_whole:
+        pairs += [("Memory", size(load.memory)), ("Processor", f"{load.processor:.1f} %")]
+    return card("Server", facts(pairs))
+
+
+def _happenings(newest: Sequence[Happening]) -> Markup:
+    now_ns = time.time_ns()
+    rows = [
+        tag(
+            "li",
+            tag("i", class_=f"lamp {'good' if item.weight == 'info' else item.weight}"),
+            tag("span", _linked(item), f" ({count(item.count)} times)" if item.count > 1 else None),
+            tag("span", since(item.time, now_ns), class_="faint"),
+        )
+        for item in newest[:HAPPENINGS_SHOWN]
+    ]
+    empty = tag("p", "Nothing since the dashboard was started.", class_="empty")
+    return card("What happened", tag("ul", rows, class_="happenings") if rows else empty)
+
+
+def _linked(item: Happening) -> Child:
+    if not item.stream:
+        return item.text
+    parts = ["streams", item.stream]
+    if item.consumer:
+        parts += ["consumers", item.consumer]
+    return tag("a", item.text, href=address(*parts))

@@ -1,0 +1,1 @@
+"""Visitors: who may come in, from where, and what they may send."""

@@ -1,0 +1,324 @@
+"""From a request to a view and back.
+
+Owns the table of addresses, cookies, the token of forms and what becomes of errors. Views know
+nothing of HTTP, and nothing here knows of streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.responses import (
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from tradewind.dashboard.data.problems import Problem, problem_of
+from tradewind.dashboard.look.elements import is_own_address, tag
+from tradewind.dashboard.look.layout import (
+    Visit,
+    bare_page,
+    card,
+    field,
+    heading,
+    page,
+    problem_note,
+)
+from tradewind.dashboard.views import overview
+from tradewind.dashboard.views.call import (
+    Answer,
+    BadFormError,
+    Call,
+    Download,
+    Goto,
+    Said,
+    Shown,
+)
+from tradewind.dashboard.web.forms import read_form
+from tradewind.dashboard.web.sessions import LoggedIn, LoginRefusedError, Sessions
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+View = Callable[[Call], Awaitable[Answer]]
+READ_ONLY: Final = "The dashboard was started with --read-only: nothing is changed from here."
+STALE: Final = "This page was too old. Load it again, then repeat what you did."
+STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
+STATIC: Final = {
+    "style.css": "text/css",
+    "dashboard.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+# Path, view, and whether it changes something.
+VIEWS: Final[tuple[tuple[str, View], ...]] = (("/", overview.show),)
+CHANGES: Final[tuple[tuple[str, View], ...]] = ()
+UPLOADS: Final[tuple[tuple[str, View], ...]] = ()
+
+
+@dataclass(frozen=True)
+class _Visitor:
+    """Whose request it is; `is_new` says that the browser does not have the cookie yet."""
+
+    session_id: str
+    login: LoggedIn | None
+    is_new: bool
+
+
+class _Desk:
+    """Answers requests for one dashboard."""
+
+    def __init__(
+        self, sessions: Sessions, *, is_read_only: bool, is_secure: bool, port: int
+    ) -> None:
+        self.sessions = sessions
+        self.is_read_only = is_read_only
+        self.is_secure = is_secure
+        # Cookies do not keep ports apart, so that of another dashboard must have another name.
+        self.cookie = f"{'__Host-' if is_secure else ''}tradewind-{port}"
+
+    # ------------------------------------------------------------------ visitors
+
+    def visitor(self, request: Request) -> _Visitor:
+        """The session that the cookie names, or a new one."""
+        session_id = request.cookies.get(self.cookie, "")
+        if not 20 <= len(session_id) <= 100 or not session_id.isascii():
+            session_id = ""
+        login = self.sessions.find(session_id) if session_id or not self.needs_login else None
+        return _Visitor(session_id or self.sessions.new_id(), login, not session_id)
+
+    @property
+    def needs_login(self) -> bool:
+        return self.sessions.needs_login
+
+    def visit(self, visitor: _Visitor, *, notice: str = "") -> Visit:
+        assert visitor.login is not None, "asked only of those who are in"
+        return Visit(
+            link=visitor.login.workspace.link,
+            csrf=self.sessions.csrf(visitor.session_id),
+            is_read_only=self.is_read_only,
+            user=visitor.login.user,
+            notice=notice,
+        )
+
+    def with_cookie(self, response: Response, session_id: str) -> Response:
+        response.set_cookie(
+            self.cookie, session_id, httponly=True, samesite="lax", secure=self.is_secure, path="/"
+        )
+        return response
+
+    # ------------------------------------------------------------------ requests
+
+    def reading(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The answer to a GET."""
+
+        async def answer(request: Request) -> Response:
+            visitor = self.visitor(request)
+            if visitor.login is None:
+                target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+                return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
+            is_refresh = "x-refresh" in request.headers
+            notice = "" if is_refresh else self.sessions.told(visitor.session_id)
+            call = Call(
+                visitor.login.workspace,
+                self.visit(visitor, notice=notice),
+                request.path_params,
+                request.query_params,
+            )
+            response = await self.run(view, call, visitor)
+            return self.with_cookie(response, visitor.session_id) if visitor.is_new else response
+
+        return answer
+
+    def changing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The answer to a form."""
+
+        async def answer(request: Request) -> Response:
+            visitor = self.visitor(request)
+            if visitor.login is None:
+                return RedirectResponse("/login", 303)
+            visit = self.visit(visitor)
+            try:
+                fields = await read_form(request)
+            except BadFormError as error:
+                return self.failed(visit, Problem("failed", str(error)), 400)
+            if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
+                return self.failed(visit, Problem("refused", STALE), 403)
+            if self.is_read_only:
+                return self.failed(visit, Problem("denied", READ_ONLY), 403)
+            call = Call(
+                visitor.login.workspace, visit, request.path_params, request.query_params, fields
+            )
+            return await self.run(view, call, visitor)
+
+        return answer
+
+    def uploading(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The answer to a file."""
+
+        async def answer(request: Request) -> Response:
+            visitor = self.visitor(request)
+            token = request.headers.get("x-csrf-token", "")
+            if visitor.login is None or not self.sessions.is_csrf(visitor.session_id, token):
+                return PlainTextResponse(STALE, 403)
+            if self.is_read_only:
+                return PlainTextResponse(READ_ONLY, 403)
+            call = Call(
+                visitor.login.workspace,
+                self.visit(visitor),
+                request.path_params,
+                request.query_params,
+                body=request.stream(),
+            )
+            try:
+                return await self.run(view, call, visitor)
+            except TradewindError as error:
+                return PlainTextResponse(problem_of(error).text, 409)
+
+        return answer
+
+    async def run(self, view: View, call: Call, visitor: _Visitor) -> Response:
+        """Call a view; an error of the server or of the visitor becomes a page that says so."""
+        try:
+            answer = await view(call)
+        except BadFormError as error:
+            return self.failed(call.visit, Problem("failed", str(error)), 400)
+        except TradewindError as error:
+            problem = problem_of(error)
+            return self.failed(call.visit, problem, STATUSES[problem.kind])
+        if isinstance(answer, Goto):
+            if answer.notice:
+                self.sessions.tell(visitor.session_id, answer.notice)
+            return RedirectResponse(answer.target, 303)
+        if isinstance(answer, Said):
+            return PlainTextResponse(answer.text, answer.status)
+        if isinstance(answer, Download):
+            name = quote(answer.name, safe="", errors="replace")
+            return StreamingResponse(
+                answer.chunks,
+                media_type="application/octet-stream",
+                headers={
+                    "content-disposition": f"attachment; filename*=UTF-8''{name}",
+                    "content-security-policy": "sandbox; default-src 'none'",
+                },
+            )
+        assert isinstance(answer, Shown), "a view gives one of the kinds of Answer"
+        return HTMLResponse(answer.html, answer.status)
+
+    def failed(self, visit: Visit, problem: Problem, status: int) -> Response:
+        """A page that says why something was not done."""
+        titles = {403: "Not allowed", 404: "Not there", 503: "Away", 400: "Not understood"}
+        title = titles.get(status, "Not done")
+        return HTMLResponse(page(visit, "", title, heading(title), problem_note(problem)), status)
+
+    # ------------------------------------------------------------------ logins
+
+    async def login_page(self, request: Request) -> Response:
+        """The form for a NATS login."""
+        visitor = self.visitor(request)
+        if visitor.login is not None:
+            return RedirectResponse("/", 303)
+        response = self._login_form(visitor, request.query_params.get("next", "/"), "")
+        return self.with_cookie(response, visitor.session_id) if visitor.is_new else response
+
+    async def log_in(self, request: Request) -> Response:
+        """Try a login."""
+        visitor = self.visitor(request)
+        try:
+            fields = await read_form(request)
+        except BadFormError as error:
+            return self._login_form(visitor, "/", str(error), 400)
+        target = fields.get("next", "/")
+        if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
+            return self._login_form(visitor, target, STALE, 403)
+        if not self.needs_login:
+            return RedirectResponse("/", 303)
+        try:
+            session_id = await self.sessions.log_in(fields)
+        except LoginRefusedError as error:
+            return self._login_form(visitor, target, str(error), 403)
+        goto = target if is_own_address(target) and target.startswith("/") else "/"
+        return self.with_cookie(RedirectResponse(goto, 303), session_id)
+
+    async def log_out(self, request: Request) -> Response:
+        """End a login."""
+        visitor = self.visitor(request)
+        try:
+            fields = await read_form(request)
+        except BadFormError as error:
+            return PlainTextResponse(str(error), 400)
+        if not self.sessions.is_csrf(visitor.session_id, fields.get("csrf", "")):
+            return PlainTextResponse(STALE, 403)
+        await self.sessions.log_out(visitor.session_id)
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(self.cookie)
+        return response
+
+    def _login_form(
+        self, visitor: _Visitor, target: str, error: str, status: int = 200
+    ) -> Response:
+        note = tag("p", error, class_="notice bad", role="alert") if error else None
+        form = tag(
+            "form",
+            tag("input", type="hidden", name="csrf", value=self.sessions.csrf(visitor.session_id)),
+            tag("input", type="hidden", name="next", value=target),
+            field("User", "user"),
+            field("Password", "password", kind="password"),
+            field("Or a token", "token", kind="password"),
+            tag(
+                "label",
+                tag("span", "Or the content of a credentials file, or an nkey seed"),
+                tag("textarea", name="credentials", class_="low", autocomplete="off"),
+            ),
+            tag("button", "Log in", class_="main"),
+            action="/login",
+            method="post",
+            class_="stack",
+        )
+        hint = "The login of the NATS server: its permissions decide what you see here."
+        html = bare_page("Log in", note, card("Log in", tag("p", hint, class_="faint"), form))
+        return HTMLResponse(html, status)
+
+    async def missing(self, request: Request, _error: Exception) -> Response:
+        """An address that leads nowhere."""
+        visitor = self.visitor(request)
+        if visitor.login is None:
+            return RedirectResponse("/login", 303)
+        problem = Problem("missing", "There is no such page.")
+        return self.failed(self.visit(visitor), problem, 404)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    kind = STATIC.get(name)
+    if kind is None:
+        return PlainTextResponse("There is no such file.", 404)
+    data = files("tradewind.dashboard.look").joinpath("static", name).read_bytes()
+    return Response(data, media_type=kind, headers={"cache-control": "max-age=60"})
+
+
+def build_application(
+    sessions: Sessions, *, is_read_only: bool, is_secure: bool, port: int
+) -> Starlette:
+    """The application behind the guard."""
+    desk = _Desk(sessions, is_read_only=is_read_only, is_secure=is_secure, port=port)
+    routes = [
+        Route("/login", desk.login_page, methods=["GET"]),
+        Route("/login", desk.log_in, methods=["POST"]),
+        Route("/logout", desk.log_out, methods=["POST"]),
+        Route("/static/{name}", _static, methods=["GET"]),
+        *(Route(path, desk.reading(view), methods=["GET"]) for path, view in VIEWS),
+        *(Route(path, desk.changing(view), methods=["POST"]) for path, view in CHANGES),
+        *(Route(path, desk.uploading(view), methods=["PUT"]) for path, view in UPLOADS),
+    ]
+    return Starlette(routes=routes, exception_handlers={404: desk.missing})

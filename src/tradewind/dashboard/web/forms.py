@@ -1,0 +1,40 @@
+"""What a visitor sends, read within bounds.
+
+Owns the limits on bodies; what the fields mean is the business of views.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from tradewind.dashboard.views.call import BadFormError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+FORM_BYTES_MAX: Final = 4 << 20
+FIELDS_MAX: Final = 100
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a form; the last one counts if a name comes twice."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise BadFormError("a form is sent as application/x-www-form-urlencoded")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > FORM_BYTES_MAX:
+            raise BadFormError(f"a form has at most {FORM_BYTES_MAX >> 20} MiB")
+    try:
+        pairs = parse_qsl(
+            body.decode(),
+            keep_blank_values=True,
+            max_num_fields=FIELDS_MAX,
+            errors="strict",
+        )
+    except (ValueError, UnicodeDecodeError):
+        raise BadFormError(f"a form has at most {FIELDS_MAX} fields, in UTF-8") from None
+    # Browsers send line ends as CR LF.
+    return {name: value.replace("\r\n", "\n") for name, value in pairs}

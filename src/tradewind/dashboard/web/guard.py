@@ -1,0 +1,147 @@
+"""Which requests are answered at all: judged by their headers, before anything else looks at them.
+
+Owns the rules against forged requests and the headers of every answer.
+
+- The host must be one that the dashboard goes by: a page of another name that was made to lead to
+  this address is refused. An address in numbers cannot be such a name.
+- What changes something must come from a page of the dashboard itself (and hold its token, see
+  `sessions`); other sites may only link to it, not embed or fetch it.
+- There is no WebSocket, so none can be opened from elsewhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = (
+    (
+        b"content-security-policy",
+        CONTENT_POLICY,
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+READING: Final = frozenset(("GET", "HEAD"))
+METHODS: Final = READING | {"POST", "PUT"}
+LOOPBACK_NAMES: Final = frozenset(("localhost",))
+# Where a document of another site would show ours inside itself.
+EMBEDDED: Final = frozenset(("iframe", "frame", "embed", "object"))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not answered."""
+
+    status: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The names that the dashboard goes by, beside addresses in numbers, and how it is reached."""
+
+    names: frozenset[str] = LOOPBACK_NAMES
+    scheme: str = "http"
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without the port; "" if it is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        has_more = parts.path or parts.query or parts.fragment or "@" in host
+        _ = parts.port
+    except ValueError:
+        return ""
+    return "" if has_more else (parts.hostname or "")
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address in numbers."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def judge(method: str, headers: Mapping[str, str], policy: Policy) -> Refusal | None:
+    """Why a request is refused; None if it is not. Names of headers are in lower case."""
+    host = headers.get("host", "")
+    name = host_name(host).lower()
+    if not name or not (name in policy.names or is_address(name)):
+        shown = host[:80] or "no name"
+        return Refusal(421, f"The dashboard does not go by {shown!r}; see --allow-host.")
+    if method not in METHODS:
+        return Refusal(405, f"{method[:20]} means nothing here.")
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None and origin.lower() != f"{policy.scheme}://{host}".lower():
+        return Refusal(403, "This request comes from a page of another site.")
+    if method not in READING:
+        if site not in (None, "same-origin", "none"):
+            return Refusal(403, "This request comes from a page of another site.")
+        return None
+    is_visit = headers.get("sec-fetch-mode") in (None, "navigate")
+    if site in ("cross-site", "same-site") and not is_visit:
+        return Refusal(403, "Other sites may link to the dashboard, but not read it.")
+    if headers.get("sec-fetch-dest") in EMBEDDED:
+        return Refusal(403, "The dashboard is not shown inside another page.")
+    return None
+
+
+class Guard:
+    """The ASGI application in front of all others."""
+
+    def __init__(self, inner: ASGIApp, policy: Policy) -> None:
+        self._inner = inner
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge a request, and answer it or pass it on."""
+        if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        hosts = sum(name == b"host" for name, _ in scope["headers"])
+        refusal = judge(scope["method"], headers, self._policy)
+        if refusal is None and hosts != 1:
+            refusal = Refusal(400, "One Host header, please.")
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                added = [pair for pair in HEADERS if pair[0] not in given]
+                if b"cache-control" not in given:
+                    added.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": [*message["headers"], *added]}
+            await send(message)
+
+        if refusal is None:
+            await self._inner(scope, receive, send_guarded)
+            return
+        body = refusal.text.encode()
+        start = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send_guarded(
+            {"type": "http.response.start", "status": refusal.status, "headers": start}
+        )
+        await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,211 @@
+"""The dashboard as a process or in a thread: address, TLS, start and end.
+
+Owns the checks of its settings: what listens beyond this machine demands a login, and TLS unless it
+is told to do without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import uvicorn
+
+from tradewind.client.core.options import ConnectOptions
+from tradewind.dashboard.web.app import build_application
+from tradewind.dashboard.web.guard import LOOPBACK_NAMES, Guard, Policy
+from tradewind.dashboard.web.sessions import Sessions
+from tradewind.errors import ConfigError, ServerStartError
+
+DEFAULT_PORT: Final = 8280
+CONNECTIONS_MAX: Final = 256
+HEADER_BYTES_MAX: Final = 32 * 1024
+KEEP_ALIVE_SECONDS: Final = 20
+STOP_SECONDS: Final = 1
+BACKLOG: Final = 128
+
+
+@dataclass(frozen=True)
+class DashboardSettings:
+    """Where it listens, whom it lets in and with what it connects."""
+
+    options: ConnectOptions = field(default_factory=ConnectOptions)
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    is_read_only: bool = False
+    needs_login: bool = False
+    https_cert_file: str = ""
+    https_key_file: str = ""
+    allow_plain_http: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.https_cert_file) != bool(self.https_key_file):
+            raise ConfigError("--https-cert and --https-key: give both or none")
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"--port: 0 to 65535, not {self.port}")
+        if not self.is_local and not self.https_cert_file and not self.allow_plain_http:
+            raise ConfigError(
+                f"--host {self.host}: logins would travel in the clear; give --https-cert and "
+                "--https-key, or --plain-http if something in front of it does TLS"
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def asks_login(self) -> bool:
+        """Whether visitors log in."""
+        return self.needs_login or not self.is_local
+
+    def policy(self) -> Policy:
+        """Which names it goes by."""
+        names = {*LOOPBACK_NAMES, *(name.lower() for name in self.allowed_hosts)}
+        if not self.is_local:
+            names |= {self.host.lower(), socket.gethostname().lower()}
+        return Policy(frozenset(names), "https" if self.https_cert_file else "http")
+
+
+class Dashboard(uvicorn.Server):
+    """One dashboard; `url` is known from the moment it is made."""
+
+    def __init__(self, settings: DashboardSettings) -> None:
+        self.settings = settings
+        context = _tls(settings)
+        self._socket = _bind(settings.host, settings.port)
+        self.port: int = self._socket.getsockname()[1]
+        self.sessions: Sessions | None = None
+        self._on_ready: Callable[[], None] = lambda: None
+        super().__init__(self._config(context))
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        host = self.settings.host
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        shown = f"[{shown}]" if ":" in shown else shown
+        return f"{self.settings.policy().scheme}://{shown}:{self.port}/"
+
+    async def run_async(self, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until it is told to stop, by a signal or by `should_exit`."""
+        settings = self.settings
+        sessions = Sessions(settings.options, needs_login=settings.asks_login)
+        self.sessions = sessions
+        application = build_application(
+            sessions,
+            is_read_only=settings.is_read_only,
+            is_secure=bool(settings.https_cert_file),
+            port=self.port,
+        )
+        self.config.app = Guard(application, settings.policy())
+        self._on_ready = on_ready
+        sessions.start()
+        try:
+            await self.serve([self._socket])
+        finally:
+            await sessions.close()
+            self._socket.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell that visitors are let in."""
+        await super().startup(sockets)
+        self._on_ready()
+
+    def _config(self, context: ssl.SSLContext | None) -> uvicorn.Config:
+        more: dict[str, Any] = {}
+        if context is not None:
+            more["ssl_context_factory"] = lambda *_: context
+        return uvicorn.Config(
+            _nothing,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=STOP_SECONDS,
+            h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+            **more,
+        )
+
+
+async def _nothing(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Stands for the application until the loop runs in which it can be made."""
+
+
+@contextlib.contextmanager
+def running_dashboard(settings: DashboardSettings) -> Iterator[Dashboard]:
+    """A dashboard in a thread of its own, ready when the block begins."""
+    dashboard = Dashboard(settings)
+    ready = threading.Event()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(dashboard.run_async(ready.set))
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="dashboard", daemon=True)
+    thread.start()
+    ready.wait()
+    if failures:
+        raise failures[0]
+    try:
+        yield dashboard
+    finally:
+        dashboard.should_exit = True
+        thread.join()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ServerStartError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ServerStartError(
+            f"the dashboard cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+        ) from None
+    return listener
+
+
+def _tls(settings: DashboardSettings) -> ssl.SSLContext | None:
+    if not settings.https_cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(settings.https_cert_file, settings.https_key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"--https-cert, --https-key: {error}") from None
+    return context

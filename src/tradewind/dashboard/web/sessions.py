@@ -1,0 +1,195 @@
+"""Who is looking: cookies, the token of forms, and logins with connections of their own.
+
+Owns the sessions and their bounds. Without logins all visitors share one workspace and a cookie
+only ties forms to a browser. With logins each has the NATS login of its user, so that the server's
+permissions decide what each may see and do. A secret is given to the connection and kept nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.client.core.credentials import parse_credentials
+from tradewind.client.core.options import make_options
+from tradewind.client.errors import AuthorizationError, OperationTimeoutError
+from tradewind.dashboard.data.workspace import Workspace
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tradewind.client.core.options import ConnectOptions
+
+LOGINS_MAX: Final = 64
+IDLE_SECONDS: Final = 3600.0
+# Logins that are being tried, and how long a wrong one takes at least.
+TRIES_MAX: Final = 4
+WRONG_SECONDS: Final = 1.0
+LOGIN_SECONDS: Final = 10.0
+NOTICES_MAX: Final = 256
+ID_BYTES: Final = 32
+TOKEN_LENGTH: Final = 43
+
+
+@dataclass
+class LoggedIn:
+    """A login: its workspace, and when it was last used."""
+
+    workspace: Workspace
+    user: str
+    used_at: float
+
+
+class LoginRefusedError(TradewindError):
+    """A login that the server did not take; the text is shown to whoever tries."""
+
+
+class Sessions:
+    """All visitors. `clock` gives seconds that only grow."""
+
+    def __init__(
+        self,
+        options: ConnectOptions,
+        *,
+        needs_login: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.needs_login = needs_login
+        self._options = options
+        self._clock = clock
+        self._secret = secrets.token_bytes(ID_BYTES)
+        self._logins: OrderedDict[str, LoggedIn] = OrderedDict()
+        self._notices: OrderedDict[str, str] = OrderedDict()
+        self._tries = asyncio.Semaphore(TRIES_MAX)
+        self._shared: Workspace | None = None
+
+    def start(self) -> None:
+        """Connect, if all visitors share one connection."""
+        if not self.needs_login:
+            self._shared = Workspace(self._options)
+            self._shared.start()
+
+    async def close(self) -> None:
+        """End all connections."""
+        workspaces = [login.workspace for login in self._logins.values()]
+        if self._shared is not None:
+            workspaces.append(self._shared)
+        self._logins.clear()
+        await asyncio.gather(*(workspace.close() for workspace in workspaces))
+
+    def __len__(self) -> int:
+        return len(self._logins)
+
+    # ------------------------------------------------------------------ cookies and tokens
+
+    @staticmethod
+    def new_id() -> str:
+        """A session id that nobody can guess."""
+        return secrets.token_urlsafe(ID_BYTES)
+
+    def csrf(self, session_id: str) -> str:
+        """The token that the forms of a session must hold."""
+        return hmac.new(self._secret, session_id.encode(), hashlib.sha256).hexdigest()
+
+    def is_csrf(self, session_id: str, token: str) -> bool:
+        """Whether a form was made for this session."""
+        return hmac.compare_digest(self.csrf(session_id).encode(), token.encode(errors="replace"))
+
+    def tell(self, session_id: str, notice: str) -> None:
+        """A sentence for the next page of a session."""
+        self._notices[session_id] = notice
+        while len(self._notices) > NOTICES_MAX:
+            self._notices.popitem(last=False)
+
+    def told(self, session_id: str) -> str:
+        """The sentence for this page, once."""
+        return self._notices.pop(session_id, "")
+
+    # ------------------------------------------------------------------ logins
+
+    def find(self, session_id: str) -> LoggedIn | None:
+        """Whose session this is; None if a login is needed first."""
+        if self._shared is not None:
+            return LoggedIn(self._shared, "", self._clock())
+        login = self._logins.get(session_id)
+        if login is None or self._clock() - login.used_at > IDLE_SECONDS:
+            return None
+        login.used_at = self._clock()
+        self._logins.move_to_end(session_id)
+        return login
+
+    async def log_in(self, fields: Mapping[str, str]) -> str:
+        """Try a NATS login; the id of the new session. LoginRefusedError if it is not taken."""
+        await self.drop_idle()
+        if len(self._logins) >= LOGINS_MAX:
+            raise LoginRefusedError(f"There are {LOGINS_MAX} logins already; try again later.")
+        settings = login_settings(fields)
+        async with self._tries:
+            workspace = Workspace(make_options(self._options, settings))
+            workspace.start()
+            try:
+                async with asyncio.timeout(LOGIN_SECONDS):
+                    await workspace.wait_started()
+            except (AuthorizationError, OperationTimeoutError, TimeoutError) as error:
+                await workspace.close()
+                # So that passwords cannot be tried quickly.
+                await asyncio.sleep(WRONG_SECONDS)
+                is_late = isinstance(error, TimeoutError)
+                raise LoginRefusedError(
+                    "The server does not answer." if is_late else "The server refuses this login."
+                ) from None
+        session_id = self.new_id()
+        user = fields.get("user", "") or ("token" if fields.get("token") else "credentials")
+        self._logins[session_id] = LoggedIn(workspace, user, self._clock())
+        return session_id
+
+    async def log_out(self, session_id: str) -> None:
+        """End a login and its connection."""
+        login = self._logins.pop(session_id, None)
+        if login is not None:
+            await login.workspace.close()
+
+    async def drop_idle(self) -> None:
+        """End logins that nobody has used for long."""
+        now = self._clock()
+        idle = [key for key, login in self._logins.items() if now - login.used_at > IDLE_SECONDS]
+        for key in idle:
+            await self.log_out(key)
+
+
+def login_settings(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a connection that a login form asks for; LoginRefusedError if it is none.
+
+    They replace whatever login the dashboard itself was started with.
+    """
+    settings: dict[str, Any] = {
+        "user": "",
+        "password": "",
+        "token": "",
+        "nkey_seed": "",
+        "nkey_file": "",
+        "credentials": "",
+        "user_jwt": "",
+    }
+    user, password = fields.get("user", ""), fields.get("password", "")
+    token, text = fields.get("token", ""), fields.get("credentials", "").strip()
+    if user and password:
+        return settings | {"user": user, "password": password}
+    if token:
+        return settings | {"token": token}
+    if text:
+        try:
+            jwt, seed = parse_credentials(text) if "JWT" in text else ("", text)
+        except TradewindError as error:
+            raise LoginRefusedError(str(error)) from None
+        return settings | {"user_jwt": jwt, "nkey_seed": seed}
+    raise LoginRefusedError("Give a user and a password, a token, or credentials.")
