@@ -21,7 +21,7 @@ from store_workloads import FOLDER, Run, Workload, open_workload, random_workloa
 from tradewind.store.contract import StoredMessage, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport
-from tradewind.store.table.message_core import MARK_SYNCED_KIND
+from tradewind.store.table.marks import MARK_SYNCED_KIND
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy
 from tradewind.api.times import format_time
+from tradewind.store.table.schedule_times import note_schedule
 from tradewind.stream import headers
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
@@ -232,7 +233,7 @@ def test_hundred_thousand_schedules_take_little_memory() -> None:
     block = b"NATS/1.0\r\nNats-Schedule: @daily\r\nNats-Schedule-Target: s.out\r\n\r\n"
     for number in range(100_000):
         seq = stream.ingest.append(b"s.%d" % number, block, b"")
-        stream.store.note_schedule(seq, 2**62 + number)
+        note_schedule(stream.store, seq, 2**62 + number)
     assert stream.store.schedules.memory_bytes < 10 * 1024 * 1024
     # Nothing is due: one look at the first of them, and no deadline before a minute.
     assert stream.next_deadline_ns >= kit.turn.monotonic_ns + 59 * SECOND_NS

@@ -1,12 +1,13 @@
 """State of a cursor; the code and the explanation are in cursor.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from tradewind.store.table.message_core cimport MessageCore, StoreListener
+from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.store_listener cimport StoreListener
 from tradewind.store.table.subject_index cimport SubjectFilter
 
 
 cdef class Cursor(StoreListener):
-    cdef MessageCore store
+    cdef MessageStore store
     cdef SubjectFilter chosen
     cdef readonly uint64_t next_seq     # nothing from here on was given out
     cdef uint64_t counted_to            # `counted` is about [next_seq, counted_to]

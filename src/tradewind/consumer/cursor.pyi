@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 
-from tradewind.store.table.message_core import StoreListener
 from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.store_listener import StoreListener
 
 class Cursor(StoreListener):
     def __init__(

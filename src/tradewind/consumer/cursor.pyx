@@ -16,7 +16,7 @@ from array import array
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.message_core cimport StoreListener
+from tradewind.store.table.store_listener cimport StoreListener
 
 
 # In the list of single messages: it was removed. No sequence is as high.
@@ -26,7 +26,7 @@ cdef uint64_t GONE = <uint64_t>1 << 63
 cdef class Cursor(StoreListener):
     """Starts at `next_seq`, behind the single messages of `skip`, which ascend."""
 
-    def __init__(self, MessageCore store not None, patterns=(), uint64_t next_seq=1, skip=()):
+    def __init__(self, MessageStore store not None, patterns=(), uint64_t next_seq=1, skip=()):
         self.store = store
         self.chosen = SubjectFilter(store.index, patterns)
         self.next_seq = max(next_seq, <uint64_t>1)

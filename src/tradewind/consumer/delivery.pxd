@@ -12,7 +12,7 @@ from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker, TakerPart
 from tradewind.store.table.kept_record cimport KeptRecord
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.records cimport Record
 from tradewind.containers.buffer cimport Buffer
 
@@ -35,7 +35,7 @@ cdef class Delivery(TakerPart):
     cdef readonly Turn turn
     cdef Router router
     cdef Account account
-    cdef MessageCore store
+    cdef MessageStore store
     cdef readonly Cursor cursor
     cdef readonly AckState acks
     cdef readonly Pulls pulls               # None: it pushes

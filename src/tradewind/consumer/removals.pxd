@@ -3,7 +3,7 @@
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.cursor cimport Cursor
 from tradewind.consumer.pending cimport AckState
-from tradewind.store.table.message_core cimport StoreListener
+from tradewind.store.table.store_listener cimport StoreListener
 
 
 cdef class Follower(StoreListener):

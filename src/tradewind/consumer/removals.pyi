@@ -1,4 +1,4 @@
-from tradewind.store.table.message_core import StoreListener
+from tradewind.store.table.store_listener import StoreListener
 
 class RemovalFanOut(StoreListener):
     def purged(self) -> None: ...

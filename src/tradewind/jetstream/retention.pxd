@@ -3,14 +3,14 @@
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.done_listener cimport DoneListener
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.stream.ingest cimport Ingest
 
 
 cdef class Retention(DoneListener):
     cdef Ingest ingest
-    cdef MessageCore store          # of the stream
+    cdef MessageStore store         # of the stream
     cdef Turn turn
     cdef object demand              # Demand: who wants what
     cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have

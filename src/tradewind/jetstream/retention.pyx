@@ -23,7 +23,7 @@ from tradewind.errors import StoreError
 cdef class Retention(DoneListener):
     """One per stream with such a retention. `demand` has its takers."""
 
-    def __init__(self, Ingest ingest not None, MessageCore store not None, Turn turn not None,
+    def __init__(self, Ingest ingest not None, MessageStore store not None, Turn turn not None,
                  demand not None, bint any_ack):
         self.ingest = ingest
         self.store = store
@@ -43,7 +43,7 @@ cdef class Retention(DoneListener):
         try:
             if (not self.any_ack or self.is_copied) and self._is_needed(seq, without):
                 return False
-            return (<object>self.store).remove(seq)
+            return self.store.remove(seq)
         except StoreError:
             self.refused.insert(seq)
             return False
@@ -111,7 +111,7 @@ cdef class Retention(DoneListener):
         if not self.is_sweeping:
             return 0
         if not self.any_ack and not len(self.demand):
-            (<object>self.store).purge()
+            self.store.purge()
             self.sweep_to = 0
         else:
             # Whoever takes everything needs all that it was not given yet.
@@ -153,7 +153,7 @@ cdef class Retention(DoneListener):
             if (self.any_ack and not takers) or self._is_wanted(takers, seq, subject_id, None):
                 continue
             try:
-                (<object>self.store).remove(seq)
+                self.store.remove(seq)
             except StoreError:
                 self.refused.insert(seq)
         return 0

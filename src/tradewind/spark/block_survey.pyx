@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from tradewind.store.format.hash cimport Key
-from tradewind.store.table.message_core cimport MARK_FLOOR
+from tradewind.store.table.marks cimport MARK_FLOOR
 from tradewind.store.format.records cimport (
     RECORD_MIN, RECORD_OK, Record, mark_kind, mark_value, parse_record, record_is_intact)
 from tradewind.store.format.sequence_set cimport SequenceSet

@@ -24,6 +24,8 @@ from tradewind.broker.session cimport Session
 from tradewind.broker.state cimport Message, SessionState
 from tradewind.route.sublist cimport subject_is_literal, subject_valid
 from tradewind.store.format.records cimport Record
+from tradewind.store.table.counts cimport count_from, sequence_from
+from tradewind.store.table.newest cimport collect_last, last_accepted, last_up_to
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
 from tradewind.stream.get_request cimport GetRequest
@@ -333,9 +335,9 @@ cdef class DirectGet:
         if visible and subject_is_literal(subject, size):
             entry = self.store.index.find(subject, size)
             if entry != NULL:
-                seq = self.store.last_up_to(entry, visible)
+                seq = last_up_to(self.store, entry, visible)
         elif visible and subject_valid(subject, size, False):
-            seq = self.store.last_accepted(self.filter_for((subject[:size],)), visible)
+            seq = last_accepted(self.store, self.filter_for((subject[:size],)), visible)
         if seq == 0 or self.store.read(seq, &record) != 0:
             return self.refuse(request, NOT_FOUND)
         if self.request.no_header:
@@ -355,7 +357,7 @@ cdef class DirectGet:
             if chosen is None:
                 return self.refuse(request, NOT_FOUND)
             if wanted.has_start:
-                seq = self.store.sequence_from(wanted.start_ns)
+                seq = sequence_from(self.store, wanted.start_ns)
             seq = self.store.next_matching(seq, chosen)
         if seq == 0 or seq > self.ingest.visible() or self.store.read(seq, &record) != 0:
             return self.refuse(request, NOT_FOUND)
@@ -396,11 +398,11 @@ cdef class DirectGet:
             self.replies.send_end(request.reply, request.head.reply_size, 0, 0, False, 0)
             return 0
         if wanted.has_start:
-            seq = self.store.sequence_from(wanted.start_ns)
+            seq = sequence_from(self.store, wanted.start_ns)
         batch.visible = self.ingest.visible()
-        batch.pending = self.store.count_from(batch.chosen, seq)
+        batch.pending = count_from(self.store, batch.chosen, seq)
         if batch.visible < self.store.last_seq:
-            batch.pending -= self.store.count_from(batch.chosen, max(seq, batch.visible + 1))
+            batch.pending -= count_from(self.store, batch.chosen, max(seq, batch.visible + 1))
         batch.seq = seq
         batch.left = wanted.batch
         batch.is_over = wanted.batch < 0
@@ -415,7 +417,7 @@ cdef class DirectGet:
         cdef size_t count
         cdef uint64_t* found
         if wanted.has_up_to:
-            up_to = min(self.store.sequence_from(wanted.up_to_ns) - 1, visible)
+            up_to = min(sequence_from(self.store, wanted.up_to_ns) - 1, visible)
         # As in the official server, only streams in memory take a sequence that is still to come.
         if self.store.msgs == 0 or up_to < self.store.first_seq \
                 or up_to > visible and self.store.keeps_tombstones:
@@ -425,8 +427,8 @@ cdef class DirectGet:
         if not patterns:
             return self.refuse(request, NO_RESULTS)
         batch = GetBatch()
-        self.store.collect_last(
-            self.filter_for(patterns), min(up_to, visible), RESULTS_MAX, &batch.found)
+        collect_last(
+            self.store, self.filter_for(patterns), min(up_to, visible), RESULTS_MAX, &batch.found)
         count = buffer_size(&batch.found) // sizeof(uint64_t)
         if count == 0 or count > RESULTS_MAX:
             return self.refuse(request, TOO_MANY_RESULTS if count else NO_RESULTS)

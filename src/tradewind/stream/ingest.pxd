@@ -5,7 +5,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Participant, Turn
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.stream.fast_core cimport FastBatch
 from tradewind.stream.header_scan cimport Span
 from tradewind.stream.message_ids cimport MessageIds
@@ -19,7 +19,7 @@ ctypedef struct TurnMark:
 
 
 cdef class Ingest(Participant):
-    cdef readonly MessageCore store
+    cdef readonly MessageStore store
     cdef readonly MessageIds ids
     cdef readonly ReplyQueue replies        # wait until their message is promised
     cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn

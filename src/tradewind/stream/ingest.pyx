@@ -13,7 +13,8 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message, is_trace_only
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.schedule_times cimport end_schedule
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.counter_scan cimport (
@@ -78,8 +79,9 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
 cdef class Ingest(Participant):
     """The compiled half of one stream; `stream` has `publish`, `is_wanted` and `store_failed`."""
 
-    def __init__(self, Router router not None, Account account not None, MessageCore store not None,
-                 MessageIds ids not None, bytes ack_prefix not None, bytes busy_body not None,
+    def __init__(self, Router router not None, Account account not None,
+                 MessageStore store not None, MessageIds ids not None,
+                 bytes ack_prefix not None, bytes busy_body not None,
                  uint64_t waiting_msgs_max, uint64_t waiting_bytes_max):
         self.router = router
         self.turn = router.turn
@@ -170,7 +172,7 @@ cdef class Ingest(Participant):
                 message.subject[:message.subject_size]):
             return self._leave(message)
         if self.store.schedules.table.count:
-            self.store.end_schedule(message.subject, message.subject_size)
+            end_schedule(self.store, message.subject, message.subject_size)
         try:
             seq = self._append(message.subject, message.subject_size, message.body, header_size,
                                message.body + header_size, total_size - header_size, &id, 0)
@@ -273,7 +275,7 @@ cdef class Ingest(Participant):
         """Whether no limit refuses a message that the store counts as `size` bytes."""
         cdef SubjectEntry* entry
         cdef bint replaces
-        cdef MessageCore store = self.store
+        cdef MessageStore store = self.store
         if not self._is_sound(message, size):
             return False
         if not self.discards_new:
@@ -342,7 +344,7 @@ cdef class Ingest(Participant):
 
     cdef bint _holds(self, OpenBatch batch) except -1:
         """Whether nothing about a batch is unusual, and it certainly may be stored."""
-        cdef MessageCore store = self.store
+        cdef MessageStore store = self.store
         if not self.is_plain or not batch.is_simple or self.asks_interest:
             return False
         if self.discards_new and (
@@ -369,7 +371,7 @@ cdef class Ingest(Participant):
                 subject = <const char*>(head + 1)
                 header = subject + head.subject_size
                 if self.store.schedules.table.count:
-                    self.store.end_schedule(subject, head.subject_size)
+                    end_schedule(self.store, subject, head.subject_size)
                 self._append(subject, head.subject_size, header, head.header_size,
                              header + head.header_size, head.total_size - head.header_size,
                              &no_id, 0)
@@ -684,7 +686,7 @@ cdef class Ingest(Participant):
 
     cdef bint has_moved(self) except -1:
         """Whether the engine has to ask for the next deadline, since something changed."""
-        cdef MessageCore store = self.store
+        cdef MessageStore store = self.store
         cdef bint asked = self.has_deadline
         self.has_deadline = False
         return asked or self.ids.count or store.age_max_ns > 0 or store.timers.table.count \

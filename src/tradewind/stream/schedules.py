@@ -21,6 +21,7 @@ import msgspec
 from tradewind.api.errors import ApiError
 from tradewind.api.times import parse_time
 from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.store.table.schedule_times import note_schedule, sequences_with
 from tradewind.stream import headers, reading
 from tradewind.stream.schedule_checks import PURGE
 from tradewind.stream.timings import Timing, parse_timing
@@ -55,7 +56,7 @@ class Schedules:
 
     def add(self, seq: int, timing: Timing, now_ns: int) -> None:
         """A message was stored that is a schedule."""
-        self._store.note_schedule(seq, _clamped(timing.next_ns(now_ns, now_ns)))
+        note_schedule(self._store, seq, _clamped(timing.next_ns(now_ns, now_ns)))
 
     # ---------------------------------------------------------------- time
 
@@ -144,7 +145,7 @@ class Schedules:
         for seq, due_ns in known:
             if seq < stamp:
                 self._adopt(seq, due_ns, stamp, now_ns)
-        for seq in store.sequences_with(b"Nats-Schedule", stamp):
+        for seq in sequences_with(store, b"Nats-Schedule", stamp):
             message = store.get(seq)
             timing = _timing_of(message, now_ns)
             if timing is None:
@@ -179,7 +180,7 @@ class Schedules:
         store = self._store
         schedules = {store.get(seq).subject: seq for seq, _ in store.schedules.pending()}
         first = max(min(schedules.values()), stamp)
-        for seq in store.sequences_with(b"Nats-Scheduler", first):
+        for seq in sequences_with(store, b"Nats-Scheduler", first):
             fields = _fields(store.get(seq))
             own = schedules.get(fields.get(headers.SCHEDULER, b""))
             if own is None or own > seq or not store.is_live(own):

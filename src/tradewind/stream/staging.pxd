@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.containers.buffer cimport Buffer
 from tradewind.containers.table cimport Table
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.part_scan cimport PartFields
 
@@ -55,8 +55,8 @@ cdef class OpenBatch:
     cdef int add(self, const char* subject, uint32_t subject_size, const char* body,
                  uint32_t header_size, uint32_t total_size, PartFields* fields) except -1
     cdef int end_with_last(self) except -1
-    cdef bint holds(self, MessageCore store, MessageIds ids, int64_t now_ns) except -1
-    cdef bint _meets_demands(self, MessageCore store, PartHead* head, const char* subject,
+    cdef bint holds(self, MessageStore store, MessageIds ids, int64_t now_ns) except -1
+    cdef bint _meets_demands(self, MessageStore store, PartHead* head, const char* subject,
                              Table* subjects, bint is_first) except -1
 
 

@@ -152,7 +152,7 @@ cdef class OpenBatch:
             self.is_simple = False
         return 0
 
-    cdef bint holds(self, MessageCore store, MessageIds ids, int64_t now_ns) except -1:
+    cdef bint holds(self, MessageStore store, MessageIds ids, int64_t now_ns) except -1:
         """Whether all messages certainly have the ids and sequences that they may have; StoreError
         if the store cannot say.
         """
@@ -189,7 +189,7 @@ cdef class OpenBatch:
             table_free(&seen)
             table_free(&subjects)
 
-    cdef bint _meets_demands(self, MessageCore store, PartHead* head, const char* subject,
+    cdef bint _meets_demands(self, MessageStore store, PartHead* head, const char* subject,
                              Table* subjects, bint is_first) except -1:
         """... the sequences, if these `subjects` come before it in the batch."""
         cdef const char* asked = subject

@@ -40,6 +40,7 @@ from tradewind.store.format.layout import record_bytes
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
 from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.schedule_times import forget_schedule
 from tradewind.stream import headers, reading
 from tradewind.stream.batch_checks import BatchJudge
 from tradewind.stream.commit_path import CommitPath
@@ -566,7 +567,7 @@ class Stream:
     def _end_schedule(self, message: Publish) -> None:
         """Its subject may have a schedule, which ends unless it is a run of another one."""
         if not message.fields.get(headers.SCHEDULER):
-            self.store.forget_schedule(message.subject)
+            forget_schedule(self.store, message.subject)
         elif self.store.subject_state(message.subject) is not None:
             self.store.shadows_schedules = True
 

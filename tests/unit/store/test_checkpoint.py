@@ -13,6 +13,7 @@ from tradewind.store.folder.filestore import FILES_REMOVED_MAX, FileStore, ReadO
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.index_file import decode_index
 from tradewind.store.format.layout import block_numbers
+from tradewind.store.table.marks import write_floor
 from tradewind.testing.disk import SimulatedDisk
 
 INDEX = "/disk/S/msgs/index.db"
@@ -204,7 +205,7 @@ def test_summary_beside_a_change_that_was_not_promised_is_not_trusted(
     store, _ = opened(disk)
     changed(store, change)
     expected = content(store.table)
-    store.table.write_floor()
+    write_floor(store.table)
     store.flush()
     killed = disk.crash_keeping_unsynced()
     assert killed.exists(INDEX)

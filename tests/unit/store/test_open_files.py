@@ -17,6 +17,7 @@ from tradewind.store.files.mapping import mappings_alive
 from tradewind.store.files.open_files import open_files
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
+from tradewind.store.table.adoption import forget_recovered
 from tradewind.testing.disk import SimulatedDisk, SimulatedFile
 
 
@@ -123,7 +124,7 @@ def test_removal_that_cannot_read_the_next_message_changes_nothing(*, tombstone:
         assert store.table.get(1).seq == 1
     fault = disk.fail("map", error=errno.EMFILE)
     with pytest.raises(StoreError, match="EMFILE"):
-        store.table.remove(1) if tombstone else store.table.forget(1)
+        store.table.remove(1) if tombstone else forget_recovered(store.table, 1)
     assert fault.hits == 1
     assert (store.table.msgs, store.table.first_seq, store.table.subjects()) == (2, 1, {b"a": 2})
     store.verify()

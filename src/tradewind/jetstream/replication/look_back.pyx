@@ -8,7 +8,7 @@ from libc.string cimport memcmp
 from tradewind.jetstream.replication.header_copy cimport line_end_of
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 
 cdef enum:
     FIELD_SIZE = 19
@@ -29,7 +29,7 @@ cdef bytes source_of(Record* record):
     return None
 
 
-def look_back(MessageCore store not None, uint64_t seq, uint64_t stamp, uint64_t budget,
+def look_back(MessageStore store not None, uint64_t seq, uint64_t stamp, uint64_t budget,
               take not None):
     """Call take(value) for the header of each copy from `seq` down to `stamp`, until it gives False
     or so many sequences were passed. Gives where to go on; 0: nowhere.
@@ -49,7 +49,7 @@ def look_back(MessageCore store not None, uint64_t seq, uint64_t stamp, uint64_t
             seq = block.first_seq - 1 if block is not None and 0 < block.first_seq <= seq \
                 else seq - 1
             continue
-        if store.is_there(seq) and store.read(seq, &record) == 0 and record.header_size:
+        if store.is_live(seq) and store.read(seq, &record) == 0 and record.header_size:
             value = source_of(&record)
             if value is not None and not take(value):
                 return 0

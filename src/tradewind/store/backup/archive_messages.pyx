@@ -8,7 +8,7 @@ the caller. Nothing is kept between two calls.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.records cimport SUBJECT_MAX, Record
 from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.containers.buffer cimport (
@@ -38,7 +38,7 @@ cdef inline size_t write_uvarint(uint8_t* target, uint64_t value) noexcept nogil
     return size + 1
 
 
-def pack_messages(MessageCore store not None, SubjectFilter everything not None, uint64_t seq,
+def pack_messages(MessageStore store not None, SubjectFilter everything not None, uint64_t seq,
                   uint64_t last_seq, size_t bytes_max):
     """The entries from `seq` on, up to `last_seq` or until they are `bytes_max` long.
 
@@ -59,7 +59,7 @@ def pack_messages(MessageCore store not None, SubjectFilter everything not None,
         buffer_free(&packed)
 
 
-cdef int pack_message(MessageCore store, uint64_t seq, Buffer* packed) except -1:
+cdef int pack_message(MessageStore store, uint64_t seq, Buffer* packed) except -1:
     cdef Record record
     cdef uint8_t* at
     cdef int64_t time
@@ -138,7 +138,7 @@ cdef bint is_subject(const char* name, size_t size) noexcept nogil:
     return True
 
 
-def store_messages(MessageCore store not None, bytearray data not None, size_t offset,
+def store_messages(MessageStore store not None, bytearray data not None, size_t offset,
                    uint64_t bytes_max, uint64_t count_max, bint leaves_headers):
     """Store up to `count_max` messages that are complete in `data`; gives where it stopped.
 

@@ -41,8 +41,14 @@ from tradewind.store.format.timing_wheel import TimingWheel
 from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.store.repair.settlement import Evidence, Settlement
+from tradewind.store.table.adoption import drop_leading_blocks
 from tradewind.store.table.block import Block
-from tradewind.store.table.message_core import MARK_SYNCED_KIND
+from tradewind.store.table.marks import (
+    MARK_SYNCED_KIND,
+    mark_limit_floor,
+    write_floor,
+    write_mark,
+)
 from tradewind.store.table.messages import MessageStore
 
 if TYPE_CHECKING:
@@ -204,7 +210,7 @@ class FileStore:
 
     def _append_mark(self) -> None:
         number, offset = self._synced_position
-        self.table.mark(MARK_SYNCED_KIND, number << 32 | offset)
+        write_mark(self.table, MARK_SYNCED_KIND, number << 32 | offset)
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
         """Nothing in them is live: their files go together, when that is known on disk."""
@@ -299,14 +305,14 @@ class FileStore:
         # Whether it has more to do than to sync what was appended.
         has_chores = self._has_chores()
         if not has_chores:
-            self.table.write_floor()
+            write_floor(self.table)
             has_chores = self._names_changed  # its mark has begun a block
         if not self.is_changed():
             return None
         evidence = None
         if has_chores:
             evidence = self._prepare_chores()
-            self.table.write_floor()
+            write_floor(self.table)
             self.check_writable()
         last = self.table.last
         self._write(last)
@@ -538,7 +544,7 @@ class FileStore:
         """The part of `close` that is for the owner; any thread may call what it gives."""
         finish = _nothing
         if self.failure is None:
-            self.table.mark_limit_floor()
+            mark_limit_floor(self.table)
             self.rewriter.closing()
             if self.is_dirty or not self.index_file_present:
                 finish = self._write_summary()
@@ -607,7 +613,7 @@ class FileStore:
         if self.table.last.size == 0 and sync:
             self._append_mark()
             self.commit()
-        self.table.drop_leading_blocks()
+        drop_leading_blocks(self.table)
 
     def secure(self) -> None:
         """Sync what recovery has found behind the last mark; before that nothing is promised.

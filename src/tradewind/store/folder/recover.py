@@ -46,8 +46,9 @@ from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFo
 from tradewind.store.repair.salvage import in_order, replacement
 from tradewind.store.repair.settlement import PATCHED_BYTES_MAX
 from tradewind.store.repair.units import UnitRule, half_units
+from tradewind.store.table.adoption import adopt_blocks, drop_below, forget_recovered
 from tradewind.store.table.block import Block
-from tradewind.store.table.message_core import (
+from tradewind.store.table.marks import (
     MARK_FLOOR_KIND,
     MARK_PREVIOUS_KIND,
     MARK_SYNCED_KIND,
@@ -284,7 +285,7 @@ class Recovery:
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
         _, last_timestamp = max(_newest(report) for _, report in found)
-        store.table.adopt(blocks, last_seq, known_time(last_timestamp))
+        adopt_blocks(store.table, blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
         store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
 
@@ -464,13 +465,13 @@ class Recovery:
         self._deleted = _deletions(found)
         # In the order of the messages: the index of each block is needed once.
         for seq in self._deleted:
-            store.table.forget(seq)
+            forget_recovered(store.table, seq)
         for _, report in found:
             for kind, value, _ in report.marks:
                 if kind == MARK_FLOOR_KIND:
                     floor = max(floor, value)
         if floor:
-            store.table.drop_below(floor)
+            drop_below(store.table, floor)
 
     def _compare_with_index(self, store: FileStore, limits: StoreLimits, now_ns: int) -> None:
         """A summary that does not fit still knows what was there when it was written."""

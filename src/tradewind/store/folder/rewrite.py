@@ -34,6 +34,7 @@ from tradewind.store.format import s2
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.salvage import salvage_block
 from tradewind.store.table.block_copy import OlderBlocks, compacted_copy, erased_copy, find_sparse
+from tradewind.store.table.marks import repeat_last
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,7 +229,7 @@ class Rewriter:
             self._looked = True
             self._look()
         if self._next_sparse(marked_block) is not None:
-            self._store.table.repeat_last()
+            repeat_last(self._store.table)
 
     def begin(self, marked_block: int, trash: list[Block]) -> list[Rewrite]:
         """The copies that the worker is to make; all that was appended is written already.

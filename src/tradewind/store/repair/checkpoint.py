@@ -21,6 +21,7 @@ from tradewind.store.format.index_file import (
     encode_index,
 )
 from tradewind.store.format.layout import RECORD_BYTES_MIN, ZERO_TIME_NS, block_file_name
+from tradewind.store.table.adoption import adopt_blocks, drop_below
 from tradewind.store.table.block import Block
 
 if TYPE_CHECKING:
@@ -232,9 +233,9 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
     store.table.index.adopt_columns(
         table.names, table.ends, table.totals, table.first_blocks, table.last_blocks
     )
-    store.table.adopt(blocks, index.last_seq, known_time(index.last_time_ns))
+    adopt_blocks(store.table, blocks, index.last_seq, known_time(index.last_time_ns))
     if index.first_seq == 1 and index.last_seq == 0:
-        store.table.drop_below(1)  # it was purged before it had a message
+        drop_below(store.table, 1)  # it was purged before it had a message
     return True
 
 

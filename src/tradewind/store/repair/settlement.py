@@ -24,6 +24,9 @@ from tradewind.errors import StoreError
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.store.repair.salvage import Salvage, salvage_block
+from tradewind.store.table.adoption import drop_leading_blocks
+from tradewind.store.table.losses import count_block, finish_count, take_salvaged
+from tradewind.store.table.marks import write_again
 from tradewind.store.table.scan import note_removals
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class Settlement:
         if found.is_whole:
             self._store.table.load_index(block)
             return
-        self._store.table.take_salvaged(block, found.lost)
+        take_salvaged(self._store.table, block, found.lost)
         places = {(entry.block, entry.offset) for entry in found.entries}
         self._is_read = self._is_read and places <= self._reported
         if not found.entries or not places <= self._reported:
@@ -134,8 +137,8 @@ class Settlement:
             return None
         if not self._is_read:
             self._is_read = True
-            self._store.table.finish_count()
-            self._store.table.write_again([seq for seq in self._held if seq not in self._told])
+            finish_count(self._store.table)
+            write_again(self._store.table, [seq for seq in self._held if seq not in self._told])
             self._held, self._told = SequenceSet(), SequenceSet()
         return Evidence(
             self._folder, self._report(self._found), [found.block for found in self._found]
@@ -145,12 +148,12 @@ class Settlement:
         """False as long as there is more."""
         store, left = self._store, STEP_BYTES
         self._seal_damaged()
-        if store.table.counted_below == 0:
+        if store.table.recount.below == 0:
             self._held, self._told = SequenceSet(), SequenceSet()
         while (block := self._next_block()) is not None:
             if left <= 0 and block is not store.table.last:
                 return False
-            store.table.count_block(block)
+            count_block(store.table, block)
             note_removals(block, self._held, self._told)
             left -= block.size
         for block in store.unremoved_blocks:
@@ -159,7 +162,7 @@ class Settlement:
         return True
 
     def _next_block(self) -> Block | None:
-        below = self._store.table.counted_below
+        below = self._store.table.recount.below
         return next((block for block in self._store.table.blocks if block.number >= below), None)
 
     def _seal_damaged(self) -> None:
@@ -184,7 +187,7 @@ class Settlement:
             self._tell(report, saved)
         for salvage in saved:
             self._store.rewriter.repair(salvage.block)
-        self._store.table.drop_leading_blocks()
+        drop_leading_blocks(self._store.table)
         if self._is_read and not self._found:
             self._is_read = False
             self._store.table.unsettled = False

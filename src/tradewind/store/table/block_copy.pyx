@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.message_core cimport MARK_FLOOR
+from tradewind.store.table.marks cimport MARK_FLOOR
 from tradewind.store.format.records cimport (
     RECORD_OK, Record, erase_record, mark_kind, mark_value, parse_record)
 from tradewind.store.format.sequence_tree cimport SequenceTree, sequences_contains

@@ -8,7 +8,7 @@ what is deleted between two steps is in it or not, as the place has it.
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.sequence_tree cimport sequences_next_present
 from tradewind.containers.buffer cimport (
     Buffer, buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
@@ -20,7 +20,7 @@ cdef enum:
 cdef class DeletedList:
     """`collect` until it is false, then `text`; at most `limit` sequences."""
 
-    cdef MessageCore store
+    cdef MessageStore store
     cdef uint64_t next_seq
     cdef readonly uint64_t count
     cdef uint64_t limit
@@ -29,7 +29,7 @@ cdef class DeletedList:
     def __cinit__(self, *_, **__):
         buffer_init(&self.found)
 
-    def __init__(self, MessageCore store not None, uint64_t limit):
+    def __init__(self, MessageStore store not None, uint64_t limit):
         self.store = store
         self.limit = limit
 
@@ -44,7 +44,7 @@ cdef class DeletedList:
 
     def collect(self, uint64_t step):
         """Add up to `step` sequences; whether there may be more."""
-        cdef MessageCore store = self.store
+        cdef MessageStore store = self.store
         cdef Py_ssize_t low = 0, high = len(store.blocks), middle
         cdef uint64_t last = min(self.count + step, self.limit), seq = 0
         cdef Block block

@@ -1,15 +1,15 @@
 """What expires when; the code and the explanation are in expiry.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.timing_wheel cimport TimingWheel
 
-cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1
+cdef bint is_too_old(MessageStore store, int64_t now_ns) except -1
 # The next message that has expired, 0 if there is none.
-cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0
+cdef uint64_t next_to_expire(MessageStore store, int64_t now_ns) except? 0
 # Whether a message that has expired has to be replaced instead of being removed.
-cdef bint leaves_marker(MessageCore store, uint64_t seq) except -1
+cdef bint leaves_marker(MessageStore store, uint64_t seq) except -1
 # A time, or None.
-cdef object next_expiry(MessageCore store)
-cdef int adopt_timers(MessageCore store, TimingWheel found) except -1
-cdef int start_timers(MessageCore store, uint64_t from_seq) except -1
+cdef object next_expiry(MessageStore store)
+cdef int adopt_timers(MessageStore store, TimingWheel found) except -1
+cdef int start_timers(MessageStore store, uint64_t from_seq) except -1

@@ -38,7 +38,7 @@ cdef int64_t ttl_of(const Record* record) except? -2:
 
 # -------------------------------------------------------------- age
 
-cdef uint64_t next_aging(MessageCore store, int64_t born_until_ns, Record* record) except? 0:
+cdef uint64_t next_aging(MessageStore store, int64_t born_until_ns, Record* record) except? 0:
     """The first message that ages, if it was stored by then; 0 if not."""
     cdef SubjectFilter everything = None
     cdef uint64_t seq
@@ -60,7 +60,7 @@ cdef uint64_t next_aging(MessageCore store, int64_t born_until_ns, Record* recor
     return 0
 
 
-cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1:
+cdef bint is_too_old(MessageStore store, int64_t now_ns) except -1:
     """Whether the age limit alone would remove the first message."""
     return store.age_max_ns > 0 and store.msgs and store.aging_from <= store.first_seq \
         and store.first_timestamp() <= now_ns - store.age_max_ns
@@ -68,7 +68,7 @@ cdef bint is_too_old(MessageCore store, int64_t now_ns) except -1:
 
 # -------------------------------------------------------------- both
 
-cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0:
+cdef uint64_t next_to_expire(MessageStore store, int64_t now_ns) except? 0:
     cdef Record record
     cdef Timer timer
     cdef uint64_t seq
@@ -88,7 +88,7 @@ cdef uint64_t next_to_expire(MessageCore store, int64_t now_ns) except? 0:
     return 0
 
 
-cdef bint leaves_marker(MessageCore store, uint64_t seq) except -1:
+cdef bint leaves_marker(MessageStore store, uint64_t seq) except -1:
     """Whether a message that has expired is to be replaced by a marker instead of being removed: it
     is the only one of its subject, and does not itself say that something is gone.
     """
@@ -109,7 +109,7 @@ cdef bint leaves_marker(MessageCore store, uint64_t seq) except -1:
     return value == NULL or size != 5 or memcmp(value, b"PURGE", 5) != 0
 
 
-cdef object next_expiry(MessageCore store):
+cdef object next_expiry(MessageStore store):
     cdef Timer timer
     cdef Record record
     cdef uint64_t seq
@@ -130,15 +130,15 @@ cdef object next_expiry(MessageCore store):
 
 # -------------------------------------------------------------- timers after a restart
 
-cdef int adopt_timers(MessageCore store, TimingWheel found) except -1:
+cdef int adopt_timers(MessageStore store, TimingWheel found) except -1:
     """Those of live messages."""
     for seq, expires_ns in found.pending():
-        if store.is_there(seq):
+        if store.is_live(seq):
             store.timers.add(seq, expires_ns)
     return 0
 
 
-cdef int start_timers(MessageCore store, uint64_t from_seq) except -1:
+cdef int start_timers(MessageStore store, uint64_t from_seq) except -1:
     """Read the messages from a sequence on, in blocks that have any with a time to live."""
     cdef SubjectFilter everything = SubjectFilter(store.index, ())
     cdef Block block

@@ -1,6 +1,6 @@
 """State of a kept record; the explanation is in kept_record.pyx."""
 
-from tradewind.store.table.message_core cimport MessageCore
+from tradewind.store.table.messages cimport MessageStore
 from tradewind.store.format.records cimport Record
 from tradewind.containers.buffer cimport Buffer
 
@@ -8,5 +8,5 @@ cdef class KeptRecord:
     cdef object keeper      # holds the record where it is; None: it is in `moved`, or there is none
     cdef Buffer moved       # a copy of the record
 
-    cdef int keep(self, MessageCore store, Record* record) except -1
+    cdef int keep(self, MessageStore store, Record* record) except -1
     cdef int let_go(self) except -1

@@ -22,7 +22,7 @@ cdef class KeptRecord:
     def __dealloc__(self):
         buffer_free(&self.moved)
 
-    cdef int keep(self, MessageCore store, Record* record) except -1:
+    cdef int keep(self, MessageStore store, Record* record) except -1:
         """Keep what `read` of the store gave a moment ago, instead of the one before."""
         cdef ptrdiff_t distance
         self.keeper = store.keeper(record)

@@ -1,69 +1,238 @@
-"""What everybody calls on a store of messages: the contract of `contract.py`, on top of the core.
+"""The messages of one stream: sequences, subjects, limits, removal.
 
-Owns nothing: every method is a way to ask or tell `MessageCore` something from Python. As it is,
-the class keeps its messages in memory; `FileStore` is the one on disk.
+The same code for files and for memory. Owns the blocks, the subject index and the totals. What a
+block lies in, and when it reaches the disk, is the business of its keeper (`keeper.BlockKeeper`).
+This module appends, finds and removes one message; what concerns many is in modules of functions on
+a store: `newest`, `counts`, `purging`, `expiry`, `overdue`, `losses`. What is said on disk of all
+that is gone is in `marks`.
+
+Invariants, checked by `verify()` and by every model test
+- msgs and bytes are the sums over the blocks; each subject's total counts its live messages;
+- first_seq is the lowest live sequence, last_seq + 1 if there is none, 0 in a store that had none
+  yet and was not purged; last_seq never goes down;
+- every block but the last holds a live message, or tombstones for a block before it.
 """
 
 from array import array
 from itertools import islice
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, qsort
-from libc.string cimport memset
-from tradewind.store.table.block cimport Block
+from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init, buffer_size
+from tradewind.saturated cimport later
+from tradewind.store.format.records cimport (
+    RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record)
+from tradewind.store.format.sequence_tree cimport sequences_contains
+from tradewind.store.format.timing_wheel cimport timers_add, timers_forget
+from tradewind.store.table.counts cimport count_from, sequence_from, sequence_that_keeps
 from tradewind.store.table.expiry cimport (
     adopt_timers, is_too_old, leaves_marker, next_expiry, next_to_expire, start_timers)
-from tradewind.store.table.message_core cimport MARK_FLOOR, MessageCore
-from tradewind.store.table.overdue cimport begin_limits, begin_trimming, remove_overdue, is_overdue
-from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
-from tradewind.store.format.records cimport RECORD_MIN, Record, header_value
-from tradewind.store.format.sequence_tree cimport sequences_count_in
-from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
-from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
-from tradewind.store.format.timing_wheel cimport TimingWheel
-from tradewind.containers.buffer cimport (
-    Buffer, buffer_append, buffer_free, buffer_init, buffer_size,
-)
+from tradewind.store.table.losses cimport forget_damaged, read_damaged
+from tradewind.store.table.marks cimport (
+    MARK_PREVIOUS, mark_floor, write_floor, write_last_seq, write_mark)
+from tradewind.store.table.newest cimport collect_last, last_accepted
+from tradewind.store.table.overdue cimport (
+    begin_limits, begin_trimming, is_overdue, make_room, remove_overdue, trim_subject)
+from tradewind.store.table.purging cimport purge_all, purge_some
+from tradewind.store.table.recount cimport renumber_subjects
+from tradewind.store.table.residency cimport evict, limit_mappings, note_reading
+from tradewind.store.table.scan cimport load_block_index
+from tradewind.store.table.subject_ends cimport find_end, note_lasts, unknown_lasts
 
-from tradewind.errors import CorruptRecord
-from tradewind.store.table.audit import verify_store
+from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import (
-    DiscardedError, NotFoundError, StoredMessage, StoreState, SubjectState)
+    DiscardedError, NotFoundError, StoredMessage, StoreLimits, StoreState, SubjectState)
+from tradewind.store.format.layout import BLOCK_NUMBER_MAX
+from tradewind.store.table.audit import verify_store
+from tradewind.store.table.keeper import MemoryKeeper
 
 cdef enum:
-    # So many messages are looked at for the newest of a pattern before its subjects are.
-    LOOK_BACK_MAX = 65536
+    # A larger gap in the sequences starts a new block instead of filling an index, and so does a
+    # message that is this far behind the first one of its block: gaps are bits there.
+    GAP_ROLL_MIN = 65536
+    SPAN_ROLL_MIN = 4194304
+    EVICTION_CHECK_LOADS = 8
+    MAPPING_CHECK_LOADS = 256
+    # A new block begins with up to four marks; most of it should be left for messages.
+    BLOCK_BYTES_MIN = 250
+    MEMORY_OVERHEAD = 16
     # So many last messages of subjects are looked for one by one.
     FEW_UNKNOWN = 64
     LASTS_TRIES = 3
 
+# Bits 62 and 63 of a record's sequence are flags.
 cdef uint64_t SEQUENCE_MAX = (<uint64_t>1 << 62) - 1
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+cdef uint64_t SKIP = <uint64_t>1 << 63
 TIME_MIN, TIME_MAX = -2**63, 2**63 - 1
 
 
-cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t first = (<uint64_t*>one)[0], second = (<uint64_t*>other)[0]
-    return (first > second) - (first < second)
+cdef class MessageStore:
+    """A stream's messages: in memory, unless a keeper has their blocks elsewhere."""
 
+    def __init__(self, str name not None, limits=None, uint64_t block_bytes_max=8 * 1024 * 1024,
+                 uint64_t index_bytes_max=256 * 1024 * 1024, seed=None, keeper=None):
+        self.name = name
+        self.keeps_tombstones = keeper is not None
+        self.block_keeper = MemoryKeeper(name) if keeper is None else keeper
+        self.blocks = []
+        self.index = SubjectIndex(seed)
+        self.timers = TimingWheel(seed)
+        self.schedules = TimingWheel(seed)
+        self.recount = Recount()
+        self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
+        self.index_bytes_max = index_bytes_max
+        self.first_seq = 0
+        self.set_limits(limits or StoreLimits())
 
-cdef uint64_t last_accepted_in(Block block, uint64_t seq, SubjectFilter chosen,
-                               uint64_t* steps) noexcept nogil:
-    """The last live sequence <= seq of a loaded block that passes; 0 if there is none, or if
-    `steps` are used up before.
-    """
-    cdef RecordIndex* records = &block.records
-    cdef uint32_t entry = records_from(records, seq + 1)
-    while entry and steps[0]:
-        entry -= 1
-        steps[0] -= 1
-        if records.offsets[entry] != NO_RECORD and chosen.accepts(records.subject_ids[entry]):
-            return records_seq(records, entry)
-    return 0
+    def set_limits(self, limits):
+        """New limits; `apply_limits` removes what is too much under them."""
+        cdef bint had_ttl = self.message_ttl
+        if self.keeps_tombstones:
+            # What the old limits removed must not come back under wider ones.
+            write_floor(self)
+        self.limits = limits
+        self.msgs_max = limits.msgs_max
+        self.bytes_max = limits.bytes_max
+        self.age_max_ns = limits.age_max_ns
+        self.subject_msgs_max = limits.subject_msgs_max
+        self.discard_new = limits.discard_new
+        self.message_ttl = limits.message_ttl
+        self.marks_expired = limits.marks_expired
+        if self.message_ttl and not had_ttl:
+            start_timers(self, 0)
+        elif had_ttl and not self.message_ttl:
+            self.timers.clear()
 
+    # -------------------------------------------------------------- blocks
 
-cdef class MessageStore(MessageCore):
-    """A stream's messages in memory; see FileStore for the one on disk."""
+    def add_block(self):
+        """Seal the last block and start the next one."""
+        cdef Block fresh, previous = self.last
+        number = 1 if self.last is None else <uint64_t>self.last.number + 1
+        if number > BLOCK_NUMBER_MAX:
+            raise StoreError(f"stream {self.name!r}: there is no block behind {BLOCK_NUMBER_MAX}")
+        if not self.recount.is_under_way() and self.index.needs_renumbering():
+            renumber_subjects(self.index, self.blocks)
+        if previous is not None:
+            previous.seal()
+            self.block_keeper.block_sealed(previous)
+            self.evict(previous)
+        fresh = self.block_keeper.open_block(number)
+        fresh.reset_index()
+        fresh.start_after(self.last_seq)
+        self.blocks.append(fresh)
+        self.last = fresh
+        self.uses += 1
+        fresh.used = self.uses
+        self.block_keeper.block_opened()
+        if previous is not None and self.keeps_tombstones:
+            # Whether the block before arrived whole can be told by this after a crash.
+            write_mark(self, MARK_PREVIOUS, (<uint64_t>previous.number << 32) | previous.size)
+        if previous is not None and previous.live_msgs == 0:
+            self.drop_if_empty(previous)
+            self.advance_first()
+
+    cdef Block block_of(self, uint64_t seq):
+        """The block that speaks of a sequence, or None."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        if self.last is not None and seq >= self.last.first_seq and seq <= self.last.last_seq:
+            return self.last
+        block = self.recent
+        if block is not None and block.first_seq <= seq and seq <= block.last_seq:
+            return block
+        while low < high:
+            middle = (low + high) // 2
+            block = <Block>self.blocks[middle]
+            if block.last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(self.blocks):
+            return None
+        block = <Block>self.blocks[low]
+        if block.first_seq > seq:
+            return None
+        self.recent = block
+        return block
+
+    cpdef bint is_live(self, uint64_t seq) except -1:
+        """Whether there is a message of this sequence, without loading a block."""
+        cdef Block block
+        if seq < self.first_seq or seq > self.last_seq:
+            return False
+        block = self.block_of(seq)
+        return block is not None and block.live_msgs > 0 \
+            and not sequences_contains(&block.deleted.tree, seq)
+
+    cpdef int load_index(self, Block block) except -1:
+        """Have the block's index in memory; others are dropped when that is too much."""
+        self.uses += 1
+        block.used = self.uses
+        if block.is_loaded():
+            if block.mapped_data == NULL and block.written:
+                self.maps_since_check += 1
+                if self.maps_since_check >= MAPPING_CHECK_LOADS:
+                    self.maps_since_check = 0
+                    limit_mappings(self.blocks, block)
+            return 0
+        try:
+            status = load_block_index(block, self.index)
+        except CorruptRecord:
+            status = 1      # the file is gone, or shorter than it was
+        if status != 0:
+            self.block_keeper.block_damaged(block)
+        block.forget_pages()
+        self.loads_since_check += 1
+        if self.loads_since_check >= EVICTION_CHECK_LOADS or block.owned:
+            self.loads_since_check = 0
+            self.evict(block)
+        return 0
+
+    def evict(self, Block kept=None):
+        """Release the least recently used block indexes until they fit into `index_bytes_max`."""
+        evict(self.blocks, self.index_bytes_max, self.last, kept)
+
+    def clear(self):
+        """Forget all subjects, for a recovery that has to read the blocks again."""
+        self.index.reset()
+
+    cpdef int drop_block(self, Block block) except -1:
+        """A block that nobody needs goes, but not what it alone may have said."""
+        write_last_seq(self)
+        self.written_floor = 0
+        self.blocks_went = True
+        self.blocks.remove(block)
+        self.recent = None
+        self.block_keeper.blocks_dropped([block])
+        return 0
+
+    cdef int drop_if_empty(self, Block block) except -1:
+        """Drop a sealed block without live messages, unless an older one needs its tombstones."""
+        if block.live_msgs == 0 and block is not self.last and block.tombstones == 0 \
+                and block in self.blocks:
+            self.drop_block(block)
+        return 0
+
+    cdef int advance_first(self) except -1:
+        """Find the new first sequence and drop blocks without live messages."""
+        cdef Block block
+        # First, for it must be right also if a block cannot be made.
+        self.first_seq = self.last_seq + 1
+        for block in self.blocks:
+            if block.live_msgs:
+                self.first_seq = block.first_seq
+                break
+        if self.last is not None and self.last.live_msgs == 0 \
+                and self.last.size >= max(self.block_bytes_max // 2, <uint64_t>(8 * RECORD_MIN)):
+            # A last block full of dead records would be kept for ever; its successor remembers the
+            # last sequence.
+            self.add_block()
+            return 0
+        while (<Block>self.blocks[0]).live_msgs == 0 and self.blocks[0] is not self.last:
+            self.drop_block(<Block>self.blocks[0])
+        return 0
+
+    # -------------------------------------------------------------- append
 
     def store(self, bytes subject not None, bytes header not None, bytes payload not None,
               int64_t timestamp_ns, int64_t ttl_ns=0):
@@ -71,14 +240,130 @@ cdef class MessageStore(MessageCore):
         return self.append(subject, <uint32_t>len(subject), header, <uint32_t>len(header), payload,
                            <uint32_t>len(payload), timestamp_ns, ttl_ns)
 
-    def set_limits(self, limits):
-        """New limits; `apply_limits` removes what is too much under them."""
-        cdef bint had_ttl = self.message_ttl
-        MessageCore.set_limits(self, limits)
-        if self.message_ttl and not had_ttl:
-            start_timers(self, 0)
-        elif had_ttl and not self.message_ttl:
-            self.timers.clear()
+    cdef uint64_t append(self, const char* subject, uint32_t subject_size,
+                         const char* header, uint32_t header_size,
+                         const char* payload, uint32_t payload_size, int64_t timestamp,
+                         int64_t ttl_ns=0) except 0:
+        """Store a message under the next sequence, then let the limits remove what is too much.
+
+        `ttl_ns` is what its Nats-TTL header says, which is where a restart finds it again.
+        """
+        cdef uint64_t size = record_size(subject_size, header_size, payload_size)
+        cdef uint64_t counted = self.stored_size(subject_size, header_size, payload_size)
+        cdef uint64_t seq = self.last_seq + 1
+        cdef SubjectEntry* entry
+        cdef char* target
+        if self.read_only:
+            self.block_keeper.check_writable()
+        if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
+            self._refuse_size(size, subject_size)
+        if seq > SEQUENCE_MAX:
+            self._refuse_sequence(seq)
+        self.prepare_room(size, seq)
+        target = self.last.room(<uint32_t>size)
+        entry = self.index.find_or_add(subject, subject_size)
+        if entry == NULL:
+            raise MemoryError
+        if ttl_ns > 0:
+            self.last.ttl_count += 1
+            if self.message_ttl and timers_add(
+                    &self.timers.table, seq, later(timestamp, ttl_ns)) != 0:
+                raise MemoryError
+        write_record(target, &self.last.key, seq, timestamp, subject, subject_size,
+                     header, header_size, payload, payload_size)
+        self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
+        if entry.total == 0:
+            entry.first_seq = seq
+            entry.first_block = self.last.number
+        entry.total += 1
+        entry.last_seq = seq
+        entry.last_block = self.last.number
+        if self.msgs == 0:
+            self.first_seq = seq
+        self.msgs += 1
+        self.bytes += counted
+        self.last_seq = seq
+        self.last_timestamp = timestamp
+        if self.subject_msgs_max > 0 and entry.total > <uint64_t>self.subject_msgs_max \
+                and (not self.trims or entry.total == <uint64_t>self.subject_msgs_max + 1):
+            trim_subject(self, subject[:subject_size], self.subject_msgs_max)
+        if (self.msgs_max > 0 and self.msgs > <uint64_t>self.msgs_max) or (
+                self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
+            make_room(self)
+        return seq
+
+    cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
+        """A last block that takes `size` more bytes for sequence `seq`."""
+        if self.last is None:
+            self.add_block()
+        elif self.last.compressed \
+                or (self.last.size and self.last.size + size > max(
+                    self.block_bytes_max, self.unit_end)):
+            self.add_block()
+        elif self.last.records.count and (
+                seq > self.last.indexed_to() + GAP_ROLL_MIN
+                or self.last.live_msgs and seq > self.last.first_seq + SPAN_ROLL_MIN):
+            self.add_block()
+        return 0
+
+    def begin_unit(self, uint64_t size):
+        """Have the next messages in one block, which may grow by `size` bytes for it.
+
+        A write that is cut off leaves the beginning of a block, never its end alone.
+        """
+        self.prepare_room(size, self.last_seq + 1)
+        if size <= 0xFFFFFFFF:
+            self.last.room(<uint32_t>size)      # all of it at once
+        self.unit_end = self.last.size + size
+
+    def end_unit(self):
+        """Blocks are as large as always again."""
+        self.unit_end = 0
+
+    def _refuse_size(self, uint64_t size, uint32_t subject_size):
+        if subject_size == 0 or subject_size > SUBJECT_MAX:
+            raise StoreError(f"a subject of {subject_size} bytes cannot be stored; 1 to"
+                             f" {SUBJECT_MAX} are possible")
+        raise StoreError(
+            f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+
+    def _refuse_sequence(self, uint64_t seq):
+        """It cannot be kept in a file, and would come back as something else."""
+        raise StoreError(f"sequence {seq} cannot be stored; the highest one is {SEQUENCE_MAX}")
+
+    def skip(self, uint64_t through, int64_t timestamp):
+        """Use up all sequences up to `through` without messages."""
+        if self.read_only:
+            self.block_keeper.check_writable()
+        if through <= self.last_seq:
+            return
+        if through > SEQUENCE_MAX:
+            self._refuse_sequence(through)
+        self.prepare_room(RECORD_MIN, through)
+        # The mark says what the stream says from now on, so that a start finds the same.
+        timestamp = max(self.last_timestamp, timestamp)
+        self.last.append_mark(through | SKIP, timestamp)
+        self.last_seq = through
+        self.last_timestamp = timestamp
+        if self.msgs == 0:
+            self.first_seq = through + 1
+
+    cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,
+                              uint64_t payload_size) noexcept nogil:
+        """What a message counts in `bytes`: its record; in memory as the official server counts."""
+        if self.keeps_tombstones:
+            return record_size(subject_size, header_size, payload_size)
+        return MEMORY_OVERHEAD + subject_size + header_size + payload_size
+
+    def counted_size(self, message):
+        """What a message counts in `bytes`."""
+        return self.stored_size(len(message.subject), len(message.header), len(message.payload))
+
+    def _size_of(self, uint64_t seq):
+        cdef Record record
+        if self.read(seq, &record) != 0:
+            return 0
+        return self.stored_size(record.subject_size, record.header_size, record.payload_size)
 
     def check_room(self, bytes subject not None, uint64_t header_size, uint64_t payload_size,
                    bint per_subject=False, uint64_t more_msgs=0, uint64_t more_bytes=0,
@@ -101,15 +386,101 @@ cdef class MessageStore(MessageCore):
                     or size > self._size_of(self.first_of(entry)):
                 raise DiscardedError("maximum bytes exceeded")
 
-    def counted_size(self, message):
-        """What a message counts in `bytes`."""
-        return self.stored_size(len(message.subject), len(message.header), len(message.payload))
+    # -------------------------------------------------------------- look-up
 
-    def _size_of(self, uint64_t seq):
-        cdef Record record
-        if self.read(seq, &record) != 0:
+    cdef int read(self, uint64_t seq, Record* record) except -1:
+        """The record of a live sequence; 1 if there is none. Valid until the store changes or loads
+        a block: whoever needs it longer has to hold its `keeper`, or a copy.
+
+        What lies in a file is verified every time: the system reads it again from the disk whenever
+        it likes, long after the index of the block was built.
+        """
+        cdef Block block
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        if block is not self.reading:
+            note_reading(self, block)
+        self.reads_in_row += 1
+        self.load_index(block)
+        try:
+            if block.read(seq, record) != 0:
+                return 1
+        except CorruptRecord:
+            return read_damaged(self, block, seq, record)
+        if block.mapped_data <= record.start < block.mapped_data + block.mapped_size \
+                and not record_is_intact(&block.key, record):
+            return read_damaged(self, block, seq, record)
+        return 0
+
+    cdef object keeper(self, const Record* record):
+        """As long as somebody holds this, what `read` gave just now stays there. None: it may move.
+        """
+        cdef Block block = self.reading
+        if block.mapped_data <= record.start < block.mapped_data + block.mapped_size:
+            return block.mapped
+        return None
+
+    cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
+        """The first live sequence >= seq whose subject passes; 0 if there is none."""
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Block block
+        cdef SubjectEntry* entry = NULL
+        cdef uint64_t found
+        if self.msgs == 0 or seq > self.last_seq:
             return 0
-        return self.stored_size(record.subject_size, record.header_size, record.payload_size)
+        seq = max(seq, self.first_seq)
+        if chosen.literal is not None:
+            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
+            if entry == NULL:
+                return 0
+            if entry.last_seq and entry.last_seq < seq:
+                return 0
+            if entry.first_seq and entry.first_seq >= seq:
+                return entry.first_seq
+        chosen.prepare()
+        block = self.recent
+        if block is not None and block.first_seq <= seq and seq <= block.last_seq:
+            # Most often the next one is behind the one that was read last.
+            self.load_index(block)
+            found = block.next_accepted(seq, chosen)
+            if found:
+                return found
+        while low < high:
+            middle = (low + high) // 2
+            if (<Block>self.blocks[middle]).last_seq < seq:
+                low = middle + 1
+            else:
+                high = middle
+        while low < len(self.blocks):
+            block = <Block>self.blocks[low]
+            low += 1
+            if block.live_msgs == 0 or (entry != NULL and block.number < entry.first_block):
+                continue
+            if entry != NULL and block.number > entry.last_block:
+                return 0
+            self.load_index(block)
+            found = block.next_accepted(seq, chosen)
+            if found:
+                return found
+        return 0
+
+    cdef uint64_t last_of(self, SubjectEntry* entry) except? 0:
+        """The highest live sequence of a subject; 0 if all that it had is lost."""
+        return entry.last_seq or find_end(self, entry, True)
+
+    cdef uint64_t first_of(self, SubjectEntry* entry) except? 0:
+        """The lowest one."""
+        return entry.first_seq or find_end(self, entry, False)
+
+    cdef int64_t first_timestamp(self) except? -1:
+        cdef Block block
+        if self.msgs == 0:
+            return 0
+        block = self.block_of(self.first_seq)
+        return block.first_timestamp
 
     cdef object _copy(self, const Record* record):
         return StoredMessage(record.seq, record.timestamp, record.subject[:record.subject_size],
@@ -160,71 +531,17 @@ cdef class MessageStore(MessageCore):
 
     def last_message(self, bytes subject not None, uint64_t up_to=0):
         """The newest message (at or below `up_to`) whose subject matches a literal or a pattern."""
-        cdef uint64_t best = self.last_accepted(self.filter((subject,)), up_to or self.last_seq)
+        cdef uint64_t best = last_accepted(self, self.filter((subject,)), up_to or self.last_seq)
         if best == 0:
             raise NotFoundError(f"stream {self.name!r} has no message on {subject!r}")
         return self.get(best)
-
-    cdef uint64_t last_accepted(self, SubjectFilter chosen, uint64_t up_to) except? 0:
-        """The newest sequence at or below `up_to` that passes; 0 if there is none.
-
-        A pattern for many subjects is found soon among the newest messages. For one that matches
-        few, the subjects are asked instead, so that not the whole stream is walked through.
-        """
-        cdef SubjectEntry* entry
-        cdef Block block
-        cdef uint64_t best = 0, steps = LOOK_BACK_MAX
-        cdef uint32_t index
-        if chosen.is_literal:
-            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
-            return 0 if entry == NULL else self.last_up_to(entry, up_to)
-        chosen.prepare()
-        for block in reversed(self.blocks):
-            if block.live_msgs == 0 or block.first_seq > up_to:
-                continue
-            self.load_index(block)
-            best = last_accepted_in(block, min(up_to, block.last_seq), chosen, &steps)
-            if best:
-                return best
-            if steps == 0:
-                break
-        else:
-            return 0
-        for _ in self.find_lasts():
-            pass
-        for index in range(self.index.entry_count):
-            entry = self.index.entries[index]
-            if entry == NULL or 0 < entry.last_seq <= best or not chosen.accepts(index):
-                continue
-            best = max(best, self.last_up_to(entry, up_to))
-        return best
-
-    cdef uint64_t last_up_to(self, SubjectEntry* entry, uint64_t up_to) except? 0:
-        """The newest message of a subject at or below a sequence; 0 if there is none."""
-        cdef uint64_t found
-        cdef Block block
-        if entry.first_seq > up_to:
-            return 0
-        found = self.last_of(entry)
-        if found <= up_to:
-            return found
-        for block in reversed(self.blocks):
-            if block.number < entry.first_block:
-                break
-            if block.live_msgs == 0 or block.first_seq > up_to:
-                continue
-            self.load_index(block)
-            found = block.last_of(min(up_to, block.last_seq), entry.id)
-            if found:
-                return found
-        return 0
 
     def last_sequences(self, patterns, uint64_t up_to=0):
         """The newest sequence of every matching subject, ascending, as 8 bytes each."""
         cdef Buffer found
         buffer_init(&found)
         try:
-            self.collect_last(self.filter(patterns), up_to or self.last_seq, <size_t>-1, &found)
+            collect_last(self, self.filter(patterns), up_to or self.last_seq, <size_t>-1, &found)
             sequences = array("Q")
             if buffer_size(&found):
                 sequences.frombytes((found.data + found.begin)[:buffer_size(&found)])
@@ -234,7 +551,7 @@ cdef class MessageStore(MessageCore):
 
     def last_sequence(self, patterns):
         """The newest sequence of all matching subjects; 0 if there is none."""
-        return self.last_accepted(self.filter(patterns), self.last_seq)
+        return last_accepted(self, self.filter(patterns), self.last_seq)
 
     def find_lasts(self, uint64_t step=0xFFFFFFFFFFFFFFFF):
         """Find the last messages of all subjects if many are not known, as after a start.
@@ -274,91 +591,147 @@ cdef class MessageStore(MessageCore):
                 return block
         return None
 
-    cdef int collect_last(self, SubjectFilter chosen, uint64_t up_to, size_t count_max,
-                          Buffer* found) except -1:
-        """Append the same as numbers; only some of them if there are more than `count_max`."""
-        cdef OlderOnes older
-        cdef SubjectEntry* entry
-        cdef bytes subject
-        cdef uint32_t index
-        memset(&older, 0, sizeof(OlderOnes))
-        try:
-            if chosen.all_literal():
-                for subject in set(chosen.patterns):
-                    entry = self.index.find(subject, <uint32_t>len(subject))
-                    if entry != NULL:
-                        self._collect_one(entry, up_to, found, &older)
-            else:
-                if count_max == <size_t>-1:
-                    for _ in self.find_lasts():
-                        pass
-                chosen.prepare()
-                for index in range(self.index.entry_count):
-                    if self.index.entries[index] != NULL and chosen.accepts(index):
-                        self._collect_one(self.index.entries[index], up_to, found, &older)
-                        if buffer_size(found) // sizeof(uint64_t) > count_max:
-                            break
-            if older.count:
-                self._collect_older(&older, up_to, count_max, found)
-        finally:
-            free(older.wanted)
-        if buffer_size(found):
-            qsort(found.data + found.begin, buffer_size(found) // sizeof(uint64_t),
-                  sizeof(uint64_t), compare_sequences)
-        return 0
+    def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
+        """Live messages per matching subject."""
+        return self.index.names_and_totals(
+            self.filter((pattern,) if pattern else ()), limit, offset)
 
-    cdef int _collect_one(self, SubjectEntry* entry, uint64_t up_to, Buffer* found,
-                          OlderOnes* older) except -1:
-        """Append the newest message of a subject, or remember that an older one is wanted."""
-        cdef uint64_t seq
-        if entry.first_seq > up_to:
-            return 0
-        seq = self.last_of(entry)
-        if seq == 0:
-            return 0        # it had lost messages only
-        if seq <= up_to:
-            if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
-                raise MemoryError
-            return 0
-        if older.wanted == NULL:
-            older.ids = self.index.entry_count
-            older.first_block = 0xFFFFFFFF
-            older.wanted = <uint8_t*>calloc(older.ids, 1)
-            if older.wanted == NULL:
-                raise MemoryError
-        if entry.id < older.ids:
-            older.wanted[entry.id] = 1
-            older.count += 1
-            older.first_block = min(older.first_block, entry.first_block)
-        return 0
+    def subject_state(self, bytes subject not None):
+        """Total, first and last sequence of one subject; None if it has no messages."""
+        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
+        if entry == NULL:
+            return None
+        first_seq, last_seq = self.first_of(entry), self.last_of(entry)
+        if first_seq == 0:
+            return None     # it had lost messages only
+        return SubjectState(entry.total, first_seq, last_seq)
 
-    cdef int _collect_older(self, OlderOnes* older, uint64_t up_to, size_t count_max,
-                            Buffer* found) except -1:
-        """Walk back through the blocks, once for all of these subjects."""
+    def count_matching(self, patterns, uint64_t seq=0):
+        """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
+        return count_from(
+            self, patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns), seq)
+
+    def sequence_at(self, timestamp_ns):
+        """The first live sequence stored at or after a time; last_seq + 1 if there is none.
+
+        A time that does not fit into 64 bits is before or behind all messages.
+        """
+        return sequence_from(self, min(max(timestamp_ns, TIME_MIN), TIME_MAX))
+
+    def messages(self, uint64_t seq=0):
+        """All live messages from a sequence on; the store may change meanwhile."""
+        chosen = self.filter()
+        found = self.next_matching(seq, chosen)
+        while found:
+            yield self.get(found)
+            found = self.next_matching(found + 1, chosen)
+
+    def deleted_sequences(self, uint32_t limit=100_000):
+        """The sequences between first and last that have no message, ascending; at most `limit`."""
+        return list(islice(self._each_deleted(), limit))
+
+    def _each_deleted(self):
         cdef Block block
-        cdef uint32_t entry, subject_id
-        cdef uint64_t seq
-        for block in reversed(self.blocks):
-            if block.number < older.first_block:
-                return 0
-            if block.live_msgs == 0 or block.first_seq > up_to:
-                continue
+        expected = self.first_seq
+        for block in self.blocks:
+            if block.live_msgs:
+                yield from range(expected, block.first_seq)
+                yield from block.deleted
+                expected = block.last_seq + 1
+        if self.msgs:
+            yield from range(expected, self.last_seq + 1)
+
+    @property
+    def state(self):
+        """The totals now."""
+        deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
+        return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
+                          self.last_seq, self.last_timestamp, self.index.live_count, deleted,
+                          self.lost)
+
+    @property
+    def lost(self):
+        """What could not be read, as far as it was not removed since."""
+        return self.block_keeper.lost
+
+    # -------------------------------------------------------------- removal
+
+    cdef int forget_message(self, uint64_t seq, bint tombstone) except -1:
+        """Remove a live message from all totals; 1 if it is not live."""
+        cdef Block block
+        cdef Record record
+        cdef SubjectEntry* entry
+        cdef uint32_t size
+        cdef int64_t first_timestamp
+        if seq < self.first_seq or seq > self.last_seq:
+            return 1
+        block = self.block_of(seq)
+        if block is None:
+            return 1
+        if block is not self.reading:
+            note_reading(self, block)
+        self.reads_in_row += 1
+        self.load_index(block)
+        try:
+            if block.read(seq, &record) != 0:
+                return 1
+        except CorruptRecord:
+            return forget_damaged(self, block, seq, tombstone)
+        if tombstone and self.keeps_tombstones:
+            # Whatever can fail comes first: memory and disk must not disagree about this message.
+            mark_floor(self)
+            self.prepare_room(RECORD_MIN, self.last_seq)
             self.load_index(block)
-            entry = records_from(&block.records, min(up_to, block.last_seq) + 1)
-            while entry:
-                entry -= 1
-                subject_id = block.records.subject_ids[entry]
-                if block.records.offsets[entry] == NO_RECORD or subject_id >= older.ids \
-                        or not older.wanted[subject_id]:
-                    continue
-                older.wanted[subject_id] = 0
-                older.count -= 1
-                seq = records_seq(&block.records, entry)
-                if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
-                    raise MemoryError
-                if older.count == 0 or buffer_size(found) // sizeof(uint64_t) > count_max:
-                    return 0
+        first_timestamp = block.first_time_without(seq)
+        if block.read(seq, &record) != 0:
+            return 1
+        entry = self.index.find(record.subject, record.subject_size)
+        if entry == NULL:
+            return forget_damaged(self, block, seq, tombstone)
+        size = <uint32_t>self.stored_size(
+            record.subject_size, record.header_size, record.payload_size)
+        if self.listener is not None:
+            self.listener.message_removed(seq, entry.id)
+        if self.recount.is_under_way():
+            self.recount.removed(block, seq, entry.id)
+        if entry.total:
+            entry.total -= 1
+        if entry.total == 0 and not self.unsettled:
+            self.index.forget(entry)
+        else:
+            if seq == entry.first_seq:
+                entry.first_seq = 0
+                entry.first_block = block.number
+            if seq == entry.last_seq:
+                entry.last_seq = 0
+                entry.last_block = block.number
+                self.lasts_lost += 1
+            if entry.total == 1 and not self.unsettled:
+                # One is left: whichever end is known is both.
+                entry.first_seq = entry.last_seq = entry.first_seq or entry.last_seq
+        self.forget_times(seq)
+        block.drop(seq, size, first_timestamp)
+        self.msgs -= 1
+        self.bytes -= size
+        if tombstone and self.keeps_tombstones:
+            self.last.append_mark(seq | TOMBSTONE, record.timestamp)
+        elif seq == self.first_seq:
+            self.limit_floor = seq + 1
+        if block.live_msgs == 0:
+            self.drop_if_empty(block)
+        elif self.keeps_tombstones and not block.queued and block is not self.last \
+                and block.is_sparse(block.tombstones):
+            self.block_keeper.block_sparse(block)
+        if seq == self.first_seq:
+            self.advance_first()
         return 0
+
+    cdef void forget_times(self, uint64_t seq) noexcept:
+        """A message is gone: it neither expires nor is it due."""
+        if self.timers.table.count:
+            timers_forget(&self.timers.table, seq)
+        if self.schedules.table.count:
+            timers_forget(&self.schedules.table, seq)
 
     def remove(self, uint64_t seq, *, erase=False):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
@@ -392,130 +765,23 @@ cdef class MessageStore(MessageCore):
         if below and keep:
             raise ValueError("purge takes a sequence or a number to keep, not both")
         if chosen.everything and not below and not keep:
-            self._purge_all()
+            purge_all(self)
             yield before
             return
         if keep:
-            below = self._sequence_that_keeps(chosen, keep)
+            below = sequence_that_keeps(self, chosen, keep)
         if chosen.everything and below > max(last, <uint64_t>1):
             yield self.compact(below)
             return
         below = min(below, last + 1) if below else last + 1
         while True:
             before = self.msgs
-            seq = self._purge_some(chosen, seq, below, step)
+            seq = purge_some(self, chosen, seq, below, step)
             yield before - self.msgs
             if seq == 0:
                 return
             if self.read_only:
                 self.block_keeper.check_writable()
-
-    cdef uint64_t _purge_some(self, SubjectFilter chosen, uint64_t seq, uint64_t below,
-                              uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
-        """Remove up to `count` that match in [seq, below); gives where to go on, 0 at the end."""
-        if chosen.everything:
-            while self.msgs and self.first_seq < below:
-                if count == 0:
-                    return self.first_seq
-                count -= 1
-                self.forget_message(self.first_seq, True)
-            return 0
-        seq = self.next_matching(seq, chosen)
-        while seq and seq < below:
-            if count == 0:
-                return seq
-            count -= 1
-            self.forget_message(seq, True)
-            seq = self.next_matching(seq + 1, chosen)
-        return 0
-
-    def _sequence_that_keeps(self, SubjectFilter chosen, uint64_t keep):
-        """The sequence from which exactly `keep` matching messages remain; 1 if there are no more.
-
-        Blocks are counted from the nearer end, and only one is walked through.
-        """
-        cdef uint64_t total = self.msgs, left, count
-        cdef Block block
-        if not chosen.everything:
-            _, total = self.index.matching_total(chosen)
-        if total <= keep:
-            return 1
-        chosen.prepare()
-        left = total - keep
-        if left <= keep:
-            for block in self.blocks:
-                count = self._count_in(block, chosen)
-                if left < count:
-                    return self._matching_in(block, chosen, left)
-                left -= count
-            return 1
-        left = keep
-        for block in reversed(self.blocks):
-            count = self._count_in(block, chosen)
-            if left <= count:
-                return self._matching_in(block, chosen, count - left)
-            left -= count
-        return 1
-
-    def _count_in(self, Block block not None, SubjectFilter chosen not None):
-        """How many messages of a block pass."""
-        cdef SubjectEntry* entry
-        if block.live_msgs == 0 or chosen.everything:
-            return block.live_msgs
-        if chosen.literal is not None:
-            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
-            if entry == NULL or not entry.first_block <= block.number <= entry.last_block:
-                return 0
-        self.load_index(block)
-        return block.count_accepted(block.first_seq, chosen)
-
-    def _matching_in(self, Block block not None, SubjectFilter chosen not None, uint64_t index):
-        """The sequence of a message of a block by its place among those that pass."""
-        cdef uint64_t seq
-        self.load_index(block)
-        seq = block.next_accepted(block.first_seq, chosen)
-        while index and seq:
-            seq = block.next_accepted(seq + 1, chosen)
-            index -= 1
-        return seq or 1
-
-    def _purge_all(self):
-        cdef list dropped = self.blocks
-        if self.last_seq == 0:
-            self._begin_with_first()
-            return
-        fresh = self.block_keeper.open_block(self.last.number + 1)
-        self.blocks = []
-        self.recent = None
-        self.index.reset()
-        self.recount.cancel()
-        self.timers.clear()
-        self.schedules.clear()
-        self.msgs = 0
-        self.bytes = 0
-        self.first_seq = self.last_seq + 1
-        self.last = fresh
-        self.last.reset_index()
-        self.last.start_after(self.last_seq)
-        self.blocks.append(self.last)
-        self.block_keeper.block_opened()
-        if self.keeps_tombstones:
-            self.last.append_mark(self.last_seq | TOMBSTONE, self.last_timestamp)
-            self.mark(MARK_FLOOR, self.last_seq + 1)
-            self.limit_floor = self.written_floor = self.marked_floor = self.last_seq + 1
-        self.block_keeper.blocks_dropped(dropped)
-        if self.listener is not None:
-            self.listener.all_removed()
-
-    def _begin_with_first(self):
-        """A store that had no message yet says 1 as its first sequence from now on, not 0: that is
-        how nats-server tells that somebody has purged it, or asked for that sequence.
-        """
-        if self.first_seq == 0 and self.keeps_tombstones and self.last is not None:
-            self.prepare_room(RECORD_MIN, 1)
-            self.mark(MARK_FLOOR, 1)
-            self.written_floor = 1
-        self.first_seq = 1
 
     def compact(self, uint64_t seq):
         """Delete everything below `seq`; gives how many messages that were."""
@@ -524,89 +790,15 @@ cdef class MessageStore(MessageCore):
             self.block_keeper.check_writable()
         if seq > self.last_seq:
             if seq - 1 > SEQUENCE_MAX:
-                self.refuse_sequence(seq - 1)
-            self._purge_all()
+                self._refuse_sequence(seq - 1)
+            purge_all(self)
             self.skip(seq - 1, self.last_timestamp)
             return before
         while self.msgs and self.first_seq < seq:
             self.forget_message(self.first_seq, True)
         return before - self.msgs
 
-    def expire(self, int64_t now_ns, *, uint64_t limit=0, expired=None):
-        """Delete what is older than the age limit or its own time to live; gives how many.
-
-        At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
-        change the store. Ends in front of one that needs a marker (`next_to_mark`).
-        """
-        cdef uint64_t count = 0
-        cdef uint64_t seq
-        if self.read_only:
-            return 0
-        while (limit == 0 or count < limit) and self.msgs:
-            seq = next_to_expire(self, now_ns)
-            if seq == 0 or leaves_marker(self, seq):
-                break
-            message = None if expired is None else self.get(seq)
-            # What a time to live removes does not follow from the limits, nor does a gap.
-            self.forget_message(seq, seq != self.first_seq or not is_too_old(self, now_ns))
-            count += 1
-            if expired is not None:
-                expired(message)
-        return count
-
-    def next_to_mark(self, int64_t now_ns):
-        """The message that has expired and waits for a marker to take its place; None if `expire`
-        can go on without one.
-        """
-        cdef uint64_t seq = 0 if self.read_only or not self.marks_expired \
-            else next_to_expire(self, now_ns)
-        return self.get(seq) if seq and leaves_marker(self, seq) else None
-
-    def next_expiry_ns(self):
-        """When `expire` will have something to do, or earlier; None if never."""
-        return None if self.read_only else next_expiry(self)
-
-    def adopt_timers(self, TimingWheel found not None, uint64_t stamp):
-        """Timers from before a restart, complete for all sequences below `stamp`."""
-        adopt_timers(self, found)
-        start_timers(self, stamp)
-
-    def note_schedule(self, uint64_t seq, int64_t due_ns):
-        """The message that was stored last is a schedule, which is due then."""
-        self.last.schedule_count += 1
-        self.schedules.add(seq, due_ns)
-
-    def forget_schedule(self, bytes subject not None):
-        """A schedule of this subject is not due any more."""
-        if self.schedules.table.count:
-            self.end_schedule(subject, <uint32_t>len(subject))
-
-    def sequences_with(self, bytes name not None, uint64_t from_seq):
-        """The messages from a sequence on that have a header of this name, which is not empty.
-
-        Schedules are looked for in the blocks that have any.
-        """
-        cdef Record record
-        cdef Block block
-        cdef size_t size = 0
-        cdef bytes line = name + b":"
-        cdef bint is_schedule = name == b"Nats-Schedule"
-        cdef SubjectFilter everything = self.filter()
-        cdef uint64_t seq
-        found = array("Q")
-        for block in list(self.blocks):
-            if block.live_msgs == 0 or block.last_seq < from_seq \
-                    or (is_schedule and block.schedule_count == 0):
-                continue
-            self.load_index(block)
-            everything.prepare()
-            seq = block.next_accepted(max(from_seq, block.first_seq), everything)
-            while seq:
-                if self.read(seq, &record) == 0 and record.header_size and header_value(
-                        &record, line, len(line), &size) != NULL and size:
-                    found.append(seq)
-                seq = block.next_accepted(seq + 1, everything)
-        return found
+    # -------------------------------------------------------------- limits and times
 
     def apply_limits(self, int64_t now_ns, expired=None):
         """Bring the store under its limits; gives how many messages went. `expired`: see `expire`.
@@ -647,160 +839,54 @@ cdef class MessageStore(MessageCore):
         is_done = remove_overdue(self, &budget)
         if self.keeps_tombstones and self.limit_floor > before:
             # Before anything else is removed: the limits may have room again then.
-            self.write_floor()
+            write_floor(self)
         return not is_done
 
-    def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
-        """Live messages per matching subject."""
-        return self.index.names_and_totals(
-            self.filter((pattern,) if pattern else ()), limit, offset)
+    def expire(self, int64_t now_ns, *, uint64_t limit=0, expired=None):
+        """Delete what is older than the age limit or its own time to live; gives how many.
 
-    def subject_state(self, bytes subject not None):
-        """Total, first and last sequence of one subject; None if it has no messages."""
-        cdef SubjectEntry* entry = self.index.find(subject, <uint32_t>len(subject))
-        if entry == NULL:
-            return None
-        first_seq, last_seq = self.first_of(entry), self.last_of(entry)
-        if first_seq == 0:
-            return None     # it had lost messages only
-        return SubjectState(entry.total, first_seq, last_seq)
-
-    def count_matching(self, patterns, uint64_t seq=0):
-        """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
-        return self.count_from(
-            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns), seq)
-
-    cdef uint64_t count_from(self, SubjectFilter chosen, uint64_t seq) except? 0:
-        """The same; blocks are counted from the nearer end."""
-        cdef Py_ssize_t low = 0, high = len(self.blocks), middle, index
-        cdef Block block
-        cdef uint64_t total = 0
-        if seq > self.last_seq:
-            return 0
-        if seq <= self.first_seq:
-            return self._count_all(chosen)
-        chosen.prepare()
-        while low < high:
-            middle = (low + high) // 2
-            if (<Block>self.blocks[middle]).last_seq < seq:
-                low = middle + 1
-            else:
-                high = middle
-        if chosen.everything or self.unsettled or len(self.blocks) - low <= low + 1:
-            for index in range(low, len(self.blocks)):
-                total += self._count_block_from(self.blocks[index], chosen, seq)
-            return total
-        for index in range(low):
-            total += self._count_block_from(self.blocks[index], chosen, 0)
-        block = self.blocks[low]
-        total += self._count_block_from(block, chosen, 0)
-        total -= self._count_block_from(block, chosen, seq)
-        return self._count_all(chosen) - total
-
-    def _count_all(self, SubjectFilter chosen not None):
-        cdef SubjectEntry* entry
-        if chosen.everything:
-            return self.msgs
-        if chosen.is_literal:
-            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
-            return 0 if entry == NULL else entry.total
-        return self.index.matching_total(chosen)[1]
-
-    cdef uint64_t _count_block_from(self, Block block, SubjectFilter chosen,
-                                    uint64_t seq) except? 0:
-        """The same in one block; the filter is prepared."""
-        cdef SubjectEntry* entry
-        if block.live_msgs == 0 or block.last_seq < seq:
-            return 0
-        if chosen.everything:
-            seq = max(seq, block.first_seq)
-            return block.last_seq - seq + 1 - sequences_count_in(
-                &block.deleted.tree, seq, block.last_seq)
-        if chosen.is_literal:
-            entry = self.index.find(chosen.literal, <uint32_t>len(chosen.literal))
-            if entry == NULL or not entry.first_block <= block.number <= entry.last_block:
-                return 0
-        self.load_index(block)
-        return block.count_accepted(seq, chosen)
-
-    def sequence_at(self, timestamp_ns):
-        """The first live sequence stored at or after a time; last_seq + 1 if there is none.
-
-        A time that does not fit into 64 bits is before or behind all messages.
+        At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
+        change the store. Ends in front of one that needs a marker (`next_to_mark`).
         """
-        return self.sequence_from(min(max(timestamp_ns, TIME_MIN), TIME_MAX))
-
-    cdef uint64_t sequence_from(self, int64_t timestamp_ns) except? 0:
-        cdef Block block
-        cdef Record record
+        cdef uint64_t count = 0
         cdef uint64_t seq
-        cdef SubjectFilter everything = self.filter()
-        cdef bint is_there
-        for block in self.blocks:
-            if block.live_msgs == 0 or block.last_timestamp < timestamp_ns:
-                continue
-            self.load_index(block)
-            seq = block.first_seq
-            while seq and seq <= block.last_seq:
-                try:
-                    is_there = block.read(seq, &record) == 0
-                except CorruptRecord:
-                    is_there = self.read(seq, &record) == 0
-                if is_there and record.timestamp >= timestamp_ns:
-                    return seq
-                seq = block.next_accepted(seq + 1, everything)
-        return self.last_seq + 1
+        if self.read_only:
+            return 0
+        while (limit == 0 or count < limit) and self.msgs:
+            seq = next_to_expire(self, now_ns)
+            if seq == 0 or leaves_marker(self, seq):
+                break
+            message = None if expired is None else self.get(seq)
+            # What a time to live removes does not follow from the limits, nor does a gap.
+            self.forget_message(seq, seq != self.first_seq or not is_too_old(self, now_ns))
+            count += 1
+            if expired is not None:
+                expired(message)
+        return count
 
-    def messages(self, uint64_t seq=0):
-        """All live messages from a sequence on; the store may change meanwhile."""
-        chosen = self.filter()
-        found = self.next_matching(seq, chosen)
-        while found:
-            yield self.get(found)
-            found = self.next_matching(found + 1, chosen)
+    def next_to_mark(self, int64_t now_ns):
+        """The message that has expired and waits for a marker to take its place; None if `expire`
+        can go on without one.
+        """
+        cdef uint64_t seq = 0 if self.read_only or not self.marks_expired \
+            else next_to_expire(self, now_ns)
+        return self.get(seq) if seq and leaves_marker(self, seq) else None
 
-    def deleted_sequences(self, uint32_t limit=100_000):
-        """The sequences between first and last that have no message, ascending; at most `limit`."""
-        return list(islice(self._each_deleted(), limit))
+    def next_expiry_ns(self):
+        """When `expire` will have something to do, or earlier; None if never."""
+        return None if self.read_only else next_expiry(self)
 
-    def _each_deleted(self):
-        cdef Block block
-        expected = self.first_seq
-        for block in self.blocks:
-            if block.live_msgs:
-                yield from range(expected, block.first_seq)
-                yield from block.deleted
-                expected = block.last_seq + 1
-        if self.msgs:
-            yield from range(expected, self.last_seq + 1)
+    def adopt_timers(self, TimingWheel found not None, uint64_t stamp):
+        """Timers from before a restart, complete for all sequences below `stamp`."""
+        adopt_timers(self, found)
+        start_timers(self, stamp)
 
-    @property
-    def state(self):
-        """The totals now."""
-        deleted = self.last_seq - self.first_seq + 1 - self.msgs if self.msgs else 0
-        return StoreState(self.msgs, self.bytes, self.first_seq, self.first_timestamp(),
-                          self.last_seq, self.last_timestamp, self.index.live_count, deleted,
-                          self.lost)
-
-    @property
-    def lost(self):
-        """What could not be read, as far as it was not removed since."""
-        return self.block_keeper.lost
-
-    def mark_limit_floor(self):
-        """Say on disk what a limit has removed, before the store is closed."""
-        if self.blocks:
-            self.mark_floor()
-            self.write_floor()
+    # -------------------------------------------------------------- for checks
 
     def verify(self):
         """Assert every invariant by counting again; for tests and tools."""
         verify_store(self)
         assert all(self.is_live(seq) for seq, _ in self.timers.pending())
-
-    def is_live(self, uint64_t seq):
-        """Whether there is a message of this sequence; reads nothing."""
-        return self.is_there(seq)
 
     def load_all(self):
         """Have the index of every block in memory, whatever it costs; for `verify`."""

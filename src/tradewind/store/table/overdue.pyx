@@ -1,6 +1,6 @@
 """What limits have left to remove: all of it at once could take long, so it is done in steps.
 
-Owns the order of these steps. Where they are is in the store (`message_core.pxd`), which changes
+Owns the order of these steps. Where they are is in the store (`messages.pxd`), which changes
 between two of them: messages come, and others are removed.
 
 1. Is any subject above its limit? Only the totals are looked at, from one number of a subject to
@@ -19,16 +19,19 @@ is no promise that a message is gone.
 from libc.stdint cimport uint32_t
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
-from tradewind.store.table.subject_index cimport SubjectIndex
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 cdef enum:
     # So many looks at a number in memory cost about as much as one removal.
     LOOKS_PER_REMOVAL = 16
     # Building the index of a block of this many bytes costs as much as one.
     LOADED_BYTES_PER_REMOVAL = 256
+    # Messages that one append removes from the front at once; fewer while steps do that.
+    CUT_PER_APPEND = 10000
+    CUT_PER_APPEND_OVERDUE = 2
 
 
-cdef int begin_trimming(MessageCore store) except -1:
+cdef int begin_trimming(MessageStore store) except -1:
     store.trims = store.subject_msgs_max > 0
     store.trims_messages = False
     store.trim_id = 0
@@ -36,13 +39,13 @@ cdef int begin_trimming(MessageCore store) except -1:
     return 0
 
 
-cdef int begin_limits(MessageCore store) except -1:
+cdef int begin_limits(MessageStore store) except -1:
     begin_trimming(store)
     store.cuts_front = not store.discard_new
     return 0
 
 
-cdef bint is_overdue(MessageCore store) noexcept:
+cdef bint is_overdue(MessageStore store) noexcept:
     return (store.trims or store.cuts_front) and not store.read_only
 
 
@@ -50,7 +53,7 @@ cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
     budget[0] -= min(budget[0], cost)
 
 
-cdef bint remove_overdue(MessageCore store, uint64_t* budget) except -1:
+cdef bint remove_overdue(MessageStore store, uint64_t* budget) except -1:
     if store.unsettled:
         # Totals may count lost messages; when all is counted the subjects are looked at anew.
         store.trims = False
@@ -62,11 +65,11 @@ cdef bint remove_overdue(MessageCore store, uint64_t* budget) except -1:
     if store.trims:
         return False
     if store.cuts_front:
-        store.cuts_front = not store.cut_front(budget)
+        store.cuts_front = not cut_front(store, budget)
     return not store.cuts_front
 
 
-cdef bint find_excess(MessageCore store, uint64_t* budget) except -1:
+cdef bint find_excess(MessageStore store, uint64_t* budget) except -1:
     """Whether a subject has too many; `trims` is false when all were asked and none has."""
     cdef SubjectIndex index = store.index
     cdef uint32_t first, last
@@ -88,7 +91,7 @@ cdef bint find_excess(MessageCore store, uint64_t* budget) except -1:
     return False
 
 
-cdef int trim_some(MessageCore store, uint64_t* budget) except -1:
+cdef int trim_some(MessageStore store, uint64_t* budget) except -1:
     """The walk; `trims` is false when it has come to the end."""
     cdef uint64_t seq
     while budget[0]:
@@ -101,7 +104,7 @@ cdef int trim_some(MessageCore store, uint64_t* budget) except -1:
     return 0
 
 
-cdef uint64_t next_excessive(MessageCore store, uint64_t* budget) except? 0:
+cdef uint64_t next_excessive(MessageStore store, uint64_t* budget) except? 0:
     """The next message whose subject has too many; 0 at the end, or if the budget is used up."""
     cdef Py_ssize_t low = 0, high = len(store.blocks), middle
     cdef uint64_t seq
@@ -132,7 +135,7 @@ cdef uint64_t next_excessive(MessageCore store, uint64_t* budget) except? 0:
     return 0
 
 
-cdef uint64_t excessive_in(MessageCore store, Block block, uint64_t* budget) noexcept:
+cdef uint64_t excessive_in(MessageStore store, Block block, uint64_t* budget) noexcept:
     """The same in one loaded block."""
     cdef RecordIndex* records = &block.records
     cdef SubjectIndex index = store.index
@@ -153,3 +156,46 @@ cdef uint64_t excessive_in(MessageCore store, Block block, uint64_t* budget) noe
         store.trim_from = records_seq(records, entry)
         budget[0] = 0
     return found
+
+
+cdef int make_room(MessageStore store) except -1:
+    """A message was stored: others go from the front. The many small ones in the place of a
+    large one, or of limits that were lowered, go in steps.
+    """
+    cdef uint64_t budget = CUT_PER_APPEND_OVERDUE if store.cuts_front else CUT_PER_APPEND
+    if store.trims:
+        store.cuts_front = not store.discard_new
+    elif not cut_front(store, &budget):
+        store.cuts_front = True
+    return 0
+
+
+cdef bint cut_front(MessageStore store, uint64_t* budget) except -1:
+    """Remove from the front what is too much; false if the budget is used up before.
+
+    A stream that refuses new messages keeps the old ones instead.
+    """
+    if store.discard_new:
+        return True
+    while store.msgs and (store.msgs_max > 0 and store.msgs > <uint64_t>store.msgs_max
+                          or store.bytes_max > 0 and store.bytes > <uint64_t>store.bytes_max):
+        if budget[0] == 0:
+            return False
+        budget[0] -= 1
+        store.forget_message(store.first_seq, False)
+    return True
+
+
+cdef int trim_subject(MessageStore store, bytes subject, uint64_t keep) except -1:
+    """Remove the oldest messages of a subject until only `keep` are left."""
+    cdef SubjectEntry* entry = store.index.find(subject, <uint32_t>len(subject))
+    cdef uint64_t seq
+    while entry != NULL and entry.total > keep:
+        seq = store.first_of(entry)
+        if store.unsettled:
+            # The total may count lost messages: never take a good one in their place. The limit
+            # is applied when all is counted.
+            return 0
+        store.forget_message(seq, True)
+        entry = store.index.find(subject, <uint32_t>len(subject))
+    return 0

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.block cimport Block
+from tradewind.store.table.messages cimport MessageStore
 
-cdef int forget_pages(list blocks) except -1
 cdef int limit_mappings(list blocks, Block kept) except -1
+cdef int note_reading(MessageStore store, Block block) except -1
 cdef int evict(list blocks, uint64_t bytes_max, Block last, Block kept) except -1

@@ -6,6 +6,10 @@ is given back is made again when it is needed. When to look is the business of t
 
 from tradewind.store.files.mapping import mappings_alive
 
+cdef enum:
+    READS_IN_ROW_MIN = 256
+    READS_ELSEWHERE_MAX = 2048
+
 # Of all streams; Linux allows a process about 65,000.
 MAPPINGS_MAX = 16384
 
@@ -15,6 +19,20 @@ cdef int forget_pages(list blocks) except -1:
     cdef Block block
     for block in blocks:
         block.forget_pages()
+    return 0
+
+
+cdef int note_reading(MessageStore store, Block block) except -1:
+    """A message of another block than before is read. A block that was read through is left to
+    the system, and all are when many were read here and there: else it counts as our memory.
+    """
+    store.reads_elsewhere += 1
+    if store.reading is not None and store.reads_in_row >= READS_IN_ROW_MIN:
+        store.reading.forget_pages()
+    elif store.reads_elsewhere >= READS_ELSEWHERE_MAX:
+        store.reads_elsewhere = 0
+        forget_pages(store.blocks)
+    store.reads_in_row, store.reading = 0, block
     return 0
 
 

@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.subject_index cimport SubjectIndex
+from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 # The last, or first, live sequence of a subject in a loaded block, 0 if none; those of other
 # subjects that are met on the way are remembered. The block is the last, or first, that may hold
@@ -13,3 +14,5 @@ cdef uint64_t note_first(SubjectIndex index, Block block, uint32_t subject_id) n
 cdef uint32_t note_lasts(SubjectIndex index, Block block) noexcept
 # Subjects whose last message is not known.
 cdef uint32_t unknown_lasts(SubjectIndex index) noexcept
+# The last or first live message of a subject in all blocks; 0 if all that it had is lost.
+cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) except? 0

@@ -1,13 +1,15 @@
 """Where the first and the last message of a subject are, once nobody remembers.
 
-Owns the search through one block. After a start none of these ends is known, and whoever wants all
-of them must not walk through a block once per subject. So a search that has not come across its
-subject soon goes through the whole block, and remembers what it meets of all others: each message
-is looked at once for all subjects together, not once for each.
+Owns the search: through the blocks from either end, and through one of them. After a start none of
+these ends is known, and whoever wants all of them must not walk through a block once per subject.
+So a search that has not come across its subject soon goes through the whole block, and remembers
+what it meets of all others: each message is looked at once for all subjects together, not once for
+each.
 """
 
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_seq
-from tradewind.store.table.subject_index cimport SubjectEntry
+
+from tradewind.errors import StoreError
 
 cdef enum:
     # A subject that is found within so many messages was looked for alone.
@@ -84,3 +86,34 @@ cdef uint32_t unknown_lasts(SubjectIndex index) noexcept:
                 and index.entries[place].last_seq == 0:
             count += 1
     return count
+
+
+cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) except? 0:
+    """Look for the last or first live message of a subject, and remember it."""
+    cdef Py_ssize_t index = len(store.blocks) - 1 if is_last else 0
+    cdef Py_ssize_t step = -1 if is_last else 1
+    cdef Block block
+    while 0 <= index < len(store.blocks):
+        block = <Block>store.blocks[index]
+        index += step
+        if block.live_msgs == 0 or block.number < entry.first_block \
+                or block.number > entry.last_block:
+            continue
+        store.load_index(block)
+        if is_last:
+            entry.last_seq = note_last(store.index, block, entry.id)
+            store.end_walks += 1
+            if entry.last_seq:
+                entry.last_block = block.number
+                return entry.last_seq
+        else:
+            entry.first_seq = note_first(store.index, block, entry.id)
+            store.end_walks += 1
+            if entry.first_seq:
+                entry.first_block = block.number
+                return entry.first_seq
+    if store.unsettled:
+        return 0
+    end = "last" if is_last else "first"
+    raise StoreError(
+        f"stream {store.name!r}: subject {entry.name[:entry.name_size]!r} has no {end} message")

@@ -1,0 +1,14 @@
+"""What a store says of what is gone; the code and the explanation are in marks.pyx."""
+
+from libc.stdint cimport uint64_t
+from tradewind.store.table.messages cimport MessageStore
+
+cdef enum MarkKind:
+    MARK_SYNCED = 1         # value: block number << 32 | offset; everything before that was synced
+    MARK_FLOOR = 2          # value: all sequences below it are removed
+    MARK_PREVIOUS = 3       # value: block number << 32 | size of the block before this one
+
+cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -1
+cdef int mark_floor(MessageStore store) except -1
+cpdef int write_floor(MessageStore store) except -1
+cdef int write_last_seq(MessageStore store) except -1

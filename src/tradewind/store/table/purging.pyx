@@ -1,0 +1,72 @@
+"""Removing many messages on request: some that match, or all at once.
+
+Owns how a purge of everything begins a new block and what is said there. In which steps the rest
+goes is the business of `MessageStore.purge_steps`.
+"""
+
+from tradewind.store.format.records cimport RECORD_MIN
+from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
+
+cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
+
+
+cdef uint64_t purge_some(MessageStore store, SubjectFilter chosen, uint64_t seq, uint64_t below,
+                         uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
+    """Remove up to `count` that match in [seq, below); gives where to go on, 0 at the end."""
+    if chosen.everything:
+        while store.msgs and store.first_seq < below:
+            if count == 0:
+                return store.first_seq
+            count -= 1
+            store.forget_message(store.first_seq, True)
+        return 0
+    seq = store.next_matching(seq, chosen)
+    while seq and seq < below:
+        if count == 0:
+            return seq
+        count -= 1
+        store.forget_message(seq, True)
+        seq = store.next_matching(seq + 1, chosen)
+    return 0
+
+
+cdef int purge_all(MessageStore store) except -1:
+    """Begin again in a new block, behind the last sequence."""
+    cdef list dropped = store.blocks
+    if store.last_seq == 0:
+        return begin_with_first(store)
+    fresh = store.block_keeper.open_block(store.last.number + 1)
+    store.blocks = []
+    store.recent = None
+    store.index.reset()
+    store.recount.cancel()
+    store.timers.clear()
+    store.schedules.clear()
+    store.msgs = 0
+    store.bytes = 0
+    store.first_seq = store.last_seq + 1
+    store.last = fresh
+    store.last.reset_index()
+    store.last.start_after(store.last_seq)
+    store.blocks.append(store.last)
+    store.block_keeper.block_opened()
+    if store.keeps_tombstones:
+        store.last.append_mark(store.last_seq | TOMBSTONE, store.last_timestamp)
+        write_mark(store, MARK_FLOOR, store.last_seq + 1)
+        store.limit_floor = store.written_floor = store.marked_floor = store.last_seq + 1
+    store.block_keeper.blocks_dropped(dropped)
+    if store.listener is not None:
+        store.listener.all_removed()
+    return 0
+
+
+cdef int begin_with_first(MessageStore store) except -1:
+    """A store that had no message yet says 1 as its first sequence from now on, not 0: that is
+    how nats-server tells that somebody has purged it, or asked for that sequence.
+    """
+    if store.first_seq == 0 and store.keeps_tombstones and store.last is not None:
+        store.prepare_room(RECORD_MIN, 1)
+        write_mark(store, MARK_FLOOR, 1)
+        store.written_floor = 1
+    store.first_seq = 1
+    return 0

@@ -1,0 +1,3 @@
+class Recount:
+    @property
+    def below(self) -> int: ...
