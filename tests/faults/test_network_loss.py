@@ -19,6 +19,7 @@ from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.network import NetworkProvider
 from tradewind.spark.options import SourceOptions, parse_options
+from tradewind.spark.provider_choice import open_provider
 
 COUNT = 1000
 
@@ -31,6 +32,7 @@ class Place:
 
     def __init__(self, connection: Any, url: str) -> None:
         self.url = url
+        self.reads: dict[str, str] = {}  # options of all reads
         self.js = connection.jetstream()
         self.streams = connection.jetstream_manager().streams
         if "ORDERS" in list(self.streams.names()):
@@ -46,8 +48,8 @@ class Place:
         self.js.publish_async_completed()
 
     def plan(self, parts: int = 3, **options: str) -> list[Any]:
-        given = self.options(**options)
-        with closing(NetworkProvider(given)) as provider:
+        given = self.options(**self.reads, **options)
+        with closing(open_provider(given)) as provider:
             provider.states()
             return list(provider.tasks("ORDERS", filter_of(given), parts))
 
@@ -67,13 +69,20 @@ def read(tasks: list[Any]) -> list[int]:
     ]
 
 
-KINDS = [{}, {"retention": "interest", "allow_direct": True}]
+# What the stream is like, and how it is read.
+KINDS: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({}, {}),
+    ({"retention": "interest", "allow_direct": True}, {}),
+    ({}, {"readMode": "backup"}),
+    ({"retention": "interest"}, {"readMode": "backup"}),
+]
 
 
-@pytest.fixture(params=KINDS, ids=["consumer", "direct"])
+@pytest.fixture(params=KINDS, ids=["consumer", "direct", "backup", "backup of interest"])
 def kind(request: pytest.FixtureRequest, place: Place) -> dict[str, Any]:
     """How the stream is read. One with interest keeps messages for a consumer."""
-    settings: dict[str, Any] = request.param
+    settings: dict[str, Any]
+    settings, place.reads = request.param
     return settings
 
 

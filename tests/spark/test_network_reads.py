@@ -51,7 +51,7 @@ def load(spark: SparkSession, **options: Any) -> DataFrame:
     return spark.read.format("jetstream").options(stream="ORDERS", **options).load()
 
 
-def test_the_network_and_the_blocks_give_the_same_rows(
+def test_the_network_the_blocks_and_a_backup_give_the_same_rows(
     spark: SparkSession, server: tuple[str, Path]
 ) -> None:
     url, folder = server
@@ -61,6 +61,9 @@ def test_the_network_and_the_blocks_give_the_same_rows(
     by_blocks = sorted(load(spark, storeDir=str(folder)).collect(), key=lambda row: row["seq"])
     assert [row["seq"] for row in by_network] == [n for n in range(1, COUNT + 1) if n % 7]
     assert by_network == by_blocks
+    backup = load(spark, servers=url, readMode="backup", minPartitions=3)
+    assert backup.rdd.getNumPartitions() == 1
+    assert backup.collect() == by_blocks
 
 
 def test_conditions_are_checked_in_either_mode(

@@ -15,7 +15,7 @@ import time
 from array import array
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.message import Msg
     from tradewind.spark.options import SourceOptions
+    from tradewind.spark.provider_contract import ReadTask
 
 ROWS_PER_BATCH: Final = 16_384
 BYTES_PER_BATCH: Final = 16 * 1024 * 1024
@@ -382,16 +383,32 @@ class NetworkProvider:
             self._expected.discard(name)
         return None
 
-    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[RangeTask]:
-        """See `Provider`."""
+    def _whole(self, name: str, rows: RowFilter) -> RangeTask | None:
+        """One task for all that is there of these rows; None if nothing is."""
         info = self._infos[name]
         state = _state(info)
         first = max(rows.first_seq, state.first_seq)
         last = min(rows.last_seq, state.last_seq)
         if first > last:
+            return None
+        return RangeTask(
+            self._address,
+            name,
+            rows.between(first, last),
+            info.config.retention != "limits",
+            messages_ahead(info.state.bytes, info.state.messages),
+            self._plan(info).between(first, last),
+        )
+
+    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[ReadTask]:
+        """See `Provider`."""
+        whole = self._whole(name, rows)
+        if whole is None:
             return []
-        by_direct = info.config.retention != "limits"
-        if by_direct and not info.config.allow_direct:
+        info = self._infos[name]
+        state = _state(info)
+        first, last = whole.rows.first_seq, whole.rows.last_seq
+        if whole.by_direct and not info.config.allow_direct:
             raise OptionError(
                 "stream",
                 f"{name} has retention {info.config.retention}: a consumer would change what it"
@@ -400,20 +417,12 @@ class NetworkProvider:
         share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
         planned = self._plan(info)
-        ahead = messages_ahead(info.state.bytes, info.state.messages)
         if self._options.bucket and not self._options.history and last == state.last_seq:
             # A key that changes now has its value behind the end: one task goes on to where nothing
             # is left, and so has a value of each key.
-            return [RangeTask(self._address, name, rows, by_direct, ahead, planned)]
+            return [replace(whole, rows=rows, planned=planned)]
         return [
-            RangeTask(
-                self._address,
-                name,
-                rows.between(low, high),
-                by_direct,
-                ahead,
-                planned.between(low, high),
-            )
+            replace(whole, rows=rows.between(low, high), planned=planned.between(low, high))
             for low, high in ranges(first, last, count)
         ]
 

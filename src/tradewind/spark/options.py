@@ -27,7 +27,8 @@ from tradewind.spark.positions import (
 )
 from tradewind.subjects import is_valid_subject
 
-READ_MODES: Final = ("auto", "blocks", "network")
+READ_MODES: Final = ("auto", "blocks", "network", "backup")
+SERVER_MODES: Final = ("network", "backup")
 PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
 TIMEOUT_SECONDS: Final = 30
@@ -312,15 +313,18 @@ def _check_together(options: SourceOptions) -> None:
     _check_bounds(options)
     _check_triggers(options)
     if options.archive:
-        if options.store_dir or options.servers or options.read_mode == "network":
+        if options.store_dir or options.servers or options.read_mode in SERVER_MODES:
             raise OptionError("archive", "a backup is read by itself: no storeDir, no servers")
         return
     if not options.stream:
         raise OptionError("stream", "say which stream to read: a name, several, or a pattern (*)")
     if options.read_mode == "blocks" and not options.store_dir:
         raise OptionError("storeDir", "readMode blocks needs the store folder of the server")
-    if options.read_mode == "network" and not (options.servers or options.context):
-        raise OptionError("servers", "readMode network needs an address, such as nats://host:4222")
+    mode = options.read_mode
+    if mode in SERVER_MODES and not (options.servers or options.context):
+        raise OptionError("servers", f"readMode {mode} needs an address, such as nats://host:4222")
+    if mode == "backup" and options.is_table:
+        raise OptionError("readMode", "a bucket or an object store is read by network, not backup")
     if options.ack_consumer and not (options.servers or options.context):
         raise OptionError("servers", "ackConsumer needs the address of the server")
     if not (options.store_dir or options.servers or options.context):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.spark.archive import ArchiveProvider
+from tradewind.spark.backup_reads import BackupProvider
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.network import NetworkProvider
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 
 def open_provider(options: SourceOptions) -> Provider:
     """What a batch is read from."""
-    return ArchiveProvider(options) if options.archive else open_growing(options)
+    if options.archive:
+        return ArchiveProvider(options)
+    return BackupProvider(options) if options.read_mode == "backup" else open_growing(options)
 
 
 def open_growing(options: SourceOptions) -> GrowingProvider:
     """What a streaming query follows."""
     if options.archive:
         raise OptionError("archive", "a backup does not change; use spark.read, not readStream")
+    if options.read_mode == "backup":
+        raise OptionError("readMode", "a backup has an end; use spark.read, not readStream")
     if options.read_mode == "blocks" or (options.store_dir and options.read_mode == "auto"):
         if not Path(options.store_dir).is_dir():
             raise OptionError("storeDir", f"there is no folder {options.store_dir}")

@@ -216,6 +216,28 @@ cdef class RowDecoder:
                 break
         return gaps, after_seq
 
+    def gaps_in_archive(self, bytes data not None, uint64_t after_seq):
+        """The same for what `take_archive` takes of these bytes, and how many messages those are.
+
+        A backup begins with the first message of its stream: what is in front of the wanted ones
+        is passed over.
+        """
+        cdef const char* at = data
+        cdef const char* end = at + len(data)
+        cdef Row row
+        cdef uint64_t parts[5]
+        cdef uint64_t gap_end, count = 0
+        gaps = []
+        while read_entry(&at, end, parts, &row) == ENTRY_WHOLE:
+            count += 1
+            if row.seq <= after_seq or after_seq >= self.last_seq:
+                continue
+            gap_end = min(row.seq - 1, self.last_seq)
+            if gap_end > after_seq:
+                gaps.append((after_seq + 1, gap_end))
+            after_seq = min(row.seq, self.last_seq)
+        return gaps, after_seq, count
+
     cdef bint _is_wanted(self, const Row* row) except -1:
         if row.timestamp < self.first_time_ns or row.timestamp > self.last_time_ns:
             return False

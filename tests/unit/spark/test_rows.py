@@ -145,6 +145,11 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S"}, "option servers: say where the stream is"),
         ({"stream": "S", "readMode": "blocks"}, "option storeDir: readMode blocks needs"),
         ({"stream": "S", "readMode": "network"}, "option servers: readMode network needs"),
+        ({"stream": "S", "readMode": "backup"}, "option servers: readMode backup needs"),
+        (
+            {"bucket": "B", "servers": "h", "readMode": "backup"},
+            "option readMode: a bucket or an object store is read by network, not backup",
+        ),
         ({"stream": "S", "readmode": "fast"}, "option readMode: 'fast' is none of auto, blocks,"),
         ({"stream": "S,,T"}, "option stream: 'S,,T' has an empty part"),
         (

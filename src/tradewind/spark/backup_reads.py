@@ -1,0 +1,242 @@
+"""Reading a stream through its server as one backup, which costs a server the least.
+
+Owns the mode `backup`: the server makes a backup and sends it straight into the decoder; nothing is
+kept of it, neither here nor there. A backup is of the whole stream and comes in order, so one task
+reads all of it, and what is not wanted is passed over. It needs no consumer, so what a stream keeps
+does not change, whatever its retention. The proof that nothing was missed is that of all reads
+through a server.
+
+A backup is not a promise: a server ends it when its chunks are not answered for five seconds, as
+when Spark does not take rows for that long, and one that is started again does not go on with it.
+What is missing then is read as in the mode `network`, from where the backup stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.request_types import StreamSnapshotRequest
+from tradewind.api.responses import StreamSnapshotResponse
+from tradewind.client.errors import ClientError, OperationTimeoutError
+from tradewind.errors import CorruptRecord
+from tradewind.spark.archive import MAGIC, PLAIN_BYTES_MAX
+from tradewind.spark.arrow import batches
+from tradewind.spark.errors import DataLossError
+from tradewind.spark.lent import CONNECTIONS
+from tradewind.spark.network import NetworkProvider, RangeTask
+from tradewind.spark.patience import patiently
+from tradewind.spark.proof import RangeProof
+from tradewind.store.format.s2 import Decompressor, S2Error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tradewind.client.connection import Connection
+    from tradewind.client.core.subscription import Subscription
+    from tradewind.client.message import Msg
+    from tradewind.spark.filters import RowFilter
+    from tradewind.spark.rows import RowDecoder
+
+logger = logging.getLogger(__name__)
+ROWS_PER_BATCH: Final = 16_384
+CHUNK_BYTES: Final = 512 * 1024
+# What the server sends before it has an answer, and so what may wait here.
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+# The server itself gives up after five.
+SILENCE_SECONDS: Final = 15.0
+# How often a connection that brings nothing is looked at.
+LOOK_SECONDS: Final = 0.5
+# A stream that grows has more in its backup than was planned. That much is taken and thrown away,
+# so that the server does not tell its operator of a backup that failed.
+REST_BYTES_MAX: Final = 4 * WINDOW_BYTES
+NO_CONTENT: Final = 204
+
+
+class BackupStopped(Exception):  # noqa: N818 - not an error: the read goes on without it
+    """The backup has come to its end too early, or there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupTask:
+    """The messages of a stream within the bounds of `rest`, which reads what a backup leaves."""
+
+    rest: RangeTask
+    goes_on: bool  # whether the stream can be read in another way
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """See `ReadTask`."""
+        rest, address = self.rest, self.rest.address
+        decoder = rest.rows.decoder()
+        assert rest.planned is not None
+        proof = RangeProof(rest.stream, rest.rows.first_seq, rest.rows.last_seq, rest.planned)
+        why, seconds = "", address.options.timeout_seconds
+        with CONNECTIONS.lent(address, seconds) as lent:
+            backup = Backup(lent.connection, rest.stream, rest.rows.last_seq, decoder, proof)
+            pieces = backup.pieces()
+            try:
+                while lent.run(backup.collect(pieces)):
+                    yield from batches(decoder, rest.stream, columns)
+                    decoder.clear()
+            except BackupStopped as stopped:
+                why = str(stopped)
+            finally:
+                lent.run(pieces.aclose())
+            yield from batches(decoder, rest.stream, columns)
+            if not why:
+                lent.run(patiently(lambda: proof.finish(lent.connection), seconds))
+                return
+            lent.run(patiently(lambda: proof.check(lent.connection), seconds))
+        yield from self._rest(proof.after_seq, why).batches(columns)
+
+    def _rest(self, after_seq: int, why: str) -> RangeTask:
+        """What follows a backup that has stopped."""
+        stream = self.rest.stream
+        text = f"stream {stream}: its backup stopped behind sequence {after_seq}: {why}"
+        if not self.goes_on:
+            raise DataLossError(f"{text}; set allow_direct on the stream, to read on without it")
+        logger.warning("%s; the rest is read as in the mode network", text)
+        rest, planned = self.rest, self.rest.planned
+        assert planned is not None
+        first_seq, last_seq = max(after_seq + 1, rest.rows.first_seq), rest.rows.last_seq
+        return replace(
+            rest,
+            rows=rest.rows.between(first_seq, last_seq),
+            planned=planned.between(first_seq, last_seq),
+        )
+
+
+class Backup:
+    """One backup on its way into a decoder."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        last_seq: int,
+        decoder: RowDecoder,
+        proof: RangeProof,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._decoder = decoder
+        self._proof = proof
+        self._last_seq = last_seq
+        self._held = b""
+        self._reconnects = connection.stats.reconnects
+        self._is_ended = False  # nothing more is wanted of it
+
+    async def collect(self, pieces: AsyncIterator[bytes]) -> bool:
+        """Messages for one batch; whether there may be more."""
+        while self._decoder.row_count < ROWS_PER_BATCH:
+            try:
+                piece = await anext(pieces, None)
+            except BackupStopped:
+                if self._is_ended:
+                    return False
+                raise
+            if piece is None:
+                if not self._is_ended:
+                    raise BackupStopped("it has no end mark")
+                return False
+            self._take(self._held + piece)
+            if self._proof.is_due:
+                await self._proof.check(self._connection)
+        return True
+
+    def _take(self, data: bytes) -> None:
+        gaps, after_seq, count = self._decoder.gaps_in_archive(data, self._proof.after_seq)
+        try:
+            used, is_last = self._decoder.take_archive(data)
+        except CorruptRecord as error:
+            raise BackupStopped(str(error)) from error
+        self._held = data[used:]
+        self._proof.saw(gaps, after_seq, count)
+        self._is_ended = is_last or after_seq >= self._last_seq
+
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """What the backup holds, as it was before it was compressed, without its first word."""
+        decompressor = Decompressor(PLAIN_BYTES_MAX)
+        head = b""
+        async with aclosing(self._chunks()) as chunks:
+            async for chunk in chunks:
+                if self._is_ended:
+                    continue  # it is longer than the read
+                try:
+                    plain = decompressor.feed(chunk)
+                    while decompressor.pending:
+                        plain += decompressor.feed(b"")
+                except S2Error as error:
+                    raise BackupStopped(f"it cannot be unpacked: {error.reason}") from error
+                if len(head) < len(MAGIC):
+                    head += plain
+                    if len(head) < len(MAGIC):
+                        continue
+                    if not head.startswith(MAGIC):
+                        raise BackupStopped("this server makes them of block files")
+                    plain = head[len(MAGIC) :]
+                yield plain
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        """What the server sends; each chunk is answered when the one behind it is wanted."""
+        connection = self._connection
+        inbox = connection.new_inbox()
+        request = StreamSnapshotRequest(
+            deliver_subject=inbox,
+            no_consumers=True,
+            chunk_size=CHUNK_BYTES,
+            window_size=WINDOW_BYTES,
+        )
+        ask = connection.jetstream_manager().api.call
+        index = 0
+        rest_bytes = 0
+        try:
+            async with await connection.subscribe(inbox) as subscription:
+                await ask(StreamSnapshotResponse, "stream_snapshot", self._stream, body=request)
+                while (message := await self._next(subscription)).data:
+                    index += 1
+                    _check_place(message, index)
+                    yield message.data
+                    if message.reply:
+                        await connection.publish(message.reply)
+                    rest_bytes += len(message.data) if self._is_ended else 0
+                    if rest_bytes > REST_BYTES_MAX:
+                        return
+        except ClientError as error:
+            raise BackupStopped(str(error)) from error
+        if message.status and message.status != NO_CONTENT:
+            raise BackupStopped(f"{message.status} {message.description}")
+
+    async def _next(self, subscription: Subscription) -> Msg:
+        """The next message; who has lost the connection is sent nothing more."""
+        connection = self._connection
+        for _ in range(round(SILENCE_SECONDS / LOOK_SECONDS)):
+            try:
+                return await subscription.next(LOOK_SECONDS)
+            except OperationTimeoutError:
+                if not connection.is_connected or connection.stats.reconnects != self._reconnects:
+                    raise BackupStopped("the connection was lost") from None
+        raise BackupStopped(f"nothing came for {SILENCE_SECONDS:g} s")
+
+
+def _check_place(message: Msg, index: int) -> None:
+    """A chunk that is lost on the way, as when a connection breaks, is missed at the next one."""
+    place = message.reply.rpartition(".")[2]
+    if message.reply and place != str(index):
+        raise BackupStopped(f"chunk {place} came where number {index} was to come")
+
+
+class BackupProvider(NetworkProvider):
+    """The streams of a server that the options choose, each read as one backup."""
+
+    def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[BackupTask]:
+        """See `Provider`."""
+        del partitions_min
+        info = self._infos[name]
+        whole = self._whole(name, rows)
+        if whole is None:
+            return []
+        return [BackupTask(whole, not whole.by_direct or info.config.allow_direct)]
