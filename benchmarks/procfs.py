@@ -87,11 +87,21 @@ def session_usage(session: int) -> Usage:
     return Usage(cpu_s, rss_kib, rss_peak_kib, anonymous_kib)
 
 
+def parse_reaped_s(text: str) -> float:
+    """CPU seconds of the ended children of a process, and of theirs, from its /proc/<pid>/stat."""
+    user, system = text[text.rindex(")") + 2 :].split()[13:15]
+    return (int(user) + int(system)) / TICKS_PER_SECOND
+
+
 def tree_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all below it; one that ends while it is read is left out."""
+    """CPU seconds of a process and all below it, also of those that have ended.
+
+    Spark ends Python processes that it does not need; their time must not vanish with them. One
+    that ends while it is read is left out.
+    """
     total = 0.0
     try:
-        total += process_cpu_s(pid)
+        total += process_cpu_s(pid) + parse_reaped_s(Path(f"/proc/{pid}/stat").read_text())
         for thread in Path(f"/proc/{pid}/task").iterdir():
             total += sum(tree_cpu_s(int(child)) for child in _children(thread))
     except OSError:

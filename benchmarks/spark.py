@@ -3,9 +3,9 @@
 One store of 128 B messages is made once; the same rows are written to Parquet. Each round then
 reads them in turn: with the compiled decoder alone (one core), with Spark from the blocks, from
 Parquet and through a server, to the sink `noop`, and writes them from Parquet to a stream. All
-columns are read, or two of them. The server is ours, and nats-server on a copy of the same store.
-Last, a streaming query follows a stream that gets 10,000 messages a second, and another one a
-stream that gets nothing.
+columns are read, or two of them. "From memory" are batches that no source has to read. The server
+is ours, and nats-server on a copy of the same store. Last, a streaming query follows a stream that
+gets 10,000 messages a second, and another one a stream that gets nothing.
 
 Each figure of a job of Spark is given in rows per second and in microseconds of CPU per row, of
 Spark, its Python processes and the servers together: the latter hardly depends on what else runs.
@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from benchmarks.figures import format_value, spread
 from benchmarks.procfs import session_usage, tree_cpu_s
 from benchmarks.servers import Server
+from benchmarks.spark_floor import premade
 from benchmarks.spark_idle import measure_idle
 from benchmarks.spark_writes import measure_tail, write_stream
 from tradewind.spark.arrow import arrow_schema
@@ -122,11 +123,11 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
         )
     for columns in ("", f" ({FEW_COLUMNS})"):
         for unit in ("rows/s", "CPU us/row"):
-            pair = (
-                results[f"Spark from {kind}{columns}, {unit}"] for kind in ("blocks", "Parquet")
-            )
-            ratios = [one / other for one, other in zip(*pair, strict=True)]
-            results[f"blocks / Parquet{columns}, {unit}"] = ratios
+            for kind in ("blocks", "memory"):
+                one, other = (f"Spark from {which}{columns}, {unit}" for which in (kind, "Parquet"))
+                if one in results:
+                    pairs = zip(results[one], results[other], strict=True)
+                    results[f"{kind} / Parquet{columns}, {unit}"] = [a / b for a, b in pairs]
     return results
 
 
@@ -149,9 +150,14 @@ def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> 
     def read_parquet(*columns: str) -> Any:
         return spark.read.parquet(parquet).select(*columns)
 
+    batch = next(pq.ParquetFile(base / "rows.parquet" / "0.parquet").iter_batches(BLOCK_MESSAGES))
+    types = ", ".join(f"{name} {kind}" for name, kind in MESSAGES.items())
+    in_memory = premade(spark, batch, types, rows)
+
     jobs: dict[str, Job] = {
         "from blocks": (lambda: drain(_load(spark, blocks)), None),
         "from Parquet": (lambda: drain(read_parquet("*")), None),
+        "from memory": (lambda: drain(in_memory), None),
         f"from blocks ({FEW_COLUMNS})": (lambda: drain(_load(spark, few)), None),
         f"from Parquet ({FEW_COLUMNS})": (
             lambda: drain(read_parquet(*FEW_COLUMNS.split(","))),
@@ -161,7 +167,9 @@ def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> 
     for name, server in servers.items():
         url = _url(server)
         network = {"stream": "ORDERS", "servers": url}
+        backup = network | {"readMode": "backup"}
         jobs[f"through {name}"] = (partial(_drain_stream, spark, network), server)
+        jobs[f"through {name} as a backup"] = (partial(_drain_stream, spark, backup), server)
         jobs[f"to {name}"] = (partial(write_stream, read_parquet("*"), url, rows), server)
     return jobs
 

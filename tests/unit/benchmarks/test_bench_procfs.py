@@ -16,6 +16,7 @@ from benchmarks.procfs import (
     parse_status_kib,
     process_cpu_s,
     session_usage,
+    tree_cpu_s,
 )
 
 STAT = (
@@ -84,3 +85,20 @@ def test_cpu_model_is_the_first_one_named() -> None:
         "Fast 9000"
     )
     assert parse_cpu_model("Processor: none\n") == "unknown"
+
+
+def test_the_time_of_processes_that_have_ended_is_not_lost() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass\n"
+    # A child that goes on when its own child has ended.
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}]); print('x')"
+    before = tree_cpu_s(os.getpid())
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", f"{script}; input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"x\n"
+        assert tree_cpu_s(os.getpid()) - before >= 0.3 - 2 / TICKS_PER_SECOND
+        child.communicate(b"\n")
+    assert tree_cpu_s(os.getpid()) - before >= 0.3 - 2 / TICKS_PER_SECOND
