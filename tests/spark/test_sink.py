@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from spark_kit import run_query
 
 import tradewind.sync
 from jetstream_servers import jetstream_on_both
+from tradewind.spark.session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,6 +63,32 @@ def test_each_row_becomes_a_message(spark: SparkSession, server: str, connection
     assert "No" not in found[b"7"].headers
     # Nobody can repeat this write, so nothing is kept of it.
     assert connection.jetstream_manager().streams.info("KV_spark_sinks").state.messages == 0
+
+
+def test_a_thread_that_asks_for_the_session_can_write(
+    spark: SparkSession, server: str, connection: Any, tmp_path: Path
+) -> None:
+    """Spark alone finds no format of Python in a thread other than that of its session."""
+
+    def write() -> None:
+        found = get_session()
+        assert found is spark
+        rows = found.range(3).selectExpr("'out.x' as subject", "cast(id as string) as data")
+        save(rows, server)
+        changes = found.readStream.format("jetstream").options(servers=server, stream="OUT")
+        query = (
+            changes.load()
+            .selectExpr("'out.y' as subject", "data")
+            .writeStream.format("jetstream")
+            .options(servers=server, stream="OUT", checkpointLocation=str(tmp_path))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(write).result()
+    assert [message.subject for message in messages(connection)] == ["out.x"] * 3 + ["out.y"] * 3
 
 
 def test_columns_become_json_and_subjects_come_from_a_template(

@@ -46,7 +46,9 @@ EMBEDDED: Final = {
 def get_session(
     master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one. `settings` are Spark's own and win over ours.
+    """The running session, or a new one; it becomes the active one of the thread that asks.
+
+    `settings` are Spark's own and win over ours.
 
     SparkSetupError says what to install if Spark or Java is missing.
     """
@@ -65,6 +67,8 @@ def get_session(
         # That of another thread is not active in this one; one that was stopped has no Java.
         made = sql.SparkSession._instantiatedSession
         running = made if made is not None and made.sparkContext._jsc is not None else None
+        if running is not None:
+            _make_active(running)
     if running is not None:
         return running
     os.environ["JAVA_HOME"] = str(find_java_home())
@@ -85,3 +89,13 @@ def get_session(
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session
+
+
+def _make_active(session: SparkSession) -> None:
+    """Let Spark find formats that are written in Python in this thread.
+
+    It looks for them in the session that is active in the thread that writes, and knows none in a
+    thread of the program that has not made a session.
+    """
+    name = "org.apache.spark.sql.classic.SparkSession"
+    getattr(session._jvm, name).setActiveSession(session._jsparkSession)
