@@ -10,6 +10,7 @@ ticks of 10 ms, which is too coarse for a server that handles a million messages
 import os
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -87,26 +88,41 @@ def session_usage(session: int) -> Usage:
     return Usage(cpu_s, rss_kib, rss_peak_kib, anonymous_kib)
 
 
-def parse_reaped_s(text: str) -> float:
-    """CPU seconds of the ended children of a process, and of theirs, from its /proc/<pid>/stat."""
-    user, system = text[text.rindex(")") + 2 :].split()[13:15]
-    return (int(user) + int(system)) / TICKS_PER_SECOND
+class TreeClock:
+    """CPU time of a process and all below it, also of those that were seen and have ended.
 
-
-def tree_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all below it, also of those that have ended.
-
-    Spark ends Python processes that it does not need; their time must not vanish with them. One
-    that ends while it is read is left out.
+    Spark ends Python processes that it does not need, and nobody asks what they have used: their
+    time must not vanish with them. What one does between the last look at it and its end is lost.
     """
-    total = 0.0
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: dict[int, float] = {}
+        self._ended_s = 0.0  # of processes whose id another one has now
+
+    def read_s(self) -> float:
+        """CPU seconds up to now; never fewer than before."""
+        for pid in _tree(self._pid):
+            try:
+                cpu_s = process_cpu_s(pid)
+            except OSError:
+                continue
+            before_s = self._seen.get(pid, 0.0)
+            if cpu_s < before_s:
+                self._ended_s += before_s
+            self._seen[pid] = cpu_s
+        return self._ended_s + sum(self._seen.values())
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
     try:
-        total += process_cpu_s(pid) + parse_reaped_s(Path(f"/proc/{pid}/stat").read_text())
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            total += sum(tree_cpu_s(int(child)) for child in _children(thread))
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:
-        pass
-    return total
+        return
+    for thread in threads:
+        for child in _children(thread):
+            yield from _tree(int(child))
 
 
 def _children(thread: Path) -> list[str]:

@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.figures import format_value, spread
-from benchmarks.procfs import session_usage, tree_cpu_s
+from benchmarks.procfs import TreeClock, session_usage
 from benchmarks.servers import Server
 from benchmarks.spark_floor import premade
 from benchmarks.spark_idle import measure_idle
@@ -109,11 +109,12 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
         spark = get_session("local[2]", {"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
         running.callback(spark.stop)
         jobs = make_jobs(spark, base, {"Tradewind": ours, "nats-server": peer}, rows)
+        clock = TreeClock(os.getpid())
         for job, _ in jobs.values():
             job()  # Spark's first query of a kind takes seconds
         for _ in range(rounds):
             for what, (job, server) in jobs.items():
-                for figure, value in timed(job, server, rows).items():
+                for figure, value in timed(job, clock, server, rows).items():
                     results.setdefault(f"Spark {what}, {figure}", []).append(value)
         tail_batches = 60 if rounds > 1 else 8
         results |= measure_tail(spark, _url(ours), base / "checkpoint", batches=tail_batches)
@@ -178,12 +179,14 @@ def _drain_stream(spark: Any, options: dict[str, str]) -> None:
     drain(_load(spark, options))
 
 
-def timed(job: Callable[[], None], server: Server | None, rows: int) -> dict[str, float]:
+def timed(
+    job: Callable[[], None], clock: TreeClock, server: Server | None, rows: int
+) -> dict[str, float]:
     """Rows per second of a job, and CPU per row of all our processes and of its server."""
     served_start_s = session_usage(server.session).cpu_s if server else 0.0
-    cpu_start_s, start_s = tree_cpu_s(os.getpid()), time.perf_counter()
+    cpu_start_s, start_s = clock.read_s(), time.perf_counter()
     job()
-    wall_s, cpu_s = time.perf_counter() - start_s, tree_cpu_s(os.getpid()) - cpu_start_s
+    wall_s, cpu_s = time.perf_counter() - start_s, clock.read_s() - cpu_start_s
     figures = {"rows/s": rows / wall_s, "CPU us/row": cpu_s / rows * 1e6}
     if server:
         served_s = session_usage(server.session).cpu_s - served_start_s

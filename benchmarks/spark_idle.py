@@ -16,7 +16,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import tradewind.sync
-from benchmarks.procfs import tree_cpu_s
+from benchmarks.procfs import TreeClock
 
 IDLE_SECONDS = 15.0
 # Java compiles and collects what starting has left behind.
@@ -29,13 +29,14 @@ def measure_idle(
 ) -> dict[str, list[float]]:
     """Feed a query batch by batch, then leave it alone."""
     pause = threading.Event()
+    ours, servers = TreeClock(os.getpid()), TreeClock(server_pid)
 
     def idle_cpu() -> float:
         """Percent of one core, of all our processes but the server."""
-        cpu_s, start_s = tree_cpu_s(os.getpid()) - tree_cpu_s(server_pid), time.perf_counter()
+        cpu_s, start_s = ours.read_s() - servers.read_s(), time.perf_counter()
         pause.wait(IDLE_SECONDS)
         wall_s = time.perf_counter() - start_s
-        return (tree_cpu_s(os.getpid()) - tree_cpu_s(server_pid) - cpu_s) / wall_s * 100
+        return (ours.read_s() - servers.read_s() - cpu_s) / wall_s * 100
 
     with tradewind.sync.connect(url) as connection:
         connection.jetstream_manager().streams.add(name="IDLE", subjects=["idle.>"])
