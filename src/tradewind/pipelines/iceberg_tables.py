@@ -8,6 +8,7 @@ properties of the table, because snapshots expire.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,6 +23,7 @@ from tradewind.pipelines.lake_tables import ConflictError, TableChange
 from tradewind.pipelines.lakes import MARK_WRITER, is_written, library, open_catalog
 from tradewind.pipelines.model import Iceberg
 
+logger = logging.getLogger(__name__)
 LATEST: Final = "tradewind.latest."
 DATA_FOLDER: Final = "data"
 
@@ -125,14 +127,23 @@ class IcebergLake:
         return merged
 
     def _create(self, rows: pa.Schema, partition_by: Sequence[str]) -> Any:
+        """Make the table with its partitions at once: one without would have to stay without."""
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
         catalog = open_catalog(self._target, self._warehouse)
         catalog.create_namespace_if_not_exists(self._target.table.rpartition(".")[0])
-        table = catalog.create_table_if_not_exists(self._target.table, schema=stored_schema(rows))
-        if partition_by and table.spec().is_unpartitioned() and not table.snapshots():
-            with table.update_spec() as update:
+        try:
+            with (
+                catalog.create_table_transaction(
+                    self._target.table, schema=stored_schema(rows)
+                ) as transaction,
+                transaction.update_spec() as update,
+            ):
                 for column in partition_by:
                     update.add_identity(column)
-        return table
+        except (CommitFailedException, TableAlreadyExistsError):
+            logger.info("%s was made by another writer meanwhile", self._target.table)
+        return self._loaded()
 
     def has_batch(self, marks: Mapping[str, str]) -> bool:
         """See `LakeTable`."""

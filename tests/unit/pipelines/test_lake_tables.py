@@ -27,6 +27,50 @@ def killed(*_args: Any, **_settings: Any) -> None:
     raise KilledError
 
 
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_table_whose_making_was_killed_has_its_partitions(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_behind: bool
+) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    rows = orders([1, 2, 3], region=["a", "b", "a"])
+    write: Any = lake.writer(partition_by=["region"])
+    with monkeypatch.context() as patch:
+        for name in ("create_table", "commit_table"):
+            real = getattr(SqlCatalog, name)
+
+            def last(*args: Any, real: Any = real, **settings: Any) -> None:
+                if is_behind:
+                    real(*args, **settings)
+                raise KilledError
+
+            patch.setattr(SqlCatalog, name, last)
+        with pytest.raises(KilledError):
+            write(rows, 0)
+    write(rows, 0)
+    assert lake.ids() == [1, 2, 3]
+    (part,) = lake.table.load().spec().fields  # type: ignore[union-attr]
+    assert part.name == "region"
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_table_that_another_writer_makes_first_is_taken(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = orders([1, 2, 3])
+    other: Any = lake.writer()
+    other(rows, 0)
+    real, looks = type(lake.table).load, iter([False, False])
+
+    def load(table: Any) -> Any:
+        return real(table) if next(looks, True) else None
+
+    monkeypatch.setattr(type(lake.table), "load", load)
+    other(orders([4, 5]), 1)
+    assert lake.ids() == [1, 2, 3, 4, 5]
+
+
 def test_rows_are_there_once_if_it_is_killed_before_or_behind_the_commit(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
