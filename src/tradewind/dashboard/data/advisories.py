@@ -1,0 +1,165 @@
+"""What JetStream tells of its own accord, in plain words: the last events, newest first.
+
+Owns the subscriptions, which leave out what comes with every request or message, and the sentences.
+Repeated events are counted, not listed, so that a storm of them pushes nothing else out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from tradewind.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import Connection
+    from tradewind.client.message import Msg
+
+EVENTS_KEPT_MAX: Final = 100
+EVENT_BYTES_MAX: Final = 64 * 1024
+PENDING_MAX: Final = 1000
+PREFIX: Final = "$JS.EVENT.ADVISORY"
+SUBJECTS: Final = (
+    f"{PREFIX}.STREAM.>",
+    f"{PREFIX}.CONSUMER.CREATED.>",
+    f"{PREFIX}.CONSUMER.DELETED.>",
+    f"{PREFIX}.CONSUMER.PAUSE.>",
+    f"{PREFIX}.CONSUMER.MAX_DELIVERIES.>",
+    f"{PREFIX}.CONSUMER.MSG_TERMINATED.>",
+    f"{PREFIX}.CONSUMER.PINNED.>",
+    f"{PREFIX}.CONSUMER.UNPINNED.>",
+    f"{PREFIX}.CONSUMER.LEADER_ELECTED.>",
+    f"{PREFIX}.CONSUMER.QUORUM_LOST.>",
+)
+Weight = Literal["info", "warning", "bad"]
+_ACTIONS: Final = {"create": "was created", "delete": "was deleted", "modify": "was changed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event; `count` is how often the same was told in a row."""
+
+    time: str
+    text: str
+    weight: Weight = "info"
+    stream: str = ""
+    consumer: str = ""
+    count: int = 1
+
+
+class Advisories:
+    """The last events of one login."""
+
+    def __init__(self) -> None:
+        self._last: deque[Happening] = deque(maxlen=EVENTS_KEPT_MAX)
+        self._listeners: list[Callable[[str], None]] = []
+
+    async def listen(self, connection: Connection) -> None:
+        """Subscribe; a login that may not hears nothing."""
+        for subject in SUBJECTS:
+            with suppress(ClientError):
+                await connection.subscribe(
+                    subject, callback=self._heard, pending_messages_max=PENDING_MAX
+                )
+
+    def on_streams_changed(self, listener: Callable[[str], None]) -> None:
+        """Call it with the kind of each event about a stream."""
+        self._listeners.append(listener)
+
+    def newest(self) -> list[Happening]:
+        """The last events, newest first."""
+        return list(reversed(self._last))
+
+    async def _heard(self, message: Msg) -> None:
+        self.add(message.data)
+
+    def add(self, data: bytes) -> None:
+        """Take in an event; what cannot be read is passed over."""
+        if len(data) > EVENT_BYTES_MAX:
+            return
+        try:
+            document = msgspec.json.decode(data, type=dict[str, Any])
+        except msgspec.DecodeError:
+            return
+        happening = in_words(document)
+        if happening is None:
+            return
+        last = self._last[-1] if self._last else None
+        if last is not None and replace(last, time="", count=1) == replace(happening, time=""):
+            self._last[-1] = replace(happening, count=last.count + 1)
+        else:
+            self._last.append(happening)
+        if not happening.consumer:
+            for listener in self._listeners:
+                listener(happening.stream)
+
+
+def in_words(document: dict[str, Any]) -> Happening | None:
+    """An event as a sentence; None if it is of a kind that is not shown."""
+    kind = _text(document, "type").removeprefix("io.nats.jetstream.advisory.v1.")
+    stream, consumer = _text(document, "stream"), _text(document, "consumer")
+    time = _text(document, "timestamp")
+
+    def happening(text: str, weight: Weight = "info") -> Happening:
+        return Happening(time, text, weight, stream, consumer)
+
+    who = f"Consumer {consumer} of {stream}"
+    if kind == "stream_action":
+        action = _text(document, "action")
+        return happening(f"Stream {stream} {_ACTIONS.get(action, action)}.")
+    if kind == "consumer_action":
+        action = _text(document, "action")
+        return happening(f"{who} {_ACTIONS.get(action, action)}.")
+    if kind == "consumer_pause":
+        paused = document.get("paused") is True
+        until = f" until {_text(document, 'pause_until')}" if paused else ""
+        return happening(f"{who} {'was paused' if paused else 'goes on'}{until}.")
+    if kind == "max_deliver":
+        return happening(
+            f"{who} gives up message {_number(document, 'stream_seq')}: it was delivered "
+            f"{_number(document, 'deliveries')} times and never acknowledged.",
+            "bad",
+        )
+    if kind == "terminated":
+        reason = _text(document, "reason")
+        return happening(
+            f"A client of {who[0].lower()}{who[1:]} refused message "
+            f"{_number(document, 'stream_seq')} for good{': ' + reason if reason else ''}.",
+            "warning",
+        )
+    return _rest(kind, document, happening)
+
+
+def _rest(
+    kind: str, document: dict[str, Any], happening: Callable[..., Happening]
+) -> Happening | None:
+    stream, consumer = _text(document, "stream"), _text(document, "consumer")
+    who = f"Consumer {consumer} of {stream}" if consumer else f"Stream {stream}"
+    if kind == "consumer_group_pinned":
+        return happening(f"{who}: group {_text(document, 'group')} is pinned to one client.")
+    if kind == "consumer_group_unpinned":
+        return happening(f"{who}: group {_text(document, 'group')} is not pinned any more.")
+    if kind in ("snapshot_create", "snapshot_complete"):
+        return happening(f"A backup of {stream} {'began' if kind.endswith('create') else 'ended'}.")
+    if kind in ("restore_create", "restore_complete"):
+        return happening(f"Restoring {stream} {'began' if kind.endswith('create') else 'ended'}.")
+    if kind in ("stream_leader_elected", "consumer_leader_elected"):
+        return happening(f"{who} is led by {_text(document, 'leader')}.")
+    if kind in ("stream_quorum_lost", "consumer_quorum_lost"):
+        return happening(f"{who} has lost its quorum: nothing is stored until it is back.", "bad")
+    return None
+
+
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _number(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    return value if isinstance(value, int) else 0

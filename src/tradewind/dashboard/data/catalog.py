@@ -1,0 +1,197 @@
+"""Streams and consumers: names of all, details only of what is on screen.
+
+Owns the questions about them. Lists are read page by page and only names are kept; ten thousand
+streams are ten requests once, and as many details as a page of the table has rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from tradewind.api.consumer_types import ConsumerInfo
+from tradewind.api.responses import ConsumerListResponse
+from tradewind.api.stream_types import StreamInfo
+from tradewind.client.api_errors import JetStreamApiError
+from tradewind.dashboard.data.samplers import Question, Seen
+
+if TYPE_CHECKING:
+    from tradewind.dashboard.data.workspace import Workspace
+
+NAMES_KEY: Final = "stream names"
+NAMES_MAX: Final = 100_000
+NAMES_SECONDS: Final = 30.0
+ROWS: Final = 50
+ROW_SECONDS: Final = 3.0
+DETAIL_SECONDS: Final = 2.0
+AT_ONCE: Final = 16
+SUBJECTS_SHOWN_MAX: Final = 100
+STREAM_FIGURES: Final = ("messages", "bytes", "last_seq", "consumers")
+CONSUMER_FIGURES: Final = ("pending", "ack_pending", "delivered", "acked", "waiting", "redelivered")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names of all streams, sorted; `total` may be more than are kept."""
+
+    names: list[str]
+    total: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some rows of a longer list."""
+
+    first: int
+    total: int
+
+
+@dataclass(frozen=True)
+class StreamPage(Page):
+    """Streams on screen; one that went away meanwhile has no details."""
+
+    streams: list[tuple[str, StreamInfo | None]]
+
+
+@dataclass(frozen=True)
+class ConsumerPage(Page):
+    """Consumers of a stream on screen."""
+
+    consumers: list[ConsumerInfo]
+
+
+class _SubjectsPage(msgspec.Struct):
+    """The part of a stream info that has subjects."""
+
+    class State(msgspec.Struct):
+        """Its state."""
+
+        subjects: dict[str, int] = {}
+
+    state: State = msgspec.field(default_factory=State)
+    total: int = 0
+
+
+def chosen(names: Sequence[str], search: str, prefixes: Sequence[str] = ()) -> list[str]:
+    """The names that contain a text, whatever its case, and begin with one of the prefixes."""
+    wanted = search.strip().casefold()
+    return [
+        name
+        for name in names
+        if (not prefixes or name.startswith(tuple(prefixes))) and wanted in name.casefold()
+    ]
+
+
+class Catalog:
+    """Asks about streams and consumers on behalf of pages."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    async def names(self) -> Seen[Names]:
+        """The names of all streams."""
+
+        async def ask() -> Names:
+            pages = self._workspace.jetstream.manager.streams.names()
+            found: list[str] = []
+            while len(found) < NAMES_MAX and (page := await pages.next_page()):
+                found += page
+            return Names(sorted(found), max(pages.total, len(found)))
+
+        return await self._workspace.samplers.see(Question(NAMES_KEY, ask, NAMES_SECONDS))
+
+    async def stream_page(self, names: Sequence[str], first: int, total: int) -> Seen[StreamPage]:
+        """Details of the streams on screen."""
+        shown = tuple(names[:ROWS])
+
+        async def ask() -> StreamPage:
+            infos = await self._at_once([self._info_or_none(name) for name in shown])
+            return StreamPage(first, total, list(zip(shown, infos, strict=True)))
+
+        return await self._workspace.samplers.see(
+            Question(("streams", shown, first, total), ask, ROW_SECONDS)
+        )
+
+    async def stream(self, name: str) -> Seen[StreamInfo]:
+        """One stream, and how it grows."""
+
+        async def ask() -> StreamInfo:
+            return await self._workspace.jetstream.manager.streams.info(name)
+
+        def figures(info: StreamInfo) -> Sequence[float]:
+            state = info.state
+            return (state.messages, state.bytes, state.last_seq, state.consumer_count)
+
+        return await self._workspace.samplers.see(
+            Question(("stream", name), ask, DETAIL_SECONDS, STREAM_FIGURES, figures)
+        )
+
+    async def subjects(self, name: str, pattern: str) -> tuple[dict[str, int], int]:
+        """Some subjects of a stream with their counts, largest first, and how many there are."""
+        api = self._workspace.jetstream.manager.api
+        answer = await api.call_raw(
+            "stream_info", name, body={"subjects_filter": pattern, "offset": 0}
+        )
+        page = msgspec.json.decode(answer, type=_SubjectsPage)
+        found = sorted(page.state.subjects.items(), key=lambda item: (-item[1], item[0]))
+        return dict(found[:SUBJECTS_SHOWN_MAX]), max(page.total, len(found))
+
+    async def consumer_page(self, stream: str, first: int) -> Seen[ConsumerPage]:
+        """The consumers of a stream from an offset on."""
+
+        async def ask() -> ConsumerPage:
+            answer = await self._workspace.jetstream.manager.api.call(
+                ConsumerListResponse, "consumer_list", stream, body={"offset": first}
+            )
+            return ConsumerPage(first, answer.total, answer.consumers[:ROWS])
+
+        return await self._workspace.samplers.see(
+            Question(("consumers", stream, first), ask, ROW_SECONDS)
+        )
+
+    async def consumer(self, stream: str, name: str) -> Seen[ConsumerInfo]:
+        """One consumer, and how it moves."""
+
+        async def ask() -> ConsumerInfo:
+            return await self._workspace.jetstream.manager.consumers.info(stream, name)
+
+        def figures(info: ConsumerInfo) -> Sequence[float]:
+            return (
+                info.num_pending,
+                info.num_ack_pending,
+                info.delivered.consumer_seq,
+                info.ack_floor.consumer_seq,
+                info.num_waiting,
+                info.num_redelivered,
+            )
+
+        return await self._workspace.samplers.see(
+            Question(("consumer", stream, name), ask, DETAIL_SECONDS, CONSUMER_FIGURES, figures)
+        )
+
+    def changed(self, stream: str, consumer: str = "") -> None:
+        """Something was changed from here: what was seen of it is old."""
+        samplers = self._workspace.samplers
+        samplers.forget(("consumer", stream, consumer) if consumer else ("stream", stream))
+        samplers.forget(NAMES_KEY)
+
+    async def _info_or_none(self, name: str) -> StreamInfo | None:
+        try:
+            return await self._workspace.jetstream.manager.streams.info(name)
+        except JetStreamApiError:
+            return None
+
+    async def _at_once(self, asked: Sequence[Awaitable[Item]]) -> list[Item]:
+        """Wait for several questions of which only some are under way at a time."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(question: Awaitable[Item]) -> Item:
+            async with gate:
+                return await question
+
+        return list(await asyncio.gather(*(one(each) for each in asked)))

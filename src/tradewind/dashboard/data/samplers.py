@@ -1,0 +1,168 @@
+"""Questions that are asked again and again while somebody looks at the answer.
+
+Owns the leases: a page that shows something touches its topic each time it is drawn, all pages that
+show the same share one question, and a topic that nobody has touched for a while is not asked any
+more. What was seen stays for as long as charts go back, and the number of topics is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from tradewind.dashboard.data.problems import Problem, problem_of
+from tradewind.dashboard.data.series import KEPT_SECONDS, Series
+from tradewind.errors import TradewindError
+
+Value = TypeVar("Value")
+TOPICS_MAX: Final = 256
+LEASE_SECONDS: Final = 10.0
+# How long a page waits for the first answer before it is drawn without it.
+FIRST_SECONDS: Final = 1.5
+
+
+@dataclass(frozen=True)
+class Question(Generic[Value]):
+    """What to ask, how often, and which figures of the answer are remembered.
+
+    Two questions with the same key are the same question.
+    """
+
+    key: Hashable
+    ask: Callable[[], Awaitable[Value]]
+    interval: float = 2.0
+    names: tuple[str, ...] = ()
+    figures: Callable[[Value], Sequence[float]] | None = None
+
+
+@dataclass(frozen=True)
+class Seen(Generic[Value]):
+    """The newest answer, or why there is none, and what the figures were before."""
+
+    value: Value | None
+    problem: Problem | None
+    series: Series
+    age: float = 0.0
+
+
+class _Topic:
+    """One question: its newest answer and, while somebody looks, the task that asks it."""
+
+    def __init__(self, question: Question[Any]) -> None:
+        self.question = question
+        self.series = Series(question.names, question.interval)
+        self.value: Any = None
+        self.problem: Problem | None = None
+        self.answered_at = float("-inf")
+        self.touched_at = 0.0
+        self.task: asyncio.Task[None] | None = None
+        self.answered = asyncio.Event()
+
+
+class Samplers:
+    """All topics of one login. `clock` gives seconds that only grow."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._topics: OrderedDict[Hashable, _Topic] = OrderedDict()
+
+    @property
+    def asking_count(self) -> int:
+        """How many questions are being asked at the moment."""
+        return sum(topic.task is not None for topic in self._topics.values())
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    async def see(self, question: Question[Value]) -> Seen[Value]:
+        """The newest answer; waits a moment for the first one."""
+        topic = self._topic(question)
+        topic.touched_at = self._clock()
+        if topic.task is None:
+            if self._clock() - topic.answered_at > question.interval:
+                topic.answered.clear()
+            topic.task = asyncio.create_task(self._run(topic), name=f"sampler {question.key}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(topic.answered.wait(), FIRST_SECONDS)
+        if not topic.answered.is_set():
+            waiting = Problem("away", "The server has not answered yet.")
+            return Seen(None, topic.problem or waiting, topic.series)
+        age = max(self._clock() - topic.answered_at, 0.0)
+        return Seen(topic.value, topic.problem, topic.series, age)
+
+    def forget(self, key: Hashable) -> None:
+        """Ask anew the next time somebody looks: what was seen is not true any more."""
+        if (topic := self._topics.get(key)) is not None:
+            topic.answered_at = float("-inf")
+            topic.answered.clear()
+            self._stop(topic)
+
+    async def close(self) -> None:
+        """Ask nothing any more."""
+        tasks = [topic.task for topic in self._topics.values() if topic.task is not None]
+        self._topics.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _topic(self, question: Question[Any]) -> _Topic:
+        topic = self._topics.get(question.key)
+        if topic is None:
+            self._make_room()
+            topic = self._topics[question.key] = _Topic(question)
+        self._topics.move_to_end(question.key)
+        return topic
+
+    def _make_room(self) -> None:
+        """Forget what charts do not reach back to, and then whatever was looked at longest ago."""
+        now = self._clock()
+        for key, topic in list(self._topics.items()):
+            if now - topic.touched_at <= KEPT_SECONDS and len(self._topics) < TOPICS_MAX:
+                break
+            del self._topics[key]
+            self._stop(topic)
+
+    @staticmethod
+    def _stop(topic: _Topic) -> None:
+        if topic.task is not None:
+            topic.task.cancel()
+            topic.task = None
+
+    async def _run(self, topic: _Topic) -> None:
+        """Ask until nobody looks any more."""
+        question = topic.question
+        try:
+            while self._clock() - topic.touched_at <= LEASE_SECONDS:
+                await self._ask(topic)
+                await asyncio.sleep(question.interval)
+        finally:
+            if topic.task is asyncio.current_task():
+                topic.task = None
+
+    async def _ask(self, topic: _Topic) -> None:
+        question = topic.question
+        try:
+            value = await question.ask()
+        except (TradewindError, OSError) as error:
+            # The last answer stays beside the problem, so that a page can go on showing it.
+            topic.problem = problem_of(error) if isinstance(error, TradewindError) else _cut(error)
+        else:
+            topic.value, topic.problem = value, None
+            if question.figures is not None:
+                topic.series.add(self._wall_clock(), question.figures(value))
+        topic.answered_at = self._clock()
+        topic.answered.set()
+
+
+def _cut(error: OSError) -> Problem:
+    return Problem("away", f"The connection failed: {error.strerror or error}.")

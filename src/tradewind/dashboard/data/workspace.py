@@ -1,0 +1,150 @@
+"""Everything that one login shares between its pages: connection, questions, events.
+
+Owns the life of the connection: it is made in the background and made again by itself, so a page
+is there at once and says how things stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from tradewind.client.connection import Connection
+from tradewind.client.core.options import make_options
+from tradewind.client.errors import AuthorizationError, DisconnectedError
+from tradewind.client.events import ErrorEvent, Event, ReconnectFailed
+from tradewind.dashboard.data import account
+from tradewind.dashboard.data.advisories import Advisories
+from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
+from tradewind.dashboard.data.samplers import Question, Samplers, Seen
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.jetstream import JetStream
+
+REQUEST_SECONDS: Final = 5.0
+State = Literal["connecting", "connected", "reconnecting", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """How the connection stands, and with what."""
+
+    state: State
+    server: str
+    text: str = ""
+
+
+class Workspace:
+    """One login at one server or cluster."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        self.options = make_options(
+            options,
+            {
+                "name": options.name or "tradewind dashboard",
+                "wait_for_server": True,
+                "reconnect_wait_max": 2.0,
+                "timeout": REQUEST_SECONDS,
+                "on_event": self._on_event,
+            },
+        )
+        self.samplers = Samplers()
+        self.advisories = Advisories()
+        self._connection: Connection | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._last_error = ""
+        self._refusal = ""
+        self._was_connected = False
+        self.catalog = Catalog(self)
+        self.advisories.on_streams_changed(lambda _stream: self.samplers.forget(NAMES_KEY))
+
+    # ------------------------------------------------------------------ connection
+
+    def start(self) -> None:
+        """Begin to connect, in the background."""
+        self._starting = asyncio.create_task(self._start(), name="dashboard connection")
+
+    async def wait_started(self) -> None:
+        """Wait for the first connection; AuthorizationError if the login is refused."""
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+        if self._refusal:
+            raise AuthorizationError(self._refusal, self._refusal)
+
+    async def close(self) -> None:
+        """End the connection and all questions."""
+        await self.samplers.close()
+        if self._starting is not None:
+            self._starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._starting
+        if self._connection is not None:
+            await self._connection.close()
+
+    @property
+    def link(self) -> LinkState:
+        """How the connection stands."""
+        server = _names(self.options.servers)
+        connection = self._connection
+        if self._refusal:
+            return LinkState("refused", server, self._refusal)
+        if connection is not None and connection.is_connected:
+            return LinkState("connected", connection.url)
+        if connection is not None and connection.is_closed:
+            return LinkState("refused", server, str(connection.closed_error or ""))
+        if self._was_connected:
+            return LinkState("reconnecting", server, self._last_error)
+        return LinkState("connecting", server, self._last_error)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection, if it stands; DisconnectedError at once if it does not."""
+        connection = self._connection
+        if connection is None or not connection.is_connected:
+            raise DisconnectedError("the server is away")
+        return connection
+
+    @property
+    def jetstream(self) -> JetStream:
+        """JetStream of the connection."""
+        return self.connection.jetstream()
+
+    async def _start(self) -> None:
+        connection = Connection(self.options)
+        self._connection = connection
+        try:
+            await connection._start()
+        except TradewindError as error:
+            self._refusal = str(error)
+            return
+        self._was_connected = True
+        await self.advisories.listen(connection)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, ReconnectFailed):
+            self._last_error = str(event.error)
+        elif isinstance(event, ErrorEvent):
+            self._last_error = str(event.error)
+
+    # ------------------------------------------------------------------ what all pages may ask
+
+    async def account(self) -> Seen[account.Account]:
+        """Load and use."""
+
+        async def ask() -> account.Account:
+            return await account.ask_account(self.connection)
+
+        return await self.samplers.see(
+            Question("account", ask, 2.0, account.FIGURES, account.figures)
+        )
+
+
+def _names(servers: str | Sequence[str]) -> str:
+    """The addresses without logins that may stand in them."""
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    return ", ".join(each.rpartition("@")[2] for each in listed)
