@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,12 @@ def test_no_module_is_dead() -> None:
         if dotted not in used and f"{dotted}:" not in text:
             dead.append(dotted)
     assert not dead
+
+
+def test_no_source_is_hidden_by_the_ignore_file() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone")
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "src", "tests"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    kinds = (".py", ".pyx", ".pxd", ".pyi", ".css", ".js", ".svg", ".yaml", ".properties")
+    assert [name for name in listed.splitlines() if name.endswith(kinds)] == []

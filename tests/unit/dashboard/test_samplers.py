@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tradewind.client.errors import DisconnectedError
+from tradewind.client.errors import DisconnectedError, NoRespondersError
 from tradewind.dashboard.data import samplers as module
 from tradewind.dashboard.data.samplers import LEASE_SECONDS, TOPICS_MAX, Question, Samplers
 from tradewind.dashboard.data.series import KEPT_SECONDS, MOMENTS_MAX, Series
@@ -157,3 +157,12 @@ def test_a_clock_that_goes_back_adds_nothing() -> None:
     series.add(10, (3,))
     assert len(series) == 1
     assert series.last_rate("n") is None
+
+
+async def test_what_was_missing_is_asked_once_more(server: Server, samplers: Samplers) -> None:
+    server.error = NoRespondersError("x")
+    assert (await samplers.see_present(server.question(interval=60))).problem is not None
+    server.error = None
+    seen = await samplers.see_present(server.question(interval=60))
+    assert seen.problem is None
+    await samplers.close()

@@ -127,7 +127,7 @@ class Catalog:
             state = info.state
             return (state.messages, state.bytes, state.last_seq, state.consumer_count)
 
-        return await self._workspace.samplers.see(
+        return await self._workspace.samplers.see_present(
             Question(("stream", name), ask, DETAIL_SECONDS, STREAM_FIGURES, figures)
         )
 
@@ -150,7 +150,7 @@ class Catalog:
             )
             return ConsumerPage(first, answer.total, answer.consumers[:ROWS])
 
-        return await self._workspace.samplers.see(
+        return await self._workspace.samplers.see_present(
             Question(("consumers", stream, first), ask, ROW_SECONDS)
         )
 
@@ -170,7 +170,7 @@ class Catalog:
                 info.num_redelivered,
             )
 
-        return await self._workspace.samplers.see(
+        return await self._workspace.samplers.see_present(
             Question(("consumer", stream, name), ask, DETAIL_SECONDS, CONSUMER_FIGURES, figures)
         )
 

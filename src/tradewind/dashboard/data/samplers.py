@@ -100,6 +100,17 @@ class Samplers:
         age = max(self._clock() - topic.answered_at, 0.0)
         return Seen(topic.value, topic.problem, topic.series, age)
 
+    async def see_present(self, question: Question[Value]) -> Seen[Value]:
+        """The same for a page that is about this thing alone.
+
+        That it is missing is asked once more: it may have come since the last look.
+        """
+        seen = await self.see(question)
+        if seen.problem is not None and seen.problem.kind == "missing":
+            self.forget(question.key)
+            seen = await self.see(question)
+        return seen
+
     def forget(self, key: Hashable) -> None:
         """Ask anew the next time somebody looks: what was seen is not true any more."""
         if (topic := self._topics.get(key)) is not None:

@@ -126,9 +126,7 @@ class Workspace:
         await self.advisories.listen(connection)
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, ReconnectFailed):
-            self._last_error = str(event.error)
-        elif isinstance(event, ErrorEvent):
+        if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 
     # ------------------------------------------------------------------ what all pages may ask

@@ -28,6 +28,7 @@ SHORTEST_SECONDS: Final = 60.0
 # Steps of an axis that people can read, and how many lines there are about.
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 GRID_LINES: Final = 4
+SMALLEST: Final = 1e-6
 LINES_MAX: Final = 4
 
 
@@ -56,7 +57,7 @@ class _Frame:
 
 def axis_step(largest: float, base: int = 10) -> float:
     """The distance of grid lines for values up to this one; of bytes with a base of 2."""
-    if largest <= 0 or not math.isfinite(largest):
+    if largest < SMALLEST or not math.isfinite(largest):
         return 1.0
     rough = largest / GRID_LINES
     if base == 2:

@@ -21,9 +21,6 @@ PLACES: Final = (
     ("overview", "Overview", "/"),
     ("streams", "Streams", "/streams"),
     ("consumers", "Consumers", "/consumers"),
-    ("kv", "Key-value", "/kv"),
-    ("objects", "Objects", "/objects"),
-    ("connections", "Connections", "/connections"),
 )
 _WORDS: Final = {
     "connecting": "Connecting to",

@@ -33,7 +33,14 @@ from tradewind.dashboard.look.layout import (
     page,
     problem_note,
 )
-from tradewind.dashboard.views import overview
+from tradewind.dashboard.views import (
+    consumers,
+    messages,
+    overview,
+    stream,
+    stream_changes,
+    streams,
+)
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,
@@ -60,10 +67,48 @@ STATIC: Final = {
     "icon.svg": "image/svg+xml",
 }
 
-# Path, view, and whether it changes something.
-VIEWS: Final[tuple[tuple[str, View], ...]] = (("/", overview.show),)
-CHANGES: Final[tuple[tuple[str, View], ...]] = ()
-UPLOADS: Final[tuple[tuple[str, View], ...]] = ()
+STREAM: Final = "/streams/{stream}"
+MESSAGE: Final = STREAM + "/messages/{sequence}"
+CONSUMER: Final = STREAM + "/consumers/{consumer}"
+VIEWS: Final[tuple[tuple[str, View], ...]] = (
+    ("/", overview.show),
+    ("/streams", streams.show),
+    ("/new-stream", streams.show_new),
+    (STREAM, stream.show),
+    (STREAM + "/subjects", stream.show_subjects),
+    (STREAM + "/consumers", stream.show_consumers),
+    (STREAM + "/config", stream.show_config),
+    (STREAM + "/edit", stream_changes.show_edit),
+    (STREAM + "/purge", stream_changes.show_purge),
+    (STREAM + "/seal", stream_changes.show_seal),
+    (STREAM + "/delete", stream_changes.show_delete),
+    (STREAM + "/messages", messages.show),
+    (STREAM + "/messages/slide", messages.slide),
+    (MESSAGE, messages.show_one),
+    (MESSAGE + "/payload", messages.download),
+    (MESSAGE + "/delete", messages.show_delete),
+    ("/publish", messages.show_publish),
+    ("/consumers", consumers.show_all),
+    (CONSUMER, consumers.show),
+    (CONSUMER + "/delete", consumers.show_delete),
+)
+# Forms.
+CHANGES: Final[tuple[tuple[str, View], ...]] = (
+    ("/new-stream", streams.create),
+    (STREAM + "/edit", stream_changes.review),
+    (STREAM + "/apply", stream_changes.apply),
+    (STREAM + "/purge", stream_changes.review_purge),
+    (STREAM + "/purge-now", stream_changes.purge),
+    (STREAM + "/seal", stream_changes.seal),
+    (STREAM + "/delete", stream_changes.delete),
+    (MESSAGE + "/delete", messages.delete),
+    ("/publish", messages.publish),
+    (CONSUMER + "/pause", consumers.pause),
+    (CONSUMER + "/resume", consumers.resume),
+    (CONSUMER + "/reset", consumers.reset),
+    (CONSUMER + "/unpin", consumers.unpin),
+    (CONSUMER + "/delete", consumers.delete),
+)
 
 
 @dataclass(frozen=True)
@@ -160,30 +205,6 @@ class _Desk:
                 visitor.login.workspace, visit, request.path_params, request.query_params, fields
             )
             return await self.run(view, call, visitor)
-
-        return answer
-
-    def uploading(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The answer to a file."""
-
-        async def answer(request: Request) -> Response:
-            visitor = self.visitor(request)
-            token = request.headers.get("x-csrf-token", "")
-            if visitor.login is None or not self.sessions.is_csrf(visitor.session_id, token):
-                return PlainTextResponse(STALE, 403)
-            if self.is_read_only:
-                return PlainTextResponse(READ_ONLY, 403)
-            call = Call(
-                visitor.login.workspace,
-                self.visit(visitor),
-                request.path_params,
-                request.query_params,
-                body=request.stream(),
-            )
-            try:
-                return await self.run(view, call, visitor)
-            except TradewindError as error:
-                return PlainTextResponse(problem_of(error).text, 409)
 
         return answer
 
@@ -319,6 +340,5 @@ def build_application(
         Route("/static/{name}", _static, methods=["GET"]),
         *(Route(path, desk.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(Route(path, desk.changing(view), methods=["POST"]) for path, view in CHANGES),
-        *(Route(path, desk.uploading(view), methods=["PUT"]) for path, view in UPLOADS),
     ]
     return Starlette(routes=routes, exception_handlers={404: desk.missing})

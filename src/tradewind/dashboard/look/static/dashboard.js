@@ -121,8 +121,6 @@ function watchTyped(input) {
 }
 
 function watchSlider(slider) {
-  const target = document.getElementById(slider.dataset.sets);
-  slider.addEventListener("input", () => { target.value = slider.value; });
   slider.addEventListener("change", () => slider.form.requestSubmit());
 }
 
@@ -164,5 +162,5 @@ document.addEventListener("click", (event) => {
   if (event.target.id === "theme") toggleTheme();
 });
 document.querySelectorAll("input[data-typed]").forEach(watchTyped);
-document.querySelectorAll("input[data-sets]").forEach(watchSlider);
+document.querySelectorAll("input[data-slides]").forEach(watchSlider);
 keepCurrent();

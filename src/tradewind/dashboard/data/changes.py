@@ -1,0 +1,201 @@
+"""Changes of a configuration, seen before they are made; and a configuration in words.
+
+Owns the JSON that is edited, the difference, and what a purge would remove. Pure but for the last,
+which counts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.stream_types import (
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+    StreamInfo,
+)
+from tradewind.api.versioning import user_metadata
+from tradewind.client.api_errors import NoMessageFoundError
+from tradewind.client.streams.direct import read_batch
+from tradewind.dashboard.data.texts import count, many, size, span_ns
+from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from tradewind.client.jetstream import JetStream
+
+CONFIG_CHARACTERS_MAX: Final = 1 << 20
+_KEPT: Final = {
+    RetentionPolicy.LIMITS: "Messages stay until a limit removes them",
+    RetentionPolicy.INTEREST: "Messages stay until every consumer has acknowledged them",
+    RetentionPolicy.WORK_QUEUE: "Messages stay until one consumer has acknowledged them",
+}
+
+
+class BadConfigError(TradewindError):
+    """A configuration that cannot be read; the text says where."""
+
+
+class StaleConfigError(TradewindError):
+    """Somebody else has changed what is being changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line of a difference."""
+
+    kind: Literal["same", "added", "removed"]
+    text: str
+
+
+def config_text(config: Mapping[str, Any]) -> str:
+    """A configuration as it is edited: without what the server adds by itself."""
+    document = dict(config)
+    if isinstance(metadata := document.get("metadata"), dict):
+        document["metadata"] = user_metadata(metadata)
+        if not document["metadata"]:
+            del document["metadata"]
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """By what a later look can tell whether a configuration is still the same."""
+    return hashlib.sha256(config_text(config).encode()).hexdigest()[:32]
+
+
+def parse_config(text: str, name: str) -> dict[str, Any]:
+    """The configuration that somebody wrote; BadConfigError says what is wrong with it."""
+    if len(text) > CONFIG_CHARACTERS_MAX:
+        raise BadConfigError(f"the configuration: at most {CONFIG_CHARACTERS_MAX} characters")
+    try:
+        document = msgspec.json.decode(text, type=dict[str, Any])
+        stream_config_from_dict(document)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise BadConfigError(f"the configuration: {error}") from None
+    if document.get("name") != name:
+        raise BadConfigError(f"the configuration: its name must stay {name!r}")
+    return document
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DiffLine]:
+    """What would change, with a few lines around it."""
+    old, new = config_text(before).splitlines(), config_text(after).splitlines()
+    kinds: dict[str, Literal["same", "added", "removed"]] = {"+": "added", "-": "removed"}
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
+    return [
+        DiffLine(kinds.get(line[:1], "same"), line) for line in lines if not line.startswith("@@")
+    ]
+
+
+def in_words(config: StreamConfig) -> list[str]:
+    """What a stream does, in sentences."""
+    where = "on disk" if config.storage is StorageType.FILE else "in memory"
+    if config.mirror is not None:
+        first = f"It is a copy of the stream {config.mirror.name}, kept {where}."
+    else:
+        subjects = ", ".join(config.subjects) or "nothing"
+        first = f"It stores what is published to {subjects}, {where}."
+    sentences = [first, f"{_KEPT[config.retention]}{_limits(config)}."]
+    if config.discard is DiscardPolicy.NEW and _limits(config):
+        sentences.append("When a limit is reached, new messages are refused.")
+    if config.num_replicas > 1:
+        sentences.append(f"{config.num_replicas} servers keep a copy.")
+    if config.sources:
+        names = ", ".join(source.name for source in config.sources)
+        sentences.append(f"It also takes the messages of {names}.")
+    if config.duplicate_window > 0:
+        sentences.append(
+            f"A message id is stored only once within {span_ns(config.duplicate_window)}."
+        )
+    if config.sealed:
+        sentences.append("It is sealed: nothing in it can be changed any more.")
+    can_not = [
+        word
+        for word, is_denied in (("deleted", config.deny_delete), ("purged", config.deny_purge))
+        if is_denied
+    ]
+    if can_not and not config.sealed:
+        sentences.append(f"Messages cannot be {' or '.join(can_not)}.")
+    return sentences
+
+
+def _limits(config: StreamConfig) -> str:
+    parts = []
+    if config.max_msgs > 0:
+        parts.append(many(config.max_msgs, "message"))
+    if config.max_bytes > 0:
+        parts.append(size(config.max_bytes))
+    if config.max_age > 0:
+        parts.append(f"an age of {span_ns(config.max_age)}")
+    if config.max_msgs_per_subject > 0:
+        parts.append(f"{many(config.max_msgs_per_subject, 'message')} per subject")
+    return f", at most {', '.join(parts)}" if parts else ""
+
+
+# ---------------------------------------------------------------------- purge
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """What is to be removed: of a subject, all but the newest `keep`, or below a sequence."""
+
+    subject: str = ""
+    keep: int = 0
+    below: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PurgePreview:
+    """How many messages would go, and the same in a sentence. None: more than can be counted."""
+
+    messages: int | None
+    text: str
+
+
+async def preview_purge(jetstream: JetStream, info: StreamInfo, purge: Purge) -> PurgePreview:
+    """Count what a purge would remove at this moment."""
+    what = f" of {purge.subject}" if purge.subject else ""
+    found = await _count(jetstream, info, purge.subject, 1)
+    if found is not None and purge.below:
+        rest = await _count(jetstream, info, purge.subject, purge.below)
+        found = None if rest is None else found - rest
+    if found is not None and purge.keep:
+        found = max(found - purge.keep, 0)
+    limits = f" below sequence {purge.below}" if purge.below else ""
+    limits += f", all but the newest {count(purge.keep)}" if purge.keep else ""
+    if found is None:
+        return PurgePreview(None, f"It removes the messages{what}{limits}.")
+    left = info.state.messages - found
+    return PurgePreview(
+        found,
+        f"It removes {many(found, 'message')}{what}{limits}, and {many(max(left, 0), 'message')} "
+        "stay. Nothing brings them back.",
+    )
+
+
+async def _count(jetstream: JetStream, info: StreamInfo, subject: str, start: int) -> int | None:
+    """How many messages of a subject there are from a sequence on; None if nobody can say."""
+    state = info.state
+    if not subject and start <= state.first_seq:
+        return state.messages
+    if start > state.last_seq or not state.messages:
+        return 0
+    if not info.config.allow_direct:
+        if start > 1:
+            return None
+        found = await jetstream.manager.streams.info(info.config.name, subjects_filter=subject)
+        return sum(found.state.subjects.values())
+    try:
+        batch = await read_batch(
+            jetstream.api, info.config.name, subject or ">", start=start, messages_max=1
+        )
+    except NoMessageFoundError:
+        return 0
+    return batch.pending + len(batch.messages)

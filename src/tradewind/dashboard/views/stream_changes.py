@@ -1,0 +1,270 @@
+"""Changes of a stream: edit with the difference first, purge with the count first, seal, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tradewind.dashboard.data.changes import (
+    DiffLine,
+    Purge,
+    StaleConfigError,
+    config_text,
+    difference,
+    fingerprint,
+    parse_config,
+    preview_purge,
+)
+from tradewind.dashboard.data.texts import count, many, size
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.layout import card, field, form, heading, page
+from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
+from tradewind.dashboard.views.stream import raw_config
+from tradewind.subjects import is_valid_subject
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamInfo
+
+CONFIG_ENDPOINT = "stream_info"
+
+
+def _page(call: Call, title: str, *content: Child) -> Answer:
+    name = call.parts["stream"]
+    above = [
+        tag("a", "Streams", href="/streams"),
+        " / ",
+        tag("a", name, href=address("streams", name)),
+    ]
+    return Shown(page(call.visit, "streams", title, heading(title, above=above), *content))
+
+
+async def _info(call: Call) -> StreamInfo:
+    return await call.workspace.jetstream.manager.streams.info(call.parts["stream"])
+
+
+async def _config(call: Call) -> dict[str, Any]:
+    api = call.workspace.jetstream.manager.api
+    return raw_config(await api.call_raw(CONFIG_ENDPOINT, call.parts["stream"]))
+
+
+# ---------------------------------------------------------------------- edit
+
+
+async def show_edit(call: Call) -> Answer:
+    """The configuration as text."""
+    name = call.parts["stream"]
+    current = await _config(call)
+    return _page(
+        call,
+        f"Edit {name}",
+        card("", _editor(call, config_text(current), fingerprint(current))),
+    )
+
+
+def _editor(call: Call, text: str, base: str) -> Markup:
+    return form(
+        call.visit,
+        address("streams", call.parts["stream"], "edit"),
+        tag("input", type="hidden", name="base", value=base),
+        tag(
+            "label",
+            tag("span", "Configuration; durations are nanoseconds"),
+            tag("textarea", text, name="config", spellcheck="false"),
+        ),
+        tag("div", tag("button", "Show what would change", class_="main"), class_="actions"),
+        class_="stack",
+    )
+
+
+async def review(call: Call) -> Answer:
+    """What would change; nothing is done yet."""
+    name = call.parts["stream"]
+    text, base = call.fields.get("config", ""), call.fields.get("base", "")
+    wanted = parse_config(text, name)
+    current = await _config(call)
+    _check_base(current, base)
+    lines = difference(current, wanted)
+    if not lines:
+        return _page(
+            call,
+            f"Edit {name}",
+            tag("p", "Nothing would change.", class_="notice"),
+            card("", _editor(call, text, base)),
+        )
+    apply = form(
+        call.visit,
+        address("streams", name, "apply"),
+        tag("input", type="hidden", name="base", value=base),
+        tag("input", type="hidden", name="config", value=text),
+        tag(
+            "div",
+            tag("button", "Apply", class_="main"),
+            tag("a", "Do nothing", href=address("streams", name), class_="button"),
+            class_="actions",
+        ),
+    )
+    return _page(
+        call,
+        f"Change {name}?",
+        card("This would change", diff_box(lines)),
+        apply,
+        tag("details", tag("summary", "Edit again"), card("", _editor(call, text, base))),
+    )
+
+
+def diff_box(lines: list[DiffLine]) -> Markup:
+    """A difference, line by line."""
+    return tag(
+        "div", [tag("div", line.text, class_=line.kind) for line in lines], class_="diff mono"
+    )
+
+
+def _check_base(current: dict[str, Any], base: str) -> None:
+    if fingerprint(current) != base:
+        raise StaleConfigError(
+            "somebody else has changed this stream since the page was opened: open it again"
+        )
+
+
+async def apply(call: Call) -> Answer:
+    """Change it, if it is still what was looked at."""
+    name = call.parts["stream"]
+    wanted = parse_config(call.fields.get("config", ""), name)
+    current = await _config(call)
+    _check_base(current, call.fields.get("base", ""))
+    metadata = {**current.get("metadata", {}), **wanted.get("metadata", {})}
+    for key in current.get("metadata", {}):
+        if key not in wanted.get("metadata", {}) and not key.startswith("_nats."):
+            metadata.pop(key, None)
+    body = {**wanted, "metadata": metadata} if metadata else wanted
+    api = call.workspace.jetstream.manager.api
+    answer = await api.call_raw("stream_update", name, body=body)
+    from tradewind.client.streams.api_requests import check_answer
+
+    check_answer(answer)
+    call.workspace.catalog.changed(name)
+    return Goto(address("streams", name), f"Stream {name} was changed.")
+
+
+# ---------------------------------------------------------------------- purge
+
+
+async def show_purge(call: Call) -> Answer:
+    """What to remove."""
+    name = call.parts["stream"]
+    info = await _info(call)
+    content = form(
+        call.visit,
+        address("streams", name, "purge"),
+        field("Only of this subject", "subject", hint="Empty: of all subjects; * and > match any"),
+        field("Keep the newest", "keep", kind="number", hint="Empty: keep none"),
+        field("Only below this sequence", "below", kind="number", hint="Empty: all"),
+        tag("div", tag("button", "Show what would go", class_="main"), class_="actions"),
+        class_="stack",
+    )
+    has = f"It has {many(info.state.messages, 'message')}, {size(info.state.bytes)}."
+    return _page(call, f"Purge {name}", card("", tag("p", has), content))
+
+
+def _purge(call: Call) -> Purge:
+    subject = call.fields.get("subject", "").strip()
+    if subject and not is_valid_subject(subject):
+        raise BadFormError(f"subject: tokens joined by dots, not {subject[:80]!r}")
+    purge = Purge(subject, number(call.fields, "keep"), number(call.fields, "below"))
+    if purge.keep and purge.below:
+        raise BadFormError("keep and below: give only one of them")
+    return purge
+
+
+async def review_purge(call: Call) -> Answer:
+    """How many messages would go; nothing is done yet."""
+    name = call.parts["stream"]
+    purge = _purge(call)
+    found = await preview_purge(call.workspace.jetstream, await _info(call), purge)
+    what = "them" if found.messages is None else many(found.messages, "message")
+    do = form(
+        call.visit,
+        address("streams", name, "purge-now"),
+        tag("input", type="hidden", name="subject", value=purge.subject),
+        tag("input", type="hidden", name="keep", value=purge.keep or ""),
+        tag("input", type="hidden", name="below", value=purge.below or ""),
+        tag(
+            "div",
+            tag("button", f"Remove {what}", class_="danger"),
+            tag("a", "Do nothing", href=address("streams", name), class_="button"),
+            class_="actions",
+        ),
+    )
+    return _page(call, f"Purge {name}?", card("", tag("p", found.text, id="preview"), do))
+
+
+async def purge(call: Call) -> Answer:
+    """Remove them."""
+    name = call.parts["stream"]
+    wanted = _purge(call)
+    removed = await call.workspace.jetstream.manager.streams.purge(
+        name, filter=wanted.subject, keep=wanted.keep, seq=wanted.below
+    )
+    call.workspace.catalog.changed(name)
+    return Goto(address("streams", name), f"{many(removed, 'message')} of {name} were removed.")
+
+
+# ---------------------------------------------------------------------- seal and delete
+
+
+def typed_form(call: Call, action: str, name: str, button: str) -> Markup:
+    """A form whose button works when the name is typed."""
+    return form(
+        call.visit,
+        action,
+        tag(
+            "label",
+            tag("span", f"Type {name} to confirm"),
+            tag("input", name="typed", autocomplete="off", data_typed=name),
+        ),
+        tag("div", tag("button", button, class_="danger"), class_="actions"),
+        class_="stack",
+    )
+
+
+def check_typed(call: Call, name: str) -> None:
+    """The name must be typed, also where no script has checked it."""
+    if call.fields.get("typed", "") != name:
+        raise BadFormError(f"typed: the name {name!r}, to confirm; nothing was done")
+
+
+async def show_seal(call: Call) -> Answer:
+    """Ask first."""
+    name = call.parts["stream"]
+    text = "A sealed stream takes no messages and loses none, for ever. This cannot be undone."
+    ask = typed_form(call, address("streams", name, "seal"), name, "Seal the stream")
+    return _page(call, f"Seal {name}?", card("", tag("p", text), ask))
+
+
+async def seal(call: Call) -> Answer:
+    """Let nothing in it change any more."""
+    name = call.parts["stream"]
+    check_typed(call, name)
+    await call.workspace.jetstream.manager.streams.update(name, sealed=True)
+    call.workspace.catalog.changed(name)
+    return Goto(address("streams", name), f"Stream {name} is sealed.")
+
+
+async def show_delete(call: Call) -> Answer:
+    """Ask first."""
+    name = call.parts["stream"]
+    state = (await _info(call)).state
+    text = (
+        f"It goes with {many(state.messages, 'message')} ({size(state.bytes)}) and "
+        f"{count(state.consumer_count)} consumers. Nothing brings them back."
+    )
+    ask = typed_form(call, address("streams", name, "delete"), name, "Delete the stream")
+    return _page(call, f"Delete {name}?", card("", tag("p", text), ask))
+
+
+async def delete(call: Call) -> Answer:
+    """Remove the stream."""
+    name = call.parts["stream"]
+    check_typed(call, name)
+    await call.workspace.jetstream.manager.streams.delete(name)
+    call.workspace.catalog.changed(name)
+    return Goto("/streams", f"Stream {name} was deleted.")
