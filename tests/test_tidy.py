@@ -89,7 +89,7 @@ def test_no_unfinished_work_is_left_in_the_sources() -> None:
 def imported_names(text: str) -> set[str]:
     """Every module or name that some line imports, with all packages on the way to it."""
     found = set(re.findall(r"(?:from|import) ([\w.]+)", text))
-    for parent, names in re.findall(r"from ([\w.]+) c?import (.*)", text):
+    for parent, names in re.findall(r"from ([\w.]+) c?import (\([^)]*|.*)", text):
         found |= {f"{parent}.{name}" for name in re.findall(r"\w+", names)}
     return found | {name[:end] for name in found for end in range(len(name)) if name[end] == "."}
 
