@@ -89,10 +89,13 @@ def raw_jwt(
 
 
 def memory_configuration(
-    accounts: dict[str, str], operator: str | None = None, more: str = ""
+    accounts: dict[str, str],
+    operator: str | None = None,
+    more: str = "",
+    system_signer: nkeys.KeyPair = OPERATOR,
 ) -> str:
     """Of a server whose accounts are in its file; the system account is added."""
-    preload = {SYSTEM.public: account_jwt(SYSTEM), **accounts}
+    preload = {SYSTEM.public: account_jwt(SYSTEM, system_signer), **accounts}
     entries = "\n".join(f"  {key}: {token}" for key, token in preload.items())
     return (
         f"operator: {operator or operator_jwt()}\n"

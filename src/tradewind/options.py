@@ -165,6 +165,41 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     legacy_preview: bool = True
 
 
+class ResolverOptions(msgspec.Struct, frozen=True):
+    """Where the JWTs of accounts come from: `memory`, `url`, `full` or `cache` (both a folder)."""
+
+    kind: str = "memory"
+    url: str = ""
+    folder: str = ""
+    allow_delete: bool = False
+    hard_delete: bool = False
+    count_max: int = 0  # 0: any number
+    sync_interval_ns: int = MINUTE_NS
+    fetch_timeout_ns: int = 1_900_000_000
+    time_to_live_ns: int = 0  # 0: until the JWT expires
+    tls: TlsOptions | None = None  # for a url
+
+
+class OperatorOptions(msgspec.Struct, frozen=True):
+    """Operator mode: accounts and users are JWTs that the operators, or trusted keys, vouch for.
+
+    `operators` are JWTs, `preload` maps keys of accounts to theirs. Without `pinned_accounts` every
+    account may connect.
+    """
+
+    operators: tuple[str, ...] = ()
+    trusted_keys: tuple[str, ...] = ()
+    resolver: ResolverOptions | None = None
+    preload: dict[str, str] = msgspec.field(default_factory=dict)
+    pinned_accounts: frozenset[str] = frozenset()
+    default_sentinel: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anybody is trusted; a resolver alone changes nothing."""
+        return bool(self.operators or self.trusted_keys)
+
+
 # What can be switched on before it becomes the default; nats-server knows more of them, which
 # concern clusters.
 FEATURE_FLAGS: Final = ("js_ack_fc_v2",)
@@ -221,6 +256,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     accounts: dict[str, AccountOptions] = msgspec.field(default_factory=dict)
     mappings: tuple[MappingRule, ...] = ()  # of the account `$G`
     no_auth_user: str = ""
+    operator: OperatorOptions | None = None
     system_account: str = SYSTEM_ACCOUNT  # empty: none
     tls: TlsOptions | None = None
     allow_non_tls: bool = False

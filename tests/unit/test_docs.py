@@ -27,7 +27,7 @@ from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
 from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
-from tradewind.options import ServerOptions
+from tradewind.options import OperatorOptions, ServerOptions
 from tradewind.server import flags, reload
 from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_text
@@ -345,6 +345,7 @@ TOP_SECTIONS = (
     "Logging",
     "Limits and liveness",
     "Who may enter",
+    "Operator mode",
     "Storage",
     "What only nats-server has",
 )
@@ -359,6 +360,7 @@ BLOCKS = {
     "account": ("accounts { A {} }", "account A"),
     "account limits": ("accounts { A { limits {} } }", "limits"),
     "account jetstream": ("accounts { A { jetstream {} } }", "jetstream"),
+    "resolver": ("resolver {}", "resolver"),
     "tls": ("tls {}", "tls"),
     "websocket": ("websocket {}", "websocket"),
     "websocket authorization": ("websocket { authorization {} }", "authorization"),
@@ -391,6 +393,7 @@ def test_every_key_of_a_block_is_documented_once(heading: str) -> None:
 
 
 OPTION_NAMES = set(ServerOptions.__struct_fields__)
+OPERATOR_FIELDS = (*OperatorOptions.__struct_fields__, "tls")
 # Keys that the loader turns into another option.
 TURNED_INTO = {
     "listen": "port",
@@ -398,6 +401,7 @@ TURNED_INTO = {
     "https": "https_port",
     "no_system_account": "system_account",
     "store_dir": "jetstream",
+    **{f"operator_{name}": "operator" for name in OPERATOR_FIELDS},
 }
 
 

@@ -17,10 +17,18 @@ import msgspec
 
 from tradewind.broker.connect import ConnectOptions, parse_connect
 from tradewind.broker.contracts import label, printable
-from tradewind.broker.identity import Credentials, Deferred, Gate, Identity, Rejection
+from tradewind.broker.identity import (
+    Credentials,
+    Deferred,
+    Gate,
+    Identity,
+    Pending,
+    Rejection,
+)
 from tradewind.broker.room import Guests, Room
 from tradewind.broker.session import BLOCKED_AUTHENTICATION_FLAG, Session
 from tradewind.errors import ProtocolError
+from tradewind.options import ServerOptions
 from tradewind.route.permissions import Permissions
 from tradewind.route.rules import PermissionRules
 from tradewind.wire import ops
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 # most: they cost memory and have shown nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
+# Nothing is due later than this, in 64 bits.
+DEADLINE_NS_MAX = 2**62
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
@@ -54,6 +64,11 @@ class Admission:
         self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
         # The configured secret that a connection has matched, by cid.
         self._matched: dict[int, object] = {}
+        # Who waits for something that is fetched, by cid: what to do with a yes.
+        self._pending: dict[int, Callable[[Identity], None]] = {}
+        # Who has entered by a JWT, and when that is looked at next (monotonic), by cid.
+        self._identities: dict[int, Identity] = {}
+        self._looked_at_ns: dict[int, int] = {}
 
     def gate(self, session: Session) -> Gate:
         """The gate of the listener that the connection came through."""
@@ -75,7 +90,9 @@ class Admission:
             random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
         # Asked even where INFO says auth_required: only the gate knows whom it lets in.
-        stranger = gate.check(Credentials(connection_type=session.connection_type))
+        stranger = gate.check(
+            Credentials(connection_type=session.connection_type, has_connected=False)
+        )
         if isinstance(stranger, Identity):
             self._strangers[session.cid] = stranger
             return
@@ -103,6 +120,8 @@ class Admission:
         self._unauthenticated.discard(session.cid)
         self._strangers.pop(session.cid, None)
         self._matched.pop(session.cid, None)
+        self._identities.pop(session.cid, None)
+        self._looked_at_ns.pop(session.cid, None)
         self._withdraw(session)
 
     # ---------------------------------------------------------------- CONNECT
@@ -125,7 +144,8 @@ class Admission:
             return
         self._ask(session, lambda identity: self._accept(session, identity))
 
-    def _credentials(self, session: Session) -> Credentials:
+    def credentials(self, session: Session) -> Credentials:
+        """All that a connection has shown."""
         options: ConnectOptions = session.options
         credentials = Credentials(
             user=options.user,
@@ -137,6 +157,7 @@ class Admission:
             nonce=session.nonce,
             connection_type=session.connection_type,
             certificate=session.tls.certificate if session.tls else None,
+            address=session.remote_ip,
         )
         return (
             credentials
@@ -149,7 +170,7 @@ class Admission:
         earlier question does not count any more.
         """
         self._withdraw(session)
-        decision = self.gate(session).check(self._credentials(session))
+        decision = self.gate(session).check(self.credentials(session))
         if (
             isinstance(decision, Deferred)
             and decision.identity is not None
@@ -157,6 +178,9 @@ class Admission:
         ):
             # A reload: the same password still matches the same secret.
             decision = decision.identity
+        if isinstance(decision, Pending):
+            self._wait(session, decision, accepted)
+            return
         if isinstance(decision, Deferred):
             self._asked[session.cid] = decision, accepted
             self._broker.deferred.add(session.cid, session.remote_ip, decision)
@@ -168,8 +192,23 @@ class Admission:
             accepted(decision)
         session.unblock(BLOCKED_AUTHENTICATION_FLAG)
 
+    def _wait(
+        self, session: Session, pending: Pending, accepted: Callable[[Identity], None]
+    ) -> None:
+        """Ask again when what it depends on is there; that may be at once."""
+
+        def resume() -> None:
+            if self._pending.get(session.cid) is accepted:
+                self._ask(session, accepted)
+
+        self._pending[session.cid] = accepted
+        session.block(BLOCKED_AUTHENTICATION_FLAG)
+        if not pending.start(resume):
+            self.reject(session, "too many logins wait for their accounts")
+
     def _withdraw(self, session: Session) -> None:
         self._asked.pop(session.cid, None)
+        self._pending.pop(session.cid, None)
         self._broker.deferred.remove(session.cid)
 
     def decided(self, session: Session, decision: Identity | Rejection) -> None:
@@ -199,6 +238,9 @@ class Admission:
         """The gate said yes: check what is left of CONNECT and make it a member."""
         options: ConnectOptions = session.options
         if not self._join(session, identity, connected=True):
+            return
+        if identity.limits is not None and identity.limits.subscriptions_max == 0:
+            session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
             return
         # What it subscribed to as a stranger stays only as far as it may do so under its own name.
         session.recheck_subscriptions()
@@ -233,10 +275,72 @@ class Admission:
         permissions = None
         if identity.permissions is not None:
             permissions = compiled(identity.permissions, broker.hash_seed)
+        self._identities.pop(session.cid, None)
+        if identity.claims is not None:
+            self._identities[session.cid] = identity
+            self._watch_expiry(session, identity)
+        limits = self.limits_of(session)
         session.enter(
-            account, identity.user, permissions, broker.options, connected or session.is_connected
+            account, identity.user, permissions, limits, connected or session.is_connected
         )
         return True
+
+    # ---------------------------------------------------------------- who has entered by a JWT
+
+    def identity_of(self, cid: int) -> Identity | None:
+        """What a JWT says of a connection; None for those without."""
+        return self._identities.get(cid)
+
+    def limits_of(self, session: Session) -> ServerOptions:
+        """The options with the limits that this connection has."""
+        options = self._broker.options
+        identity = self._identities.get(session.cid)
+        if identity is None or identity.limits is None:
+            return options
+        changes = {}
+        own = identity.limits
+        if 0 <= own.payload_bytes_max < options.max_payload_bytes:
+            changes["max_payload_bytes"] = own.payload_bytes_max
+        if own.subscriptions_max > 0 and not 0 < options.max_subscriptions < own.subscriptions_max:
+            changes["max_subscriptions"] = own.subscriptions_max
+        return msgspec.structs.replace(options, **changes) if changes else options
+
+    def _watch_expiry(self, session: Session, identity: Identity) -> None:
+        ends = [ns for ns in (identity.expires_ns, identity.account_expires_ns) if ns > 0]
+        if not ends:
+            return
+        broker = self._broker
+        due_ns = broker.monotonic_ns() + max(min(ends) - broker.now_ns(), 0)
+        due_ns = min(due_ns, DEADLINE_NS_MAX)
+        # One that comes earlier looks again; so a connection has one, however often it is renewed.
+        if due_ns < self._looked_at_ns.get(session.cid, DEADLINE_NS_MAX + 1):
+            self._looked_at_ns[session.cid] = due_ns
+            broker.deadlines.add(due_ns, session.cid, "expiry")
+
+    def expiry_due(self, session: Session) -> None:
+        """Close a connection whose JWT, or that of its account, has expired."""
+        self._looked_at_ns.pop(session.cid, None)
+        identity = self._identities.get(session.cid)
+        if identity is None:
+            return
+        now_ns = self._broker.now_ns()
+        for ends_ns, error in (
+            (identity.account_expires_ns, ops.ERROR_ACCOUNT_EXPIRED),
+            (identity.expires_ns, ops.ERROR_AUTHENTICATION_EXPIRED),
+        ):
+            if 0 < ends_ns <= now_ns:
+                self._broker.log.debug(f"{label(session)} - {error}")
+                session.close(ops.CLOSED_AUTHENTICATION_EXPIRED, error)
+                return
+        self._watch_expiry(session, identity)
+
+    def decide_again(self, session: Session, decision: Identity | Rejection) -> None:
+        """The account of a connection has changed, and the gate has been asked about it again."""
+        if isinstance(decision, Identity):
+            self._reenter(session, decision)
+            return
+        self._broker.log.debug(f"{label(session)} - may not stay: {decision.reason}")
+        session.close(decision.live_reason, decision.live_error)
 
     # ---------------------------------------------------------------- reload
 
@@ -248,6 +352,8 @@ class Admission:
             # What a thread says by now is about passwords that may not count any more.
             self._ask(session, asked[1])
             return
+        if session.cid in self._pending:
+            return  # the gate is asked when it has what it waits for
         if session.must_authenticate:
             return
         if not session.is_connected and self.auth_required(session):

@@ -37,7 +37,7 @@ from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
 from tradewind.broker.turn_end import end_turn
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
-from tradewind.options import GLOBAL_ACCOUNT, ServerOptions
+from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, ServerOptions
 from tradewind.route.remapping import AccountMappings
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
@@ -99,13 +99,20 @@ class Broker:
         keep their account.
         """
         for name in (GLOBAL_ACCOUNT, *accounts):
-            limits = accounts.get(name, AccountLimits())
-            if name in self.accounts:
-                self.accounts[name].limits = limits
-            else:
-                cache = not self.options.disable_sublist_cache
-                self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
-            self.accounts[name].mappings = self._mappings_of(name)
+            self._set_account(name, accounts.get(name, AccountLimits()))
+
+    def _set_account(self, name: str, limits: AccountLimits) -> None:
+        if name in self.accounts:
+            self.accounts[name].limits = limits
+        else:
+            cache = not self.options.disable_sublist_cache
+            self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
+        self.accounts[name].mappings = self._mappings_of(name)
+
+    def set_account(self, account: AccountOptions, limits: AccountLimits) -> None:
+        """One account has come, or has changed, that the configuration does not name."""
+        self.options.accounts[account.name] = account
+        self._set_account(account.name, limits)
 
     def _mappings_of(self, name: str) -> AccountMappings | None:
         account = self.options.accounts.get(name)
@@ -183,7 +190,7 @@ class Broker:
     def info_line(self, session: Session, **extra: Any) -> bytes:
         """INFO as this connection should see it."""
         account_max = session.account.limits.payload_bytes_max
-        payload_max = self.options.max_payload_bytes
+        payload_max = self.admission.limits_of(session).max_payload_bytes
         return self.info.line(
             session.connection_type,
             max_payload=min(payload_max, account_max) if account_max >= 0 else payload_max,
@@ -263,6 +270,10 @@ class Broker:
             f'{label(session)} - Subscription Violation - Subject "{printable(subject)}", '
             f"{queue_text}SID {printable(sid)}"
         )
+
+    def identity_of(self, cid: int) -> Identity | None:
+        """What a connection has shown by its JWT; None if it has not entered by one."""
+        return self.admission.identity_of(cid)
 
     def is_system_account(self, account: Account) -> bool:
         """Whether this is the account of the server's own events and requests."""
@@ -414,6 +425,9 @@ class Broker:
             self.log.error(f"{label(session)} - Authentication Timeout")
             session.close(ops.CLOSED_AUTHENTICATION_TIMEOUT, ops.ERROR_AUTHENTICATION_TIMEOUT)
 
+    def _expiry_due(self, session: Session) -> None:
+        self.admission.expiry_due(session)
+
     def write_blocked(self, session: Session) -> None:
         """The socket takes no more: it has until the write deadline."""
         session.write_blocked_ns = self.monotonic_ns()
@@ -481,7 +495,7 @@ class Broker:
         self._set_accounts(accounts)
         self.admission.gates = gates
         for session in list(self.sessions.values()):
-            session.apply_limits(options)
+            session.apply_limits(self.admission.limits_of(session))
             if identities_changed:
                 self.admission.recheck(session)
         for session in self.sessions.values():
@@ -518,4 +532,5 @@ _DUE: dict[str, Callable[[Broker, Session], None]] = {
     "auth": Broker._authentication_due,
     "write": Broker._write_due,
     "stall": Broker._stall_due,
+    "expiry": Broker._expiry_due,
 }

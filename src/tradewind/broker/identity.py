@@ -8,11 +8,15 @@ checks anything.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from tradewind.route.rules import PermissionRules
+from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.jwt.claims import UserClaims, UserScope
 
 
 class Credentials(msgspec.Struct):
@@ -29,6 +33,8 @@ class Credentials(msgspec.Struct):
     nonce: bytes = b""
     connection_type: str = "STANDARD"  # or WEBSOCKET, IN_PROCESS
     certificate: bytes | None = None  # peer's leaf certificate, DER, verified
+    address: str = ""  # of the peer
+    has_connected: bool = True  # false: nothing was sent yet
 
     def __repr__(self) -> str:
         """Without anything that is secret."""
@@ -38,20 +44,52 @@ class Credentials(msgspec.Struct):
         )
 
 
+class UserLimits(msgspec.Struct, frozen=True):
+    """What one connection may use, below the limits of the server; -1: no limit of its own."""
+
+    subscriptions_max: int = -1
+    payload_bytes_max: int = -1
+
+
 class Identity(msgspec.Struct, frozen=True):
-    """An accepted connection: its account, the name that monitoring shows, and what it may do."""
+    """An accepted connection: its account, the name that monitoring shows, and what it may do.
+
+    The rest is known of those who have entered by a JWT: until when it holds (wall clock, 0: for
+    ever), and what it says.
+    """
 
     account: str
     user: str = ""
     permissions: PermissionRules | None = None
+    limits: UserLimits | None = None
+    expires_ns: int = 0
+    account_expires_ns: int = 0
+    claims: UserClaims | None = None
+    scope: UserScope | None = None
+    account_title: str = ""
 
 
 class Rejection(msgspec.Struct, frozen=True):
     """Refused. `reason` is for the server's log; the peer only ever learns "Authorization
     Violation".
+
+    A connection that had entered and may not stay is told `live_error` instead (empty: nothing),
+    and monitoring shows `live_reason`.
     """
 
     reason: str
+    live_error: str = ops.ERROR_AUTHORIZATION
+    live_reason: str = ops.CLOSED_AUTHENTICATION_FAILURE
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """It depends on something that has to be fetched first.
+
+    `start` begins that and later calls what it was given, in the event loop: then ask again. It
+    gives false when nothing more can be fetched now.
+    """
+
+    start: Callable[[Callable[[], None]], bool]
 
 
 class Deferred(msgspec.Struct, frozen=True):
@@ -83,5 +121,5 @@ class Gate(Protocol):
     def nonce_required(self) -> bool:
         """Whether INFO carries a nonce to sign."""
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
+    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred | Pending:
         """Decide who this is. Never raises, never blocks."""

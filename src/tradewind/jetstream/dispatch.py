@@ -90,24 +90,26 @@ class Dispatcher:
 
     def listen(self) -> None:
         """Hear the requests of every account, also of those that came with a reload."""
+        for name in self._engine.broker.accounts:
+            self.listen_to(name)
+
+    def listen_to(self, name: str) -> None:
+        """Hear the requests of one account."""
         broker = self._engine.broker
-        with_preview = self._preview.is_wanted
-        for name, account in broker.accounts.items():
-            if name in self._tokens:
-                continue
-            if broker.is_system_account(account):
-                self._tokens[name] = [account.subscribe(f"{PREFIX}>", self._guarded(self._system))]
-                continue
-            tokens = [
-                account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS
-            ]
-            tokens.append(listen_silently(account))
-            if self._engine.domain:
-                prefix = f"$JS.{self._engine.domain}.API."
-                tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
-            if with_preview:
-                tokens += self._preview.listen(account)
-            self._tokens[name] = tokens
+        account = broker.accounts[name]
+        if name in self._tokens:
+            return
+        if broker.is_system_account(account):
+            self._tokens[name] = [account.subscribe(f"{PREFIX}>", self._guarded(self._system))]
+            return
+        tokens = [account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS]
+        tokens.append(listen_silently(account))
+        if self._engine.domain:
+            prefix = f"$JS.{self._engine.domain}.API."
+            tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
+        if self._preview.is_wanted:
+            tokens += self._preview.listen(account)
+        self._tokens[name] = tokens
 
     def stop_listening(self) -> None:
         """Hear nothing more."""

@@ -134,12 +134,27 @@ class JetStream:
         for name in [name for name in self.accounts if name not in wanted]:
             self._dismiss(self.accounts.pop(name))
         for name, limits in wanted.items():
+            self._add_account(name, limits)
+
+    def _add_account(self, name: str, limits: dict[str, int]) -> None:
+        if name in self.accounts:
+            self.accounts[name].limits = account_limits(limits)
+        elif name in self.broker.accounts:
+            account = self.broker.accounts[name]
+            lane = Lane(self.workers, self.set_time, self.lane_fault, self.broker.watch)
+            self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
+
+    def set_account(self, name: str) -> JetStreamAccount | None:
+        """The same for one account that has come or changed; gives it if it has JetStream."""
+        options = self.broker.options
+        configured = options.accounts.get(name)
+        if configured is None or not configured.jetstream or name == options.system_account:
             if name in self.accounts:
-                self.accounts[name].limits = account_limits(limits)
-            elif name in self.broker.accounts:
-                account = self.broker.accounts[name]
-                lane = Lane(self.workers, self.set_time, self.lane_fault, self.broker.watch)
-                self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
+                self._dismiss(self.accounts.pop(name))
+        else:
+            self._add_account(name, configured.jetstream_limits)
+        self._dispatcher.listen_to(name)
+        return self.accounts.get(name)
 
     def lane_fault(self, error: Exception) -> None:
         """A task of a lane has ended by a fault."""
@@ -356,7 +371,8 @@ def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:
     Without accounts in the configuration it is the global one.
     """
     others = [name for name in options.accounts if name != options.system_account]
-    if not others:
+    in_operator_mode = options.operator is not None and options.operator.is_active
+    if not others and not in_operator_mode:
         return {GLOBAL_ACCOUNT: {}}
     return {
         name: account.jetstream_limits

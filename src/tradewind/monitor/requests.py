@@ -98,7 +98,9 @@ class UserInfo(msgspec.Struct, kw_only=True):
     user: str
     account: str
     account_name: str | UnsetType = UNSET
+    user_name: str | UnsetType = UNSET
     permissions: UserPermissions | UnsetType = UNSET
+    expires: int | UnsetType = UNSET
 
 
 class ClientRequest(msgspec.Struct):

@@ -18,7 +18,7 @@ from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.events import SystemEvents
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.formats import compact_json
+from tradewind.monitor.formats import compact_json, present
 from tradewind.monitor.options import Options
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.requests import (
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 
 _COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
+_SECOND_NS: Final = 1_000_000_000
 _CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
 
 
@@ -96,16 +97,21 @@ class SystemServices:
             if self._broker.accounts.get(name) is not account:
                 del self._served[name]
                 self._withdraw(account, tokens)
-        for name, account in self._broker.accounts.items():
-            if name not in self._served:
-                handlers = (
-                    self._system_handlers() if account is system else self._own_handlers(account)
-                )
-                tokens = [
-                    account.subscribe(subject, partial(self._serve, account, handler))
-                    for subject, handler in handlers.items()
-                ]
-                self._served[name] = (account, tokens)
+        for name in self._broker.accounts:
+            self.account_added(name)
+
+    def account_added(self, name: str) -> None:
+        """Serve one account, if it is not served yet."""
+        system = self._system
+        if system is None or name in self._served:
+            return
+        account = self._broker.accounts[name]
+        handlers = self._system_handlers() if account is system else self._own_handlers(account)
+        tokens = [
+            account.subscribe(subject, partial(self._serve, account, handler))
+            for subject, handler in handlers.items()
+        ]
+        self._served[name] = (account, tokens)
 
     def stop(self) -> None:
         """Serve no account any more."""
@@ -272,6 +278,13 @@ class SystemServices:
             account_name=account.name,
             permissions=user_permissions(rules) if rules is not None else UNSET,
         )
+        identity = self._broker.identity_of(session.cid)
+        if identity is not None and identity.claims is not None:
+            info.account_name = present(identity.account_title)
+            info.user_name = present(identity.claims.name)
+            if identity.claims.exp:
+                now_seconds = -(-self._broker.now_ns() // _SECOND_NS)
+                info.expires = (identity.claims.exp - now_seconds) * _SECOND_NS
         reply = Reply(server=self.events.server_info(), data=info)
         account.publish(message.reply, compact_json(reply))
 

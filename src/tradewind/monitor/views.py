@@ -11,12 +11,15 @@ times are wall clock nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tradewind.faults import Faults
 from tradewind.options import ServerOptions
 from tradewind.route.remapping import AccountMappings
 from tradewind.route.rules import PermissionRules
+
+if TYPE_CHECKING:
+    from tradewind.broker.identity import Identity
 
 
 class SubscriptionView(Protocol):
@@ -269,6 +272,9 @@ class BrokerView(Protocol):
     def lame_duck(self) -> bool: ...
     @property
     def system_account(self) -> AccountView | None: ...
+
+    def identity_of(self, cid: int) -> Identity | None:
+        """What a connection has shown by its JWT; None if it has not entered by one."""
 
     def now_ns(self) -> int:
         """The wall clock."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tradewind.monitor.pages import Guest
     from tradewind.server.files import PortsFile
     from tradewind.server.jetstream import RunningJetStream
+    from tradewind.server.operators.running import Operators
     from tradewind.server.tls import RenewableContext, ServerContext
     from tradewind.server.websocket_listener import WebSocketListener
 
@@ -80,12 +81,18 @@ class Server:
         self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
+        clock = SystemClock()
+        self._operators: Operators | None = None
+        if options.operator is not None and options.operator.is_active:
+            from tradewind.server.operators.running import Operators
+
+            self._operators = Operators(options, clock, log)
         self.broker = Broker(
             options,
-            build_gates(options),
+            build_gates(options) if self._operators is None else self._operators.gates(),
             account_limits(options),
             server_id=create_server_id(),
-            clock=SystemClock(),
+            clock=clock,
             log=log,
             chance=random.SystemRandom(),
         )
@@ -144,9 +151,13 @@ class Server:
             log_start(self.log, self.broker, self.options, gate_notices(self.options))
             if self.options.pid_file:
                 self._write_pid_file()
+            if self._operators is not None:
+                self._operators.start(self.broker, self.turns.turn_needed)
             await self._start_monitors()
             if self.options.jetstream.enabled:
                 self._start_jetstream()
+            if self._operators is not None:
+                self._follow_accounts(self._operators)
             self._start_websocket()
             self._start_listener()
         except BaseException:
@@ -163,7 +174,17 @@ class Server:
         self.broker.watch.start()
         self._write_ports_file()
 
+    def _follow_accounts(self, operators: Operators) -> None:
+        """Whatever every account has, those get that come later."""
+        if self.jetstream is not None:
+            operators.on_account.append(self.jetstream.account_changed)
+        operators.on_account.append(self.system.account_added)
+
     def _start_jetstream(self) -> None:
+        if self._operators is not None:
+            from tradewind.server.resources import stored_accounts
+
+            self._operators.load(stored_accounts(self.options.jetstream))
         from tradewind.monitor.jetstream import JetStreamMonitor
         from tradewind.server.jetstream import start_jetstream
 
@@ -314,6 +335,8 @@ class Server:
         if self._event_timer is not None:
             self._event_timer.cancel()
         self._try(self._passwords.stop)
+        if self._operators is not None:
+            self._try(self._operators.stop)
         if self._ports_file is not None:
             self._try(self._ports_file.remove)
         # The transports close in the next iterations of the loop; give them those.
@@ -379,7 +402,11 @@ class Server:
         identities_changed = who_may_enter(self.options) != who_may_enter(options)
         context = client_tls(options)
         websocket_context, monitor_context = websocket_tls(options), monitor_tls(options)
-        gates = build_gates(options)
+        if self._operators is None:
+            gates = build_gates(options)
+        else:
+            options = self._operators.reload(options)
+            gates = self._operators.gates()
         self.log.reconfigure(options)
         old, self.options = self.options, options
         self._reload_files(old)

@@ -111,6 +111,12 @@ class RunningJetStream:
         for home in self.engine.accounts.values():
             recover_account(self.engine, home, self._root)
 
+    def account_changed(self, name: str) -> None:
+        """One account has come, or has other limits."""
+        tenant = self.engine.set_account(name)
+        if tenant is not None:
+            recover_account(self.engine, tenant, self._root)
+
     async def stop(self) -> None:
         """Have everything on disk and let go of the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")

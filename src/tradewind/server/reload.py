@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
-from tradewind.options import ServerOptions, TlsOptions, WebsocketOptions
+from tradewind.options import OperatorOptions, ServerOptions, TlsOptions, WebsocketOptions
 
 _Say = Callable[[object], str]
 
@@ -80,7 +80,7 @@ _NAMES = {
     "allow_non_tls": "AllowNonTLS",
 }
 # Their values hold users and passwords, or are too long for a line.
-_VALUE_NOT_SHOWN = ("websocket", "jetstream")
+_VALUE_NOT_SHOWN = ("websocket", "jetstream", "operator")
 
 
 def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
@@ -101,6 +101,8 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
 def _fixed_part(options: ServerOptions, name: str) -> object:
     """What of an option needs a restart: all of it, but for the certificates of WebSocket."""
     value = getattr(options, name)
+    if isinstance(value, OperatorOptions):
+        return replace(value, preload={})
     return replace(value, tls=None) if isinstance(value, WebsocketOptions) else value
 
 

@@ -40,6 +40,15 @@ def store_resources(options: JetStreamOptions) -> StoreResources:
     )
 
 
+def stored_accounts(options: JetStreamOptions) -> list[str]:
+    """Names of the accounts that have streams on disk."""
+    folder = Path(options.store_dir or _default_folder()) / "jetstream"
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    except OSError:
+        return []
+
+
 def _default_folder() -> str:
     import tempfile
 

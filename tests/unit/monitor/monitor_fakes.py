@@ -190,6 +190,9 @@ class FakeBroker:
     def now_ns(self) -> int:
         return self.clock_ns
 
+    def identity_of(self, cid: int) -> None:
+        return None
+
     def add_session(self, cid: int, account: str = "A", **figures: Any) -> FakeSession:
         member = self.accounts[account]
         member.session_count += 1

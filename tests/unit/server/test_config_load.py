@@ -391,10 +391,6 @@ def test_parts_for_many_servers_are_answered_with_one_line(options: Any, text: s
 @pytest.mark.parametrize(
     "text",
     [
-        "operator: /x.jwt",
-        "resolver: MEMORY",
-        "resolver_preload: {}",
-        "trusted_keys: [x]",
         "proxy_protocol: true",
         "ocsp: true",
         "accounts { A { exports: [{stream: a}] } }",
@@ -505,7 +501,7 @@ def test_a_refused_setting_that_is_off_is_fine(options: Any) -> None:
         ("https_port: 2", "needs a tls block"),
         ("client_advertise: 'a:b'", "host or host:port"),
         ("websocket {port: -1}", "or no_tls: true"),
-        ("websocket {port: -1, no_tls: true, jwt_cookie: c}", "operator mode"),
+        ("websocket {port: -1, no_tls: true, jwt_cookie: c}", "trusted operators or trusted keys"),
         ("websocket {port: -1, no_tls: true, no_auth_user: c}", "no users or nkeys"),
         ("websocket {port: -1, no_tls: true, allowed_origins: 'a b'}", "is not a URL"),
     ],

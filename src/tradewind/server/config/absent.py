@@ -11,7 +11,6 @@ from __future__ import annotations
 from tradewind.server.config.reader import Conversion, Reader, Table, expect, fault
 from tradewind.server.config.tree import ConfigNode
 
-_JWT = "operator mode (accounts and users as JWTs) is not supported in this version"
 _SHARING = "sharing subjects between accounts is not supported in this version"
 _PROXY = "the PROXY protocol is not supported in this version"
 _OCSP = "OCSP is not supported in this version"
@@ -19,21 +18,6 @@ _AT_REST = "encryption of stored messages is not supported in this version"
 _STORE = "certificate stores of the operating system are not supported: use cert_file and key_file"
 
 REFUSED_TOP = {
-    "operator": _JWT,
-    "operators": _JWT,
-    "root": _JWT,
-    "roots": _JWT,
-    "root_operator": _JWT,
-    "root_operators": _JWT,
-    "resolver": _JWT,
-    "account_resolver": _JWT,
-    "accounts_resolver": _JWT,
-    "resolver_tls": _JWT,
-    "resolver_preload": _JWT,
-    "resolver_pinned_accounts": _JWT,
-    "trusted": _JWT,
-    "trusted_keys": _JWT,
-    "default_sentinel": _JWT,
     "proxies": _PROXY,
     "proxy_protocol": _PROXY,
     "ocsp": _OCSP,

@@ -33,6 +33,11 @@ def _problems(options: ServerOptions) -> Iterator[str]:
             f"lame_duck_grace_period ({format_duration(options.lame_duck_grace_ns)}) must be below "
             f"lame_duck_duration ({format_duration(options.lame_duck_duration_ns)})"
         )
+    if options.operator is not None or (options.websocket and options.websocket.jwt_cookie):
+        # Loaded when it is needed: servers without an operator start sooner.
+        from tradewind.server.operators.start_checks import operator_mode_problems
+
+        yield from operator_mode_problems(options)
     yield from _access_problems(options)
     yield from _address_problems(options)
     yield from _websocket_problems(options)
@@ -48,7 +53,7 @@ def _access_problems(options: ServerOptions) -> Iterator[str]:
     if options.no_auth_user:
         yield from _no_auth_user_problems("no_auth_user", options.no_auth_user, users)
     known = {SYSTEM_ACCOUNT, GLOBAL_ACCOUNT, "", *options.accounts}
-    if options.system_account not in known:
+    if options.operator is None and options.system_account not in known:
         yield f"system_account {options.system_account!r} is not defined under accounts"
     system_account = options.accounts.get(options.system_account)
     if system_account and system_account.jetstream:
@@ -86,8 +91,6 @@ def _websocket_problems(options: ServerOptions) -> Iterator[str]:
         return
     if not websocket.no_tls and websocket.tls is None:
         yield "websocket needs a tls block with a certificate, or no_tls: true"
-    if websocket.jwt_cookie:
-        yield "websocket jwt_cookie needs operator mode, which is not supported in this version"
     if websocket.no_auth_user:
         yield from _no_auth_user_problems(
             "websocket no_auth_user", websocket.no_auth_user, _users(options)

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from tradewind.errors import ConfigError
 from tradewind.options import (
     DEFAULT_PORT,
@@ -35,6 +37,7 @@ from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.jetstream import read_jetstream
 from tradewind.server.config.loaded import LoadedConfig
 from tradewind.server.config.mappings import MappingsReader
+from tradewind.server.config.operators import operator_table, take_operator
 from tradewind.server.config.reader import (
     Reader,
     Table,
@@ -74,6 +77,11 @@ def load_config_file(path: str, environ: Mapping[str, str] | None = None) -> Loa
         config_digest=digest(root),
         notices=(*(str(warning) for warning in warnings), *reader.notices),
     )
+    if options.operator is not None and options.operator.is_active:
+        # Loaded when it is needed: servers without an operator start sooner.
+        from tradewind.server.operators.trust import system_account_of
+
+        options = replace(options, system_account=system_account_of(options))
     return LoadedConfig(options, warnings)
 
 
@@ -97,6 +105,7 @@ def _assemble(fields: dict[str, Any]) -> dict[str, Any]:
     if store_dir:
         jetstream["store_dir"] = store_dir
     fields["jetstream"] = JetStreamOptions(**jetstream)
+    take_operator(fields)
     return fields
 
 
@@ -140,6 +149,7 @@ def _table(reader: Reader) -> Table:
         **_ACCESS,
         **blocks,
         **_storage(reader),
+        **operator_table(reader),
         "feature_flags": ("feature_flags", partial(_feature_flags, reader)),
         **_timing(reader),
         **_elsewhere(reader),

@@ -179,9 +179,12 @@ class Reader:
             entry = table.get(key.lower())
             if entry is None:
                 if not child.used:
-                    # Keys that are refused or ignored make no helpful suggestion.
-                    known = [name for name, (field, _) in table.items() if field]
-                    self.errors.append(unknown_key(child, key, what, known))
+                    # Keys that are refused or ignored make no helpful suggestion, nor do the other
+                    # names of a setting.
+                    known = {
+                        field: name for name, (field, _) in reversed(list(table.items())) if field
+                    }
+                    self.errors.append(unknown_key(child, key, what, list(known.values())))
                 continue
             field, convert = entry
             try:

@@ -1,0 +1,233 @@
+"""The gate in operator mode: a user enters by a JWT that its account has signed.
+
+Owns the order of the checks, which is nats-server's, and the one function that all of them are in.
+What is true of one login is asked elsewhere: of accounts in `server.operators`, of restrictions and
+templates in the modules beside this one. Like the other gate it never raises and never blocks: an
+account that has to be fetched first is handed back as `Pending`.
+
+A JWT that cannot be read or verified counts as none. Its signature is the slow part and stays
+right, so the newest ones are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tradewind import nkeys
+from tradewind.broker.identity import Credentials, Identity, Pending, Rejection, UserLimits
+from tradewind.clock import Clock
+from tradewind.jwt import JwtError, UserClaims
+from tradewind.jwt.claims import UserFields, UserRestrictions, UserScope
+from tradewind.jwt.codec import reader
+from tradewind.jwt.rules import blocking_texts
+from tradewind.options import OperatorOptions
+from tradewind.server.auth.restrictions import (
+    connection_types,
+    may_come_from,
+    permission_rules,
+    seconds_left,
+    smallest,
+)
+from tradewind.server.auth.templates import filled_in
+from tradewind.server.operators.account_book import SECOND_NS, AccountBook, KnownAccount
+from tradewind.wire import ops
+
+REMEMBERED_MAX = 4096
+REMEMBERED_BYTES_MAX = 8192
+
+NEEDS_JWT = "Authentication requires a user JWT"
+_OWN_FIELDS = ("issuer_account", "tags", "type", "version")
+
+
+class Lookup(Protocol):
+    """Fetches accounts that are not in the book."""
+
+    def fetch(self, key: str, address: str, resume: Callable[[], None]) -> bool:
+        """Call `resume` when the book has an answer; false when too many wait already."""
+
+
+class OperatorGate:
+    """Implements `broker.identity.Gate`; one for all listeners."""
+
+    auth_required = True
+    nonce_required = True
+
+    def __init__(
+        self,
+        options: OperatorOptions,
+        system_account: str,
+        book: AccountBook,
+        lookup: Lookup,
+        clock: Clock,
+    ) -> None:
+        self._book = book
+        self._lookup = lookup
+        self._clock = clock
+        self._sentinel = options.default_sentinel
+        self._pinned = options.pinned_accounts
+        if self._pinned:
+            self._pinned |= {system_account}
+        self._read = reader(UserClaims, REMEMBERED_MAX, REMEMBERED_BYTES_MAX)
+
+    def check(self, credentials: Credentials) -> Identity | Rejection | Pending:
+        """Decide who this is."""
+        claims = None
+        if credentials.has_connected:
+            claims = self._claims(credentials.jwt) or self._claims(self._sentinel)
+        if claims is None:
+            return Rejection(NEEDS_JWT)
+        if claims.nats.proxy_required:
+            return Rejection("Proxy is required")
+        problems = blocking_texts(claims, self._clock.wall_ns() // SECOND_NS)
+        if problems:
+            return Rejection(f"User JWT no longer valid: &{{Issues:[{' '.join(problems)}]}}")
+        key = claims.account
+        if self._pinned and key not in self._pinned:
+            return Rejection(f"Account {key} not listed as operator pinned account")
+        known = self._book.find(key)
+        if isinstance(known, str):
+            return Rejection(f"Account JWT lookup error: {known}")
+        if known is None:
+            return self._fetch(key, credentials.address)
+        return self._member(credentials, claims, known, is_signed=False)
+
+    def check_again(
+        self, identity: Identity, credentials: Credentials
+    ) -> Identity | Rejection | None:
+        """The same for a connection that has entered, after its account has changed.
+
+        Its signature was right and need not be checked again. None: there is nothing to decide.
+        """
+        claims = identity.claims
+        if claims is None:
+            return None
+        known = self._book.accounts.get(claims.account)
+        if known is None:
+            return Rejection("Account JWT lookup error: account missing")
+        scope = known.scopes.get(claims.iss)
+        if identity.scope != scope:
+            return Rejection("User JWT issuer is not known", live_error="")
+        return self._member(credentials, claims, known, is_signed=True)
+
+    def _claims(self, token: str) -> UserClaims | None:
+        if not token:
+            return None
+        try:
+            return self._read(token)
+        except JwtError:
+            return None
+
+    def _fetch(self, key: str, address: str) -> Rejection | Pending:
+        if not nkeys.is_public(key, nkeys.ACCOUNT):
+            return Rejection("Account JWT lookup error: account missing")
+
+        def start(resume: Callable[[], None]) -> bool:
+            return self._lookup.fetch(key, address, resume)
+
+        return Pending(start)
+
+    def _member(
+        self, credentials: Credentials, claims: UserClaims, known: KnownAccount, *, is_signed: bool
+    ) -> Identity | Rejection:
+        """From the sixth check on: the account is there, and what it says of itself is right."""
+        now_ns = self._clock.wall_ns()
+        issuer = known.claims.iss
+        if issuer not in self._book.trust.keys:
+            return Rejection("Account JWT not signed by trusted operator")
+        is_own_key = claims.iss == known.claims.sub and not self._book.trust.is_strict(issuer)
+        if not is_own_key and claims.iss not in known.scopes:
+            return Rejection("User JWT issuer is not known", live_error="")
+        scope = known.scopes.get(claims.iss)
+        restrictions: UserRestrictions = claims.nats
+        if scope is not None:
+            if not _is_bare(claims.nats):
+                text = "scoped users require no permissions or limits set"
+                return Rejection(f"User JWT is not valid: {text}")
+            template = filled_in(scope.template, claims, known.claims)
+            if template is None:
+                return Rejection("User JWT generated invalid permissions")
+            restrictions = template
+        if known.is_expired(now_ns):
+            return Rejection(
+                "Account JWT has expired",
+                live_error=ops.ERROR_ACCOUNT_EXPIRED,
+                live_reason=ops.CLOSED_AUTHENTICATION_EXPIRED,
+            )
+        if restrictions.bearer_token and known.claims.nats.limits.disallow_bearer:
+            return Rejection("Account does not allow bearer tokens")
+        types = connection_types(restrictions.allowed_connection_types)
+        if types is None or (types and credentials.connection_type not in types):
+            return Rejection("Connection type not allowed")
+        if not restrictions.bearer_token and not is_signed:
+            problem = signature_problem(claims.sub, credentials)
+            if problem:
+                return Rejection(problem)
+        if known.is_revoked(claims.sub, claims.iat):
+            return Rejection(
+                "User authentication revoked",
+                live_error=ops.ERROR_REVOKED,
+                live_reason=ops.CLOSED_REVOKED,
+            )
+        if not may_come_from(restrictions, credentials.address):
+            return Rejection(f"Bad src Ip {credentials.address}")
+        left = seconds_left(restrictions, now_ns)
+        if left == 0:
+            return Rejection("Outside connect times")
+        return _identity(claims, known, scope, restrictions, _ends_ns(claims, left, now_ns))
+
+
+def _identity(
+    claims: UserClaims,
+    known: KnownAccount,
+    scope: UserScope | None,
+    restrictions: UserRestrictions,
+    ends_ns: int,
+) -> Identity:
+    account = known.claims.nats
+    permissions = permission_rules(restrictions) or permission_rules(account.default_permissions)
+    limits = UserLimits(
+        subscriptions_max=smallest(restrictions.subs, account.limits.subs),
+        payload_bytes_max=smallest(restrictions.payload, account.limits.payload),
+    )
+    return Identity(
+        account=known.claims.sub,
+        user=claims.sub,
+        permissions=permissions,
+        limits=limits,
+        expires_ns=ends_ns,
+        account_expires_ns=known.claims.exp * SECOND_NS,
+        claims=claims,
+        scope=scope,
+        account_title=known.claims.name,
+    )
+
+
+def _is_bare(fields: UserFields) -> bool:
+    """Whether a user carries nothing that its scope decides: not even an empty list."""
+    plain = UserFields(**{name: getattr(fields, name) for name in _OWN_FIELDS})
+    return fields == plain
+
+
+def _ends_ns(claims: UserClaims, left: float | None, now_ns: int) -> int:
+    """When the connection is over, by the wall clock; 0: never."""
+    ends = [claims.exp * SECOND_NS] if claims.exp > 0 else []
+    if left is not None:
+        ends.append(now_ns + round(left * SECOND_NS))
+    return min(ends, default=0)
+
+
+def signature_problem(user: str, credentials: Credentials) -> str:
+    """Why the nonce was not signed by this user; empty: it was."""
+    if not credentials.signature:
+        return "Signature missing"
+    try:
+        key = nkeys.decode_public(user)[1]
+    except nkeys.NkeyError as error:
+        return f"User nkey not valid: {error}"
+    signature = nkeys.decode_signature(credentials.signature)
+    if signature is None:
+        return "Signature not valid base64"
+    if not credentials.nonce or not nkeys.verify(key, credentials.nonce, signature):
+        return "Signature not verified"
+    return ""

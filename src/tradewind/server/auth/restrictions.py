@@ -1,0 +1,103 @@
+"""Restrictions in the JWT of a user: from where, when, how, and what it may do.
+
+Owns the answers to these questions for one login at one time. It decides nothing: the gate asks.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, tzinfo
+
+from tradewind.jwt.claims import Permissions, TimeRange, UserRestrictions
+from tradewind.jwt.rules import network, time_of_day
+from tradewind.route.rules import (
+    RESPONSE_COUNT_DEFAULT,
+    RESPONSE_EXPIRES_DEFAULT_NS,
+    PermissionRules,
+    ResponseRule,
+)
+from tradewind.server.auth.members import CONNECTION_TYPES
+
+_DAY_SECONDS = 86_400.0
+_SECOND_NS = 1_000_000_000
+
+
+def may_come_from(restrictions: UserRestrictions, address: str) -> bool:
+    """Whether the peer's address is in one of the networks, if any are named."""
+    if not restrictions.src:
+        return True
+    try:
+        peer = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped is not None:
+        peer = peer.ipv4_mapped
+    networks = [network(text) for text in restrictions.src]
+    return any(found is not None and peer in found for found in networks)
+
+
+def seconds_left(restrictions: UserRestrictions, now_ns: int) -> float | None:
+    """For how long the user may stay by its times; 0: it may not be here now, None: forever."""
+    if not restrictions.times:
+        return None
+    now = datetime.fromtimestamp(now_ns / _SECOND_NS, UTC).astimezone(
+        _zone(restrictions.times_location)
+    )
+    second = now.hour * 3600 + now.minute * 60 + now.second + now.microsecond / 1e6
+    return max(_left_of(window, second) for window in restrictions.times)
+
+
+def _left_of(window: TimeRange, second: float) -> float:
+    start, end = time_of_day(window.start), time_of_day(window.end)
+    if start is None or end is None:
+        return 0.0
+    if start <= end:
+        return end - second if start < second < end else 0.0
+    if second > start:
+        return _DAY_SECONDS - second + end
+    return end - second if second < end else 0.0
+
+
+def _zone(name: str) -> tzinfo | None:
+    """None: the zone of the machine, which is also meant by no name."""
+    if name in ("", "Local"):
+        return None
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
+def connection_types(names: Iterable[str] | None) -> frozenset[str] | None:
+    """The kinds of connection that are allowed; empty: all. None: names, but none is known."""
+    listed = [name.upper() for name in names or ()]
+    known = frozenset(listed) & CONNECTION_TYPES
+    return None if listed and not known else known
+
+
+def permission_rules(permissions: Permissions) -> PermissionRules | None:
+    """As the broker takes them; None when there are none at all."""
+    publish, subscribe = permissions.pub, permissions.sub
+    responses = permissions.resp
+    if not (publish.allow or publish.deny or subscribe.allow or subscribe.deny or responses):
+        return None
+    rule = None
+    if responses is not None:
+        rule = ResponseRule(
+            responses.max or RESPONSE_COUNT_DEFAULT, responses.ttl or RESPONSE_EXPIRES_DEFAULT_NS
+        )
+    publish_allow = tuple(publish.allow) if publish.allow else None
+    if rule is not None and publish_allow is None:
+        publish_allow = ()  # whoever may only answer may not also publish everywhere
+    return PermissionRules(
+        publish_allow=publish_allow,
+        publish_deny=tuple(publish.deny or ()),
+        subscribe_allow=tuple(subscribe.allow) if subscribe.allow else None,
+        subscribe_deny=tuple(subscribe.deny or ()),
+        responses=rule,
+    )
+
+
+def smallest(*limits: int) -> int:
+    """The smallest of limits of which -1 means none."""
+    return min((limit for limit in limits if limit >= 0), default=-1)

@@ -1,0 +1,126 @@
+"""The accounts that a server in operator mode knows, each as its newest JWT says.
+
+Owns the checks of an account's JWT (who has signed it, is it about this account, is it valid), and
+how long a failure to get one is remembered. Where JWTs come from is in `resolvers`; the book is
+asked and changed in the event loop only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tradewind.clock import Clock
+from tradewind.jwt import AccountClaims, JwtError, decode_as
+from tradewind.jwt.claims import EVERYBODY, UserScope
+from tradewind.jwt.rules import blocking_texts
+from tradewind.server.operators.trust import Trust
+
+SECOND_NS = 1_000_000_000
+# For as long a missing or expired account is not asked for again.
+RETRY_NS = SECOND_NS
+FAILURES_MAX = 4096
+
+MISSING = "account missing"
+INVALID = "account validation failed"
+TIMED_OUT = "fetching jwt timed out"
+
+
+class KnownAccount(msgspec.Struct):
+    """An account that is in use, with the JWT that counts now."""
+
+    claims: AccountClaims
+    token: str
+    scopes: dict[str, UserScope | None]
+    fetched_ns: int
+    is_deleted: bool = False
+
+    def is_expired(self, now_ns: int) -> bool:
+        """Whether its time is over, or it was deleted."""
+        return self.is_deleted or 0 < self.claims.exp * SECOND_NS <= now_ns
+
+    def is_revoked(self, user: str, issued_at: int) -> bool:
+        """Whether JWTs of a user that were issued then do not count any more."""
+        revocations = self.claims.nats.revocations
+        times = (revocations.get(user), revocations.get(EVERYBODY))
+        return any(time is not None and time >= issued_at for time in times)
+
+
+class AccountBook:
+    """`changed(key)` is called after an account came or changed."""
+
+    def __init__(self, trust: Trust, clock: Clock, changed: Callable[[str], None]) -> None:
+        self.trust = trust
+        self._clock = clock
+        self._changed = changed
+        self.accounts: dict[str, KnownAccount] = {}
+        self._failures: dict[str, tuple[str, int]] = {}
+
+    def find(self, key: str) -> KnownAccount | str | None:
+        """The account, why there is none, or None: it has to be fetched."""
+        now_ns = self._clock.wall_ns()
+        known = self.accounts.get(key)
+        if known is not None:
+            may_be_renewed = known.is_expired(now_ns) and now_ns >= known.fetched_ns + RETRY_NS
+            if not may_be_renewed:
+                return known
+        failure = self._failures.get(key)
+        if failure is not None and now_ns < failure[1]:
+            return known or failure[0]
+        return None
+
+    def fetched(self, key: str, token: str | None, reason: str = MISSING) -> None:
+        """The answer of a resolver for an account that was not in the book, or has expired."""
+        now_ns = self._clock.wall_ns()
+        known = self.accounts.get(key)
+        if known is not None:
+            known.fetched_ns = now_ns
+        if token is None:
+            self._fail(key, reason)
+        elif known is None or token != known.token:
+            problem = self.learn(key, token)
+            if problem:
+                self._fail(key, INVALID)
+
+    def learn(self, key: str, token: str) -> str:
+        """Take over a JWT that has come for an account; why not, if it cannot be used."""
+        known = self.accounts.get(key)
+        if known is not None and known.token == token:
+            return ""
+        claims, problem = self.checked(key, token)
+        if claims is None:
+            return problem
+        self._failures.pop(key, None)
+        self.accounts[key] = KnownAccount(claims, token, claims.scopes(), self._clock.wall_ns())
+        self._changed(key)
+        return ""
+
+    def checked(self, key: str, token: str) -> tuple[AccountClaims | None, str]:
+        """The claims of a JWT that this server may use for an account, or why not."""
+        try:
+            claims = decode_as(AccountClaims, token)
+        except JwtError as error:
+            return None, str(error)
+        if claims.sub != key:
+            return None, "subject does not match jwt content"
+        if claims.iss not in self.trust.keys:
+            return None, INVALID
+        texts = blocking_texts(claims, self._clock.wall_ns() // SECOND_NS)
+        if texts:
+            return None, f"validation errors: [{' '.join(texts)}]"
+        return claims, ""
+
+    def delete(self, key: str) -> bool:
+        """The account is gone; false if it was not in use."""
+        known = self.accounts.get(key)
+        if known is None:
+            return False
+        known.is_deleted = True
+        self._changed(key)
+        return True
+
+    def _fail(self, key: str, reason: str) -> None:
+        if len(self._failures) >= FAILURES_MAX:
+            del self._failures[next(iter(self._failures))]
+        self._failures[key] = reason, self._clock.wall_ns() + RETRY_NS
