@@ -166,6 +166,8 @@ class Server:
                 await self.jetstream.stop()
             raise
         self.system.start()
+        if self._operators is not None:
+            self._operators.serve(self.system.events.server_info, self.turns.turn_needed)
         self.broker.observers.append(self.system)
         self._event_tick()
         self.turns.schedule_timer()

@@ -125,6 +125,16 @@ class FolderResolver:
         """Whether all accounts are here."""
         return self._options.kind == "full"
 
+    @property
+    def may_delete(self) -> bool:
+        """Whether accounts may be deleted by request; what is only a copy always may."""
+        return not self.is_full or self._options.allow_delete
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Whether the file of a deleted account is kept under another name."""
+        return self.is_full and not self._options.hard_delete
+
     def open(self) -> None:
         """Make the folder if there is none, and read what is in it; ResolverError if that fails."""
         try:

@@ -6,6 +6,7 @@ with its services and JetStream, and what it says is applied to those who are co
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,10 @@ from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.logs import Log
 from tradewind.server.operators.account_book import AccountBook, KnownAccount
 from tradewind.server.operators.account_options import account_options, exporters
+from tradewind.server.operators.file_thread import FileThread
 from tradewind.server.operators.live import LiveConnections
 from tradewind.server.operators.lookups import LookupDesk
+from tradewind.server.operators.requests import ClaimsRequests
 from tradewind.server.operators.resolvers import (
     FolderResolver,
     MemoryResolver,
@@ -37,6 +40,10 @@ from tradewind.server.operators.trust import trust_of
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.broker.identity import Gate
+    from tradewind.monitor.events import ServerInfo
+
+# How often files of expired accounts are looked for.
+OVERDUE_SECONDS = 60.0
 
 
 class Operators:
@@ -56,6 +63,8 @@ class Operators:
         self._live: LiveConnections | None = None
         # Whoever has something for every account: services, JetStream.
         self.on_account: list[Callable[[str], None]] = []
+        self._files: FileThread | None = None
+        self._timer: asyncio.TimerHandle | None = None
         # Importers of accounts, which change with them.
         self._importers: dict[str, set[str]] = {}
 
@@ -94,9 +103,50 @@ class Operators:
             if nkeys.is_public(name, nkeys.ACCOUNT):
                 self.lookups.fetch_now(name)
 
+    def serve(self, server_info: Callable[[], ServerInfo], turn_needed: Callable[[], None]) -> None:
+        """Answer requests about accounts, and drop files of accounts that have expired."""
+        broker = self._broker
+        assert broker is not None
+        if self._files is None:
+            self._files = FileThread(broker.faults, turn_needed)
+        if broker.system_account is not None:
+            ClaimsRequests(self, broker.system_account, self._files, server_info).start()
+        self._look_for_overdue()
+
+    def _look_for_overdue(self) -> None:
+        folder = self.resolver
+        if not isinstance(folder, FolderResolver) or self._files is None:
+            return
+        for key in self.book.accounts:
+            folder.touch(key, self.now_ns())
+        overdue = folder.overdue(self.now_ns())
+        for key in overdue:
+            folder.forget(key)
+
+        def remove() -> None:
+            for key in overdue:
+                folder.remove(key, is_kept_aside=False)
+
+        if overdue:
+            self._files.run(remove, self._overdue_removed)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(OVERDUE_SECONDS, self._look_for_overdue)
+
+    def _overdue_removed(self, error: Exception | None) -> None:
+        if error is not None:
+            self.log.error(f"Files of expired accounts cannot be removed: {error}")
+
+    def now_ns(self) -> int:
+        """The wall clock."""
+        return self._clock.wall_ns()
+
     def stop(self) -> None:
-        """Fetch no more."""
+        """Fetch no more; what was answered is on disk."""
+        if self._timer is not None:
+            self._timer.cancel()
         self.lookups.stop()
+        if self._files is not None:
+            self._files.stop()
 
     def _log_operators(self) -> None:
         if not self.book.trust.operators:
