@@ -24,8 +24,8 @@ from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
 from tradewind.consumer.deliver_policies import is_by_last
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
-from tradewind.jetstream.names import short_hash
 from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.format.layout import short_hash
 from tradewind.store.format.meta import ConsumerMeta
 
 if TYPE_CHECKING:

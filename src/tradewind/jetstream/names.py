@@ -7,19 +7,13 @@ operating system's; only a test brings its own, to see the same names again.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from typing import Final
 
-DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+from tradewind.store.format.layout import DIGITS
+
 CONSUMER_NAME_LENGTH: Final = 8
 EVENT_ID_LENGTH: Final = 22
-
-
-def short_hash(text: str) -> str:
-    """Eight digits that stand for a text: an account, the time of a stream's creation."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
-    return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:8])
 
 
 class Names:

@@ -1,18 +1,21 @@
 """A batch whose commit a crash has cut in two: what is stored of it goes.
 
 Owns how the parts of a batch are recognised. Nobody was promised any of it: the acknowledgement of
-a batch leaves when all of it is synced. A batch is in one block, so the recovery of the store finds
-those that are not whole, wherever a power failure has left them, and takes them out before anything
-else counts them (`BATCHES`). In a folder of nats-server, which says nowhere what is synced, only
-the beginning of a batch at the very end of the stream is one; nats-server itself keeps a copy of
-open batches and stores the rest instead.
+a batch leaves when all of it is synced. A batch is in one block, behind a mark, so the recovery of
+the store finds those that are not whole, wherever a power failure has left them, and takes them out
+before anything else counts them (`BATCHES`). What looks like a part may be none: a fast batch, or a
+schedule, may store any header. In a folder of nats-server, which writes no marks, only the
+beginning of a batch at the very end of the stream is one, and only if its copy of the batch is
+still there; nats-server itself stores the rest of that instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from tradewind.store.contract import NotFoundError
+from tradewind.store.format.layout import short_hash
 from tradewind.store.repair.units import UnitPart, UnitRule
 from tradewind.stream import headers
 from tradewind.stream.publish import whole_number
@@ -34,8 +37,11 @@ def part_of(header: bytes) -> UnitPart | None:
 BATCHES: Final = UnitRule(part_of, headers.BATCH_ID + b":")
 
 
-def remove_half_batch(store: MessageStore) -> int:
-    """Remove the beginning of a batch at the end of a store; gives how many messages that were."""
+def remove_half_batch(store: MessageStore, copies: Collection[str]) -> int:
+    """Remove the beginning of a batch at the end of a store; gives how many messages that were.
+
+    `copies` are the names of those batches that nats-server had not done with.
+    """
     batch_id = b""
     found: list[int] = []
     for seq in range(store.last_seq, 0, -1):
@@ -49,6 +55,8 @@ def remove_half_batch(store: MessageStore) -> int:
         found.append(seq)
         if part.number == 1:
             break
+    if short_hash(batch_id.decode("utf-8", "surrogateescape")) not in copies:
+        return 0
     for seq in found:
         store.remove(seq)
     return len(found)

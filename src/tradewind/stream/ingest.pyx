@@ -365,7 +365,7 @@ cdef class Ingest(Participant):
         cdef uint64_t first_seq = self.store.last_seq + 1
         no_id.size = 0
         try:
-            (<object>self.store).begin_unit(batch.record_bytes)
+            (<object>self.store).begin_unit(batch.record_bytes, batch.count)
             while at < batch.parts.end:
                 head = <PartHead*>(batch.parts.data + at)
                 subject = <const char*>(head + 1)

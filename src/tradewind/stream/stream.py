@@ -242,7 +242,10 @@ class Stream:
         settings.setdefault("seed", context.chance.getrandbits(64))
         meta, files, report = folder.open(now_ns, units=BATCHES, **settings)
         stream = cls(context, meta, files.table, files, folder)
-        remove_half_batch(files.table)
+        if batches := folder.staged_batches():
+            remove_half_batch(files.table, batches)
+            files.commit()
+            folder.drop_staged_batches()
         stream.load_ids(now_ns)
         stream.load_schedules(now_ns)
         return stream, report
@@ -490,7 +493,7 @@ class Stream:
         # A batch may be large: only those messages are kept that bring something about.
         followed = []
         try:
-            self.store.begin_unit(size)
+            self.store.begin_unit(size, len(verdicts))
             for message, verdict in zip(batch.messages(), verdicts, strict=True):
                 stored = self._append(message, replace(verdict, message_id=b""))
                 if self._is_followed(verdict):

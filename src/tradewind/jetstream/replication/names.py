@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.api.stream_types import StreamSource
 from tradewind.api.times import format_time
-from tradewind.jetstream.names import short_hash
+from tradewind.store.format.layout import short_hash
 
 if TYPE_CHECKING:
     from tradewind.stream.stream import Stream

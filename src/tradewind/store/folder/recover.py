@@ -401,7 +401,10 @@ class Recovery:
             if block.number < synced[0] or not block.written or block.compressed:
                 continue
             start = synced[1] if block.number == synced[0] else 0
-            places = half_units(block, report, start, rule)
+            trusted = None
+            if hole is not None and block.number >= hole[0]:
+                trusted = hole[1] if block.number == hole[0] else 0
+            places = half_units(block, report, start, trusted, rule)
             if places:
                 hole = min(
                     hole or (block.number, places[0].offset), (block.number, places[0].offset)

@@ -42,6 +42,7 @@ from tradewind.store.format.ack_log import (
 )
 from tradewind.store.format.consumer_file import ConsumerState, encode_consumer_state
 from tradewind.store.format.layout import (
+    BATCHES_FOLDER,
     CONSUMER_FILE,
     CONSUMERS_FOLDER,
     JETSTREAM_FOLDER,
@@ -326,6 +327,15 @@ class StreamFolder:
     def discard(self) -> None:
         """A stream that is not to be: nothing of it is left."""
         self.disk.remove_tree(self.path)
+
+    def staged_batches(self) -> list[str]:
+        """The names of the copies of atomic batches that nats-server has left behind."""
+        folder = f"{self.path}/{BATCHES_FOLDER}"
+        return self.disk.list_directory(folder) if self.disk.exists(folder) else []
+
+    def drop_staged_batches(self) -> None:
+        """Remove these copies; nats-server does so at its start, too."""
+        self.disk.remove_tree(f"{self.path}/{BATCHES_FOLDER}")
 
     def delete(self) -> None:
         """Delete the stream with all its messages; it is gone for good once this returns."""

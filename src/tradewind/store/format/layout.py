@@ -43,6 +43,7 @@ stream of all but the last 8 plain bytes, and these 8 bytes as they are.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -71,6 +72,8 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 NAME_BYTES_MAX: Final = 255
 BLOCK_NUMBER_MAX: Final = 0xFFFF_FFFF
+# Of names that servers make up.
+DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 # Of a record.
 LENGTH_BYTES: Final = 4
@@ -113,6 +116,12 @@ _FORBIDDEN_IN_NAMES: Final = {
     "/": "a path separator",
     "\\": "a path separator",
 }
+
+
+def short_hash(text: str) -> str:
+    """Eight digits that stand for a text: an account, a batch, the time of a stream's creation."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+    return "".join(DIGITS[byte % len(DIGITS)] for byte in digest[:8])
 
 
 def name_problem(name: str) -> str:

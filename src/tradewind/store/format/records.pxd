@@ -44,6 +44,7 @@ cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
     Values with more than 56 bits have kinds of their own, none of which is in the time of a real
     record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (a smaller offset
     than the true one only says less), and from 0x80 on the kind is 2, with six bits of the value.
+    Values of kind 6 are small.
     """
     if value >> 56 == 0:
         return <int64_t>(kind << 56 | value)
@@ -60,7 +61,7 @@ cdef inline uint64_t mark_kind(int64_t timestamp) noexcept nogil:
         return 2 * kind - 7
     if 0x80 <= kind < 0xC0:
         return 2
-    return kind if kind <= 3 else 0
+    return kind if kind <= 3 or kind == 6 else 0
 
 
 cdef inline uint64_t mark_value(int64_t timestamp) noexcept nogil:

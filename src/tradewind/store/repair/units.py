@@ -2,17 +2,25 @@
 
 Owns the answer which of them have arrived in parts. Who stores such a unit puts all of it into one
 block between two commits, so it is synced as a whole, or nobody was promised any of it. Only bytes
-behind the last known sync can hold a part. What belongs together is said by the headers of
-messages, which somebody else reads (`UnitRule`). Changes nothing.
+behind the last known sync can hold a part.
+
+What belongs together is said by a mark in front of it. Behind the first hole, which only a power
+failure leaves, that mark may be lost: there the headers of messages tell, which somebody else reads
+(`UnitRule`). They alone would not do: a message may say so of itself that was stored alone, and was
+acknowledged before any sync. Changes nothing.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from tradewind.store.format.layout import RECORD_BYTES_MIN
+from tradewind.store.table.marks import MARK_UNIT_KIND
 
 if TYPE_CHECKING:
     from tradewind.store.table.block import Block
@@ -59,22 +67,71 @@ class _Unit(msgspec.Struct):
     last_seq: int = 0  # of its last part, if that is there
 
 
-def half_units(block: Block, report: BlockReport, start: int, rule: UnitRule) -> list[Place]:
-    """The messages behind an offset of a block whose units are not whole, in their order.
+def half_units(
+    block: Block, report: BlockReport, start: int, hole: int | None, rule: UnitRule
+) -> list[Place]:
+    """What has to go behind an offset of a block: units that are not whole, with their marks, in
+    their order. `hole` is where the first hole is, None: there is none up to the end of the block.
 
     Whatever is deleted lies there still, or has left a record in its place.
     """
+    marks = [
+        (offset, count)
+        for kind, count, offset in report.marks
+        if kind == MARK_UNIT_KIND and offset >= start and (hole is None or offset < hole)
+    ]
+    if not marks and hole is None:
+        return []
     with block.plain_view() as view:
         data = bytes(view)
     block.unmap()
-    if data.find(rule.sign, start) < 0:
+    if not marks and data.find(rule.sign, start) < 0:
         return []
+    found = [(place, head) for place, head in _messages(data, report) if place.offset >= start]
+    places = [place for place, _ in found]
+    there = {place.seq for place in places}
+    cut = _half_marked(marks, places, there, hole)
+    if hole is not None:
+        cut |= _half_by_header([one for one in found if one[0].offset >= hole], there, rule)
+    return sorted(cut)
+
+
+def _half_marked(
+    marks: list[tuple[int, int]], places: list[Place], there: set[int], hole: int | None
+) -> set[Place]:
+    """Those that marks speak of, each by its offset and number of messages."""
+    cut: set[Place] = set()
+    ends = [offset for offset, _ in marks[1:]]
+    for (offset, count), end in zip_longest(marks, ends):
+        if count == 0:
+            continue  # it only ends the one before
+        behind = [place for place in places if place.offset > offset]
+        if behind and (hole is None or behind[0].offset < hole):
+            first_seq = behind[0].seq
+            unit = range(first_seq, first_seq + count)
+            if end is not None:
+                # Another mark follows before all has come: somebody has given it up, with a word.
+                unit = range(first_seq, min(unit.stop, _seq_behind(places, end)))
+            if all(seq in there for seq in unit):
+                continue
+            cut.update(place for place in behind if place.seq in unit)
+        seq = behind[0].seq if behind else places[-1].seq + 1 if places else 1
+        cut.add(Place(offset, RECORD_BYTES_MIN, seq))
+    return cut
+
+
+def _seq_behind(places: list[Place], offset: int) -> int:
+    """The first sequence behind an offset."""
+    later = (place.seq for place in places if place.offset > offset)
+    return next(later, places[-1].seq + 1)
+
+
+def _half_by_header(
+    found: list[tuple[Place, bytes]], there: set[int], rule: UnitRule
+) -> set[Place]:
+    """Those that messages speak of themselves."""
     units: dict[tuple[bytes, int], _Unit] = {}
-    there: set[int] = set()
-    for place, header in _messages(data, report):
-        if place.offset < start:
-            continue
-        there.add(place.seq)
+    for place, header in found:
         part = rule.part_of(header) if rule.sign in header else None
         if part is not None:
             first_seq = place.seq - part.number + 1
@@ -82,9 +139,8 @@ def half_units(block: Block, report: BlockReport, start: int, rule: UnitRule) ->
             unit.places.append(place)
             if part.is_last:
                 unit.last_seq = place.seq
-    return sorted(
-        place for unit in units.values() if not _is_whole(unit, there) for place in unit.places
-    )
+    halves = (unit for unit in units.values() if not _is_whole(unit, there))
+    return {place for unit in halves for place in unit.places}
 
 
 def _is_whole(unit: _Unit, there: set[int]) -> bool:

@@ -5,6 +5,7 @@ from tradewind.store.table.messages import MessageStore
 MARK_SYNCED_KIND: Final[int]
 MARK_FLOOR_KIND: Final[int]
 MARK_PREVIOUS_KIND: Final[int]
+MARK_UNIT_KIND: Final[int]
 
 def write_mark(store: MessageStore, kind: int, value: int) -> int: ...
 def write_floor(store: MessageStore) -> int: ...

@@ -28,6 +28,7 @@ cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 MARK_SYNCED_KIND = MARK_SYNCED
 MARK_FLOOR_KIND = MARK_FLOOR
 MARK_PREVIOUS_KIND = MARK_PREVIOUS
+MARK_UNIT_KIND = MARK_UNIT
 
 
 cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -1:

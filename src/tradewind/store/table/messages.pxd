@@ -35,6 +35,7 @@ cdef class MessageStore:
     cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max
     cdef uint64_t unit_end                  # the last block may grow to here; 0: as others
+    cdef uint64_t unit_last_seq             # ... for a unit that ends with this message
     cdef readonly uint64_t index_bytes_max  # memory that loaded block indexes may take
     cdef object block_keeper                # BlockKeeper
     cdef readonly bint keeps_tombstones     # it says on disk what was deleted

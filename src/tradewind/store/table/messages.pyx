@@ -27,7 +27,7 @@ from tradewind.store.table.expiry cimport (
     adopt_timers, is_too_old, leaves_marker, next_expiry, next_to_expire, start_timers)
 from tradewind.store.table.losses cimport forget_damaged, read_damaged
 from tradewind.store.table.marks cimport (
-    MARK_PREVIOUS, mark_floor, write_floor, write_last_seq, write_mark)
+    MARK_PREVIOUS, MARK_UNIT, mark_floor, write_floor, write_last_seq, write_mark)
 from tradewind.store.table.newest cimport collect_last, last_accepted
 from tradewind.store.table.overdue cimport (
     begin_limits, begin_trimming, is_overdue, make_room, remove_overdue, trim_subject)
@@ -306,18 +306,25 @@ cdef class MessageStore:
             self.add_block()
         return 0
 
-    def begin_unit(self, uint64_t size):
-        """Have the next messages in one block, which may grow by `size` bytes for it.
+    def begin_unit(self, uint64_t size, uint64_t count):
+        """Have the next `count` messages in one block, which may grow by `size` bytes for it.
 
-        A write that is cut off leaves the beginning of a block, never its end alone.
+        A mark in front of them says so. A write that is cut off leaves the beginning of a block,
+        never its end alone.
         """
+        size += RECORD_MIN
         self.prepare_room(size, self.last_seq + 1)
+        self.unit_last_seq = self.last_seq + count
         if size <= 0xFFFFFFFF:
             self.last.room(<uint32_t>size)      # all of it at once
         self.unit_end = self.last.size + size
+        if self.keeps_tombstones:
+            write_mark(self, MARK_UNIT, count)
 
     def end_unit(self):
-        """Blocks are as large as always again."""
+        """Blocks are as large as always again. If not all has come, the rest is no part of it."""
+        if self.unit_end and self.keeps_tombstones and self.last_seq < self.unit_last_seq:
+            write_mark(self, MARK_UNIT, 0)
         self.unit_end = 0
 
     def _refuse_size(self, uint64_t size, uint32_t subject_size):
