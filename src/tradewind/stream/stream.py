@@ -390,6 +390,9 @@ class Stream:
             except StoreError as error:
                 self.failed(error)
                 return None
+            if self.files.failure is not None:
+                self.failed(self.files.failure)  # what it has not kept is not acknowledged
+                return finish
         self.ingest.acknowledge_through(self.store.last_seq)
         return finish
 

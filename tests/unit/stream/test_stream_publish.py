@@ -122,6 +122,18 @@ def test_failed_sync_is_told_to_all_who_wait_and_reading_goes_on() -> None:
     assert stream.visible_seq == 1
 
 
+def test_sync_that_fails_during_the_close_is_not_acknowledged() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file")
+    kit.engine.auto_sync = False
+    assert kit.publish("s.1", b"x") == b""
+    kit.disk.fail("sync")
+    stream.commits.detach(stream.close)
+    kit.syncer.run_all()
+    kit.server.settle()
+    assert b'"error":' in kit.reply()
+
+
 def test_full_disk_is_told_and_publishing_goes_on_when_there_is_room() -> None:
     kit = StreamKit()
     stream = kit.create(storage="file")
