@@ -1,6 +1,7 @@
 """How many random cases the hypothesis tests run: few and always the same, or many and new ones.
 
-And what is printed at the end: what kills have done, if TRADEWIND_SINK_KILLS says how many to do.
+That compiled code looks at its invariants, here and in every server that a test starts. And what is
+printed at the end: what kills have done, if TRADEWIND_SINK_KILLS says how many to do.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import kill_table
+
+# Before anything compiled is loaded: it is looked at once. TRADEWIND_INVARIANTS=0 switches it off.
+os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
 
 # The same cases in every run, so that a red build means a change and not bad luck.
 settings.register_profile(

@@ -11,6 +11,7 @@ from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
+from tradewind cimport invariants
 from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook, is_trace_only
 from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
@@ -127,6 +128,8 @@ cdef class Router:
         self.largest_pending = 0
         if match == NULL:
             return 0
+        if invariants.checked:
+            account.sublist.check_match(match, route, route_size)
         try:
             for index in range(match.plain.count):
                 if self._deliver(account, match.plain.items[index], message):

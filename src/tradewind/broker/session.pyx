@@ -19,6 +19,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
+from tradewind cimport invariants
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
@@ -56,6 +57,31 @@ cdef enum OfferKind:
     OFFER_NONE = 0
     OFFER_AREA = 1
     OFFER_PARTIAL = 2
+
+
+cdef bint is_within(const char* part, size_t part_size, const char* whole,
+                    size_t size) noexcept nogil:
+    return part_size == 0 or (whole <= part and part + part_size <= whole + size)
+
+
+cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1:
+    """All that the parser gives for its kind lies in the bytes that it has consumed."""
+    cdef size_t consumed = operation.consumed
+    assert 0 < consumed <= size, (operation.kind, consumed, size)
+    if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
+        return 0
+    assert is_within(operation.argument, operation.argument_size, data, consumed)
+    if operation.kind == OP_PUB or operation.kind == OP_HPUB:
+        assert is_within(operation.subject, operation.subject_size, data, consumed)
+        assert is_within(operation.reply, operation.reply_size, data, consumed)
+        assert is_within(operation.body, operation.total_size, data, consumed)
+        assert operation.header_size <= operation.total_size
+    elif operation.kind == OP_SUB or operation.kind == OP_UNSUB:
+        assert is_within(operation.sid, operation.sid_size, data, consumed)
+    if operation.kind == OP_SUB:
+        assert is_within(operation.subject, operation.subject_size, data, consumed)
+        assert is_within(operation.queue, operation.queue_size, data, consumed)
+    return 0
 
 
 BLOCKED_AUTHENTICATION_FLAG = BLOCKED_AUTHENTICATION
@@ -349,6 +375,8 @@ cdef class Session:
                 break
             status = parse_operation(&self.parser, data + position, size - position, &operation)
             if status == PARSE_DONE:
+                if invariants.checked:
+                    check_operation(&operation, data + position, size - position)
                 position += operation.consumed
                 if operation.kind != OP_PONG:
                     self.active = True
@@ -360,6 +388,8 @@ cdef class Session:
                 break
             else:
                 self._fail(operation.fault)
+        if invariants.checked:
+            assert position <= size, (position, size)
         consumed[0] = position
         return 0
 
@@ -717,6 +747,10 @@ cdef class Session:
 
     def mark_clean(self):
         """The router has handed this session over to the end of the turn."""
+        if invariants.checked:
+            assert self.state.dirty, "a session is listed once in a turn"
+            assert invariants.is_sound(&self.state.outbox)
+            assert invariants.is_sound(&self.partial)
         self.state.dirty = 0
 
     def link_pending(self, size_t size):

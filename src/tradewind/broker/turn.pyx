@@ -7,6 +7,9 @@ engine takes the lists at the end of the turn.
 """
 
 
+from tradewind cimport invariants
+
+
 cdef class Participant:
     """Whatever a turn can list, each at most once: streams and consumers."""
 
@@ -52,6 +55,8 @@ cdef class Turn:
         cdef Participant participant
         self.dirty = []
         for participant in taken:
+            if invariants.checked:
+                assert participant.is_dirty, "a participant is listed once"
             participant.is_dirty = False
         return taken
 
@@ -61,6 +66,8 @@ cdef class Turn:
         cdef Participant participant
         self.woken = []
         for participant in taken:
+            if invariants.checked:
+                assert participant.is_woken, "a participant is listed once"
             participant.is_woken = False
         return taken
 

@@ -12,6 +12,7 @@ however many are pending, and applying a record twice does nothing.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport qsort
+from tradewind cimport invariants
 from tradewind.consumer.pending cimport AckState, PendingEntry
 from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init, buffer_reserve
 
@@ -59,6 +60,8 @@ cdef int64_t seconds_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
 
 
 cdef int put_floors(Buffer* target, AckState acks) except -1:
+    if invariants.checked:
+        acks.check()
     put(target, acks.floor_consumer)
     put(target, acks.floor_stream)
     put(target, acks.delivered_consumer)

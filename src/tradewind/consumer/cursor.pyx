@@ -15,6 +15,7 @@ from array import array
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+from tradewind cimport invariants
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.store_listener cimport StoreListener
 
@@ -108,6 +109,10 @@ cdef class Cursor(StoreListener):
             self.skipped_to = seq + 1
             self._pass_gone()
             return 0
+        if invariants.checked:
+            assert self.next_seq <= seq <= self.store.last_seq, (
+                self.next_seq, seq, self.store.last_seq)
+            assert self.counted or seq > self.counted_to, (seq, self.counted_to)
         self.next_seq = seq + 1
         if seq <= self.counted_to:
             self.counted -= 1
@@ -127,6 +132,9 @@ cdef class Cursor(StoreListener):
         if self.counted_to < self.store.last_seq:
             self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
             self.counted_to = self.store.last_seq
+        if invariants.checked:
+            assert self.counted <= self.store.msgs, (self.counted, self.store.msgs)
+            assert self.skip_begin + self.skip_gone <= self.skip_count
         return self.counted + (self.skip_count - self.skip_begin - self.skip_gone)
 
     cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:

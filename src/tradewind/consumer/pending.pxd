@@ -61,6 +61,7 @@ cdef class AckState:
     cdef uint32_t changed_capacity
     cdef readonly bint changed_all          # nobody noted what; then `changed` is empty
 
+    cdef int check(self) except -1
     cdef void _note(self, uint64_t seq) noexcept nogil
     cdef void _note_all(self) noexcept nogil
     cdef int64_t _find(self, uint64_t seq) noexcept nogil

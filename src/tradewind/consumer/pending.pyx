@@ -16,6 +16,7 @@ acknowledged, the floor moves to just before the next pending one.
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
+from tradewind cimport invariants
 from tradewind.saturated cimport later
 
 from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
@@ -608,10 +609,31 @@ cdef class AckState:
             entry.consumer_seq = pending.consumer_seq
             entry.time_ns = later(pending.time_ns, -offset_ns)
             self._schedule(entry)
+        if invariants.checked:
+            self.check()
+
+    cdef int check(self) except -1:
+        """Assert what must hold of the numbers, without looking at every message. The consumer
+        sequence of the floor is what a peer has said in its ack.
+        """
+        assert self.floor_stream <= self.delivered_stream, (
+            self.floor_stream, self.delivered_stream)
+        assert self.begin <= self.end <= self.capacity, (self.begin, self.end, self.capacity)
+        assert self.queue_count <= self.count <= self.end - self.begin, (
+            self.queue_count, self.count, self.end - self.begin)
+        assert self.queue_begin <= self.queue_end <= self.queue_capacity
+        assert self.heap_count <= self.heap_capacity
+        assert self.changed_count <= self.changed_capacity
+        if self.count:
+            assert self.entries[self.begin].live, self.entries[self.begin].seq
+            assert self.entries[self.end - 1].seq <= self.delivered_stream, (
+                self.entries[self.end - 1].seq, self.delivered_stream)
+        return 0
 
     def verify(self):
         """Assert every invariant by looking at everything; for tests."""
         cdef uint32_t index, live = 0, queued = 0
+        self.check()
         assert self.begin <= self.end <= self.capacity
         for index in range(self.begin, self.end):
             assert index == self.begin or self.entries[index].seq > self.entries[index - 1].seq

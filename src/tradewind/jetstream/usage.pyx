@@ -5,6 +5,7 @@ which something is stored. What a stream may store without asking is its *credit
 """
 
 from libc.stdint cimport int64_t
+from tradewind cimport invariants
 from tradewind.stream.ingest cimport Ingest
 
 cdef enum:
@@ -27,6 +28,17 @@ cdef class Usage:
         self.storage += new.storage - old.storage
         self.reserved_memory += new.reserved_memory - old.reserved_memory
         self.reserved_storage += new.reserved_storage - old.reserved_storage
+
+
+cdef int check_sums(Usage account, Usage server) except -1:
+    """Nobody uses or reserves less than nothing, nor an account more than all of them."""
+    assert 0 <= account.memory <= server.memory, (account.memory, server.memory)
+    assert 0 <= account.storage <= server.storage, (account.storage, server.storage)
+    assert 0 <= account.reserved_memory <= server.reserved_memory, (
+        account.reserved_memory, server.reserved_memory)
+    assert 0 <= account.reserved_storage <= server.reserved_storage, (
+        account.reserved_storage, server.reserved_storage)
+    return 0
 
 
 cdef class UsageShare:
@@ -57,6 +69,8 @@ cdef class UsageShare:
                 usage.storage += more
                 self._of_account.storage += more
                 self._of_server.storage += more
+            if invariants.checked:
+                check_sums(self._of_account, self._of_server)
         if self._is_tight or self._ingest.credit_bytes < CREDIT_BYTES // 2:
             self.grant_credit()
         return 0
@@ -76,3 +90,5 @@ cdef class UsageShare:
         self._of_account.replace(self._counted, usage)
         self._of_server.replace(self._counted, usage)
         self._counted = usage
+        if invariants.checked:
+            check_sums(self._of_account, self._of_server)

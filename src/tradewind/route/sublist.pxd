@@ -61,6 +61,7 @@ cdef class Sublist:
     cdef int insert(self, Subscription* subscription) noexcept nogil
     cdef void remove(self, Subscription* subscription) noexcept nogil
     cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil
+    cdef int check_match(self, const Match* match, const char* subject, uint32_t size) except -1
     cdef bint matches_any(self, const char* subject, uint32_t size) noexcept nogil
     cdef bint has_subscription(self, const char* subject, uint32_t size, const char* queue,
                                uint32_t queue_size) noexcept nogil

@@ -508,6 +508,25 @@ cdef class Sublist:
             self.scratch_changes = self.inserts + self.removes
         return &self.scratch
 
+    cdef int check_match(self, const Match* match, const char* subject, uint32_t size) except -1:
+        """Assert that a result, whatever it was kept by, is what the trie says this moment."""
+        cdef Match fresh
+        cdef uint32_t index
+        memset(&fresh, 0, sizeof(Match))
+        try:
+            if not has_empty_token(subject, size) \
+                    and collect(self.root, subject, 0, size, &fresh) != 0:
+                raise MemoryError
+            assert match.plain.count == fresh.plain.count, subject[:size]
+            for index in range(fresh.plain.count):
+                assert match.plain.items[index] == fresh.plain.items[index], subject[:size]
+            assert match.groups.count == fresh.groups.count, subject[:size]
+            assert match_fanout(match) == match_fanout(&fresh), subject[:size]
+        finally:
+            match_free(&fresh)
+        assert self.count == self.inserts - self.removes, (self.count, self.inserts, self.removes)
+        return 0
+
     cdef bint has_subscription(self, const char* subject, uint32_t size, const char* queue,
                                uint32_t queue_size) noexcept nogil:
         """Whether somebody subscribes to exactly this, in this group or without one."""

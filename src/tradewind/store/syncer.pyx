@@ -31,6 +31,7 @@ vain of late only try it now and then. Nobody but these publishers waits: the lo
 """
 
 from libc.stdint cimport int64_t, uint64_t
+from tradewind cimport invariants
 from tradewind.saturated cimport later
 from tradewind.store.folder.commit cimport Commit
 from tradewind.store.folder.filestore cimport FileStore
@@ -332,6 +333,10 @@ cdef class Syncer:
 
     cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1:
         """A promise is kept: tell the owner."""
+        if invariants.checked:
+            assert kept <= entry.rounds, (kept, entry.rounds)
+            assert entry.job is None or kept < entry.job.round or not entry.syncs_always, (
+                "what is under way is not kept yet")
         if kept > entry.kept:
             entry.kept = kept
             self.statistics.waiting_ns += waited_ns

@@ -54,6 +54,7 @@ cdef class Ingest(Participant):
 
     cdef uint64_t visible(self) noexcept
     cdef int end_turn(self) except -1
+    cdef int _check_promise(self, uint64_t promised) except -1
     cpdef void acknowledge_through(self, uint64_t promised, bytes failure=*) except *
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1

@@ -9,6 +9,7 @@ ended (`commit_path`).
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
+from tradewind cimport invariants
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message, is_trace_only
@@ -664,12 +665,25 @@ cdef class Ingest(Participant):
         """How many turns have stored something that is not promised yet."""
         return buffer_size(&self.marks) // sizeof(TurnMark)
 
+    cdef int _check_promise(self, uint64_t promised) except -1:
+        """Nobody is told of what is not there, nor, where the disk counts, of what is not synced.
+        """
+        assert promised <= self.store.last_seq, (promised, self.store.last_seq)
+        assert not self.waits or promised <= max(self.store.synced_seq, self.promised_seq), (
+            promised, self.store.synced_seq, self.promised_seq)
+        assert self.promised_bytes <= self.appended_bytes
+        assert invariants.is_sound(&self.marks)
+        assert buffer_size(&self.marks) % sizeof(TurnMark) == 0
+        return 0
+
     cpdef void acknowledge_through(self, uint64_t promised, bytes failure=None) except *:
         """Everything up to `promised` is as safe as the stream promises: send its replies.
 
         With a `failure` all other replies go too, with it as their body.
         """
         cdef TurnMark* mark
+        if invariants.checked:
+            self._check_promise(promised)
         while buffer_size(&self.marks):
             mark = <TurnMark*>(self.marks.data + self.marks.begin)
             if mark.seq > promised:

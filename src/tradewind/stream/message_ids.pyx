@@ -12,6 +12,7 @@ taken out needs no look at the others.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
+from tradewind cimport invariants
 from tradewind.containers.table cimport hash_bytes
 from tradewind.saturated cimport later
 
@@ -77,6 +78,10 @@ cdef class MessageIds:
         self.end += padded
         self._take_slot(position, entry.hash)
         self.count += 1
+        if invariants.checked:
+            assert self.begin <= self.end <= self.capacity, (self.begin, self.end, self.capacity)
+            assert self.count * 2 <= self.slot_count, (self.count, self.slot_count)
+            assert self.find(id, size, timestamp) == seq, (id[:size], seq)
         return 0
 
     cdef void _take_slot(self, uint64_t position, uint32_t hash) noexcept nogil:

@@ -39,6 +39,7 @@ cdef class ReplyQueue:
     cdef int add_rider(self, uint64_t seq, Rider rider) except -1
     cdef int release(self, Router router, Account account, uint64_t promised,
                      bytes failure) except -1
+    cdef int _check(self) except -1
     cdef Rider _next_rider(self, uint64_t seq)
     cdef int _drop_first(self) except -1
     cdef int _write_ack(self, uint64_t seq, bint duplicate, const char* tail,

@@ -16,6 +16,7 @@ acknowledgement finds the copy. Streams that copy to each other pass it on `HOPS
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
+from tradewind cimport invariants
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
@@ -138,6 +139,22 @@ cdef class ReplyQueue:
         self.body.end = at + 1 - self.body.data
         return 0
 
+    cdef int _check(self) except -1:
+        """The replies fill their buffer to the last byte, and there are as many as are counted."""
+        cdef ReplyHead head
+        cdef uint64_t count = 0
+        cdef size_t at = self.entries.begin
+        assert invariants.is_sound(&self.entries)
+        while at < self.entries.end:
+            assert self.entries.end - at >= sizeof(ReplyHead), (at, self.entries.end)
+            memcpy(&head, self.entries.data + at, sizeof(ReplyHead))
+            assert head.kind <= REPLY_TEXT and head.header_size <= head.total_size
+            assert head.hops <= HOPS_MAX, head.hops
+            at += sizeof(ReplyHead) + head.subject_size + head.reply_size + head.total_size
+            count += 1
+        assert at == self.entries.end and count == self.count, (at, count, self.count)
+        return 0
+
     cdef int release(self, Router router, Account account, uint64_t promised,
                      bytes failure) except -1:
         """Send every reply up to the sequence `promised`.
@@ -149,6 +166,8 @@ cdef class ReplyQueue:
         cdef Rider rider
         cdef char* at
         message.origin = NULL
+        if invariants.checked:
+            self._check()
         while self.count:
             at = self.entries.data + self.entries.begin
             memcpy(&head, at, sizeof(ReplyHead))

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from tradewind import invariants
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import LostMessages, NotFoundError, StoreLimits
 from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
@@ -42,6 +43,7 @@ from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.store.repair.settlement import Evidence, Settlement
 from tradewind.store.table.adoption import drop_leading_blocks
+from tradewind.store.table.audit import verify_totals
 from tradewind.store.table.block import Block
 from tradewind.store.table.marks import (
     MARK_SYNCED_KIND,
@@ -61,6 +63,7 @@ TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
 # Block files that are removed after one commit, besides as many as came.
 FILES_REMOVED_MAX = 4
+IS_CHECKED = invariants.are_checked()
 Position = tuple[int, int]  # block number and offset
 
 
@@ -315,6 +318,8 @@ class FileStore:
             write_floor(self.table)
             self.check_writable()
         last = self.table.last
+        if IS_CHECKED:
+            verify_totals(self.table)
         self._write(last)
         commit = Commit(self.disk, self.table.last_seq, (last.number, last.written))
         commit.marked = self._marked_position
@@ -345,6 +350,8 @@ class FileStore:
                 self._drop_chores(commit)
             self.fail(commit.error, resumable=False)
             raise commit.error
+        if IS_CHECKED:
+            self._verify_commit(commit)
         self.table.synced_seq = max(self.table.synced_seq, commit.last_seq)
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
@@ -353,6 +360,14 @@ class FileStore:
         self._mark_synced()
         if commit.evidence is not None:
             self._settled.append(self._settlement.settled(commit.evidence))
+
+    def _verify_commit(self, commit: Commit) -> None:
+        """Assert that a commit promises no more than was written, and no less than before."""
+        last = self.table.last
+        assert commit.last_seq <= self.table.last_seq, (commit.last_seq, self.table.last_seq)
+        assert commit.position <= (last.number, last.written), (commit.position, last.number)
+        assert commit.marked <= commit.position, (commit.marked, commit.position)
+        assert not self._pinned, "the files of a commit are let go before it is promised"
 
     def drop_commit(self, commit: Commit) -> None:
         """See `SyncTarget`. Names that it would have changed may be those of another stream now."""
@@ -605,7 +620,8 @@ class FileStore:
             self.unsafe_files = [block.path for block in blocks if block.number >= marked[0]]
         self.table.synced_seq = self.table.last_seq
         self._synced_position = (self.table.last.number, self.table.last.written)
-        self._marked_position = self._durable_mark = marked
+        # A mark may name a block that is lost: nothing behind what is left was ever synced.
+        self._marked_position = self._durable_mark = min(marked, self._synced_position)
         self._is_unmarked = is_foreign
         if is_foreign and self.table.last.size and not self.table.last.compressed:
             self._append_mark()  # in front of whatever comes; not worth a write of its own

@@ -72,6 +72,7 @@ cdef class Block:
     cdef int64_t first_time_without(self, uint64_t seq) except? -1
     cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1
     cdef int write_tail(self, size_t size_max=*) except -1
+    cdef int _check_tail(self) except -1
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
     cdef void count_subjects(self, SubjectEntry* counts, uint32_t ids) noexcept nogil
     cdef void renumber(self, const uint32_t* new_ids) noexcept nogil

@@ -17,6 +17,7 @@ were verified when the store was opened.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
+from tradewind cimport invariants
 from tradewind.store.format.hash cimport Key
 from tradewind.store.files.open_files cimport BlockFile
 from tradewind.store.table.record_index cimport (
@@ -159,6 +160,8 @@ cdef class Block:
         if size_max and size_max < size:
             size = size_max
         start = self.tail.data + self.tail.begin
+        if invariants.checked:
+            self._check_tail()
         if type(self.file) is BlockFile:
             (<BlockFile>self.file).write_from(start, size, self.written)
         else:
@@ -171,6 +174,20 @@ cdef class Block:
             buffer_free(&self.tail)
         else:
             buffer_clear(&self.tail)
+        return 0
+
+    cdef int _check_tail(self) except -1:
+        """What is about to be written is whole records, each with its checksum, to the last byte.
+        """
+        cdef Record record
+        cdef size_t at = self.tail.begin
+        assert invariants.is_sound(&self.tail)
+        assert self.written + (self.tail.end - at) == self.size, (self.written, self.size)
+        while at < self.tail.end:
+            assert parse_record(self.tail.data + at, self.tail.end - at, &record) == RECORD_OK, at
+            assert record_is_intact(&self.key, &record), (at, record.seq)
+            assert record.seq <= self.last_seq, (record.seq, self.last_seq)
+            at += record.size
         return 0
 
     def flush(self, size_t size_max=0):
