@@ -43,7 +43,13 @@ lint: build
 	$(BIN)/lint-imports
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src
 
-test: build lint
+# The pages of the dashboard are tested in a browser; without one those tests say so and are skipped.
+$(VENV)/.browser:
+	command -v chromium >/dev/null || apt-get install -y -q chromium >/dev/null 2>&1 || \
+		echo "No chromium: the dashboard is not tested in a browser (apt-get install chromium)"
+	command -v chromium >/dev/null && touch $@ || true
+
+test: build lint $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
