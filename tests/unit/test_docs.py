@@ -561,7 +561,6 @@ def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
     keys = {
         *absent.REFUSED_TOP,
         *absent.REFUSED_AUTHORIZATION,
-        *absent.REFUSED_ACCOUNT,
         *absent.REFUSED_TLS,
         *absent.REFUSED_JETSTREAM,
         *absent.NOTICES,

@@ -1,7 +1,7 @@
 """State of an account; the code is in accounts.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.broker.state cimport Hook
+from tradewind.broker.state cimport Carry, Hook
 from tradewind.route.sublist cimport Sublist
 
 
@@ -11,6 +11,8 @@ cdef class Account:
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
     cdef public object mappings             # AccountMappings, None: there are none
+    cdef public object bridge               # AccountBridge: what it imports, None: nothing
+    cdef public uint64_t shadow_count       # subscriptions in it of members of other accounts
     cdef readonly dict sessions             # cid -> Session
     cdef dict _internal                     # handle -> InternalSubscription
     cdef public uint64_t total_connections
@@ -21,4 +23,5 @@ cdef class Account:
     cdef public uint64_t out_bytes
 
     cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=*) except 0
+    cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0
     cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0

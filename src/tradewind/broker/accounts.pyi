@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tradewind.broker.bridging import AccountBridge
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
 from tradewind.route.remapping import AccountMappings
@@ -40,6 +41,8 @@ class InternalMessage(msgspec.Struct, frozen=True):
 
 class Account:
     limits: AccountLimits
+    bridge: AccountBridge | None
+    shadow_count: int
     mappings: AccountMappings | None
     total_connections: int
     slow_consumers: int

@@ -1,15 +1,15 @@
 """An account: an isolated subject space with its members and counters.
 
 Owns the sublist of the account and the server's own subscriptions in it. It never sees another
-account: imports and exports, when they come, will be explicit bridges made by the broker, not
-lookups in here.
+account: imports and exports are bridges made by the broker (`broker.bridges`), not lookups in here.
 """
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
-from tradewind.broker.state cimport Hook
+from tradewind.broker.state cimport Carry, Hook
 from tradewind.route.sublist cimport (
-    Match, QueueGroup, Subscription, subject_valid, subscription_free, subscription_new)
+    SUB_CROSSING, SUB_SHADOW, Match, QueueGroup, Subscription, subject_valid, subscription_free,
+    subscription_new)
 
 import msgspec
 
@@ -113,7 +113,7 @@ cdef class Account:
     @property
     def subscription_count(self):
         """Number of client subscriptions; the server's own are not counted."""
-        return self.sublist.count - len(self._internal)
+        return self.sublist.count - len(self._internal) - self.shadow_count
 
     def has_interest(self, str subject not None):
         """Whether anybody would receive a message on this subject."""
@@ -161,6 +161,14 @@ cdef class Account:
     cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=b"") except 0:
         """Have `hook` called with `target` for each message at once; gives a token."""
         return self._add_internal(subject, <void*>hook, target, group)
+
+    cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0:
+        """Have `carry` called with `target` when a message on `subject` has been delivered here;
+        gives a token.
+        """
+        cdef size_t token = self._add_internal(subject, <void*>carry, target, b"")
+        (<Subscription*>token).kind = SUB_CROSSING
+        return token
 
     cdef size_t _add_internal(self, bytes name, void* hook, object handler,
                               bytes group) except 0:
@@ -227,11 +235,13 @@ cdef class Account:
         if match == NULL:
             raise MemoryError
         for index in range(match.plain.count):
-            if match.plain.items[index].owner != NULL:
+            if match.plain.items[index].owner != NULL \
+                    and match.plain.items[index].kind != SUB_SHADOW:
                 result.append(self.router.describe(self, <size_t>match.plain.items[index]))
         for index in range(match.groups.count):
             group = &match.groups.items[index]
             for member in range(group.members.count):
-                if group.members.items[member].owner != NULL:
+                if group.members.items[member].owner != NULL \
+                        and group.members.items[member].kind != SUB_SHADOW:
                     result.append(self.router.describe(self, <size_t>group.members.items[member]))
         return result

@@ -17,6 +17,7 @@ import msgspec
 
 from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
 from tradewind.broker.admission import Admission
+from tradewind.broker.bridging import Bridges
 from tradewind.broker.checks import Check, CheckQueue
 from tradewind.broker.contracts import (
     BrokerLog,
@@ -39,6 +40,7 @@ from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
 from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, ServerOptions
 from tradewind.route.remapping import AccountMappings
+from tradewind.route.sharing_rules import Shares
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
 
@@ -85,6 +87,7 @@ class Broker:
         self.observers: list[Observer] = []
         self.totals = Totals(self.router)
         self.accounts: dict[str, Account] = {}
+        self.bridges = Bridges(self)
         self._set_accounts(accounts)
         self.info = ServerInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
@@ -100,6 +103,7 @@ class Broker:
         """
         for name in (GLOBAL_ACCOUNT, *accounts):
             self._set_account(name, accounts.get(name, AccountLimits()))
+        self._join_accounts()
 
     def _set_account(self, name: str, limits: AccountLimits) -> None:
         if name in self.accounts:
@@ -111,8 +115,16 @@ class Broker:
 
     def set_account(self, account: AccountOptions, limits: AccountLimits) -> None:
         """One account has come, or has changed, that the configuration does not name."""
+        before = self.options.accounts.get(account.name)
         self.options.accounts[account.name] = account
         self._set_account(account.name, limits)
+        shared = (before.exports, before.imports) if before is not None else ((), ())
+        if shared != (account.exports, account.imports):
+            self._join_accounts()
+
+    def _join_accounts(self) -> None:
+        configured = self.options.accounts.items()
+        self.bridges.update({name: Shares(one.exports, one.imports) for name, one in configured})
 
     def _mappings_of(self, name: str) -> AccountMappings | None:
         account = self.options.accounts.get(name)
@@ -381,6 +393,9 @@ class Broker:
     def tick(self) -> None:
         """Do what is due."""
         for cid, kind in self.deadlines.take_due(self.monotonic_ns()):
+            if kind == "bridge":
+                self._bridge_due(cid)
+                continue
             session = self.sessions.get(cid)
             if session is not None:
                 try:
@@ -393,6 +408,12 @@ class Broker:
                 self.engine.tick()
             except Exception as error:
                 self.faults.contain("tick", error)
+
+    def _bridge_due(self, number: int) -> None:
+        try:
+            self.bridges.due(number)
+        except Exception as error:
+            self.faults.contain("bridge", error)
 
     def _ping_interval_ns(self, session: Session) -> int:
         return (

@@ -6,17 +6,25 @@ from tradewind.broker.state cimport Message, SessionState
 from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport Match, Subscription, SubscriptionArray
 from tradewind.route.watches cimport Changes
+from tradewind.containers.buffer cimport Buffer
 
 cdef enum:
     READ_AREA_BYTES = 262144
     # An outbox of this size is handed to its link before the turn is over.
     PRESSURE_BYTES = 524288
+    # A request that has changed accounts so often goes nowhere any more.
+    CROSSINGS_MAX = 64
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
     cdef list leaving                   # closed sessions that still have subscriptions
     cdef list internal                  # (handler, InternalMessage) still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
+    cdef SubscriptionArray crossings    # met by the publishes under way, still to be carried on
+    cdef uint32_t depth                 # how often the message at hand has changed accounts
+    cdef bint is_rerouted               # it shows another subject than the one it is published on
+    cdef const Message* bare            # the same without what crossings added, for hooks; or NULL
+    cdef Buffer local_subject           # of the last message given to a shadow
     cdef uint64_t random_state
     cdef char* read_area                # of all sessions: a read is parsed before the next begins
     cdef object read_view               # all of it
@@ -44,6 +52,14 @@ cdef class Router:
     cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept
     cdef int _call_hook(self, Subscription* subscription, Message* message) except -1
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
+    cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
+                  Message* message) except -1
+    cdef int _deliver_unusual(self, Account account, Subscription* subscription,
+                              Message* message) except -1
+    cdef int _deliver_shadow(self, Account account, Subscription* shadow,
+                             Message* message) except -1
+    cdef uint32_t _carry_on(self, uint32_t first, const char* route, uint32_t route_size,
+                            Message* message) except? 0xFFFFFFFF
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept
     cdef int _deliver_internal(self, Account account, Subscription* subscription,

@@ -5,19 +5,27 @@ to a socket, never closes a session (it marks it doomed and the broker closes it
 ends), and never calls a service inside a delivery: their messages are queued and handed over by
 `run_internal`, so no Python code can change the routing table while it is being walked. The
 exception are hooks, which take a message at once and promise to leave the routing table alone.
+
+What goes on in another account (`broker.bridges`) does so when the delivery in its own is over, so
+no two walks of one routing table are ever under way at once.
 """
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind cimport invariants
-from tradewind.broker.state cimport DOOM_MEMORY, DOOM_SLOW_PENDING, Hook, is_trace_only
+from tradewind.broker.state cimport (
+    DOOM_MEMORY, DOOM_SLOW_PENDING, Carry, Hook, is_trace_only)
 from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
-from tradewind.route.sublist cimport QueueGroup, subscription_free
+from tradewind.route.members cimport array_push
+from tradewind.route.sublist cimport (
+    SUB_CROSSING, SUB_REMOVED, SUB_SHADOW, QueueGroup, subscription_free)
+from tradewind.route.translator cimport Translator
 from tradewind.containers.table cimport table_hash, table_remove
-from tradewind.containers.buffer cimport buffer_reserve, buffer_size, write_decimal
+from tradewind.containers.buffer cimport (
+    buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
 
 from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
 from tradewind.faults import Faults
@@ -46,6 +54,7 @@ cdef class Router:
         self.exhausted.items = NULL
         self.exhausted.count = 0
         self.exhausted.capacity = 0
+        buffer_init(&self.local_subject)
         self.read_area = <char*>malloc(READ_AREA_BYTES)
         if self.read_area == NULL:
             raise MemoryError
@@ -54,6 +63,8 @@ cdef class Router:
 
     def __dealloc__(self):
         free(self.exhausted.items)
+        free(self.crossings.items)
+        buffer_free(&self.local_subject)
         free(self.read_area)
 
     cdef uint32_t _random_below(self, uint32_t bound) noexcept:
@@ -125,7 +136,10 @@ cdef class Router:
         """
         cdef Match* match = account.sublist.match(route, route_size)
         cdef uint32_t delivered = 0, index
+        cdef uint32_t first_crossing = self.crossings.count
+        cdef bint is_complete = False
         self.largest_pending = 0
+        self.is_rerouted = route != message.subject
         if match == NULL:
             return 0
         if invariants.checked:
@@ -136,10 +150,40 @@ cdef class Router:
                     delivered += 1
             if match.groups.count:
                 delivered += self._deliver_groups(account, match, message)
+            is_complete = True
         finally:
+            if not is_complete:
+                self.crossings.count = first_crossing
             # Also when a log hook failed: an exhausted subscription must not outlive this call.
             if self.exhausted.count:
                 self._reap(account)
+        if self.crossings.count != first_crossing:
+            delivered += self._carry_on(first_crossing, route, route_size, message)
+        return delivered
+
+    cdef uint32_t _carry_on(self, uint32_t first, const char* route, uint32_t route_size,
+                            Message* message) except? 0xFFFFFFFF:
+        """Let a message go on in other accounts, now that no match of this one is in use; gives
+        the number of receivers there.
+        """
+        cdef uint32_t index, last = self.crossings.count, delivered = 0
+        cdef size_t largest = self.largest_pending
+        cdef Subscription* subscription
+        self.depth += 1
+        try:
+            for index in range(first, last):
+                subscription = self.crossings.items[index]
+                try:
+                    delivered += (<Carry>subscription.hook)(
+                        subscription.handler, <void*>self, route, route_size, message)
+                except Exception as error:
+                    self.faults.contain("bridge", error, repr(subscription.subject[
+                        :subscription.subject_size]))
+                largest = max(largest, self.largest_pending)
+        finally:
+            self.depth -= 1
+            self.crossings.count = first
+            self.largest_pending = largest
         return delivered
 
     cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept:
@@ -187,8 +231,8 @@ cdef class Router:
                       Message* message) except -1:
         """Put one message into one receiver's outbox, if it may and can have it."""
         cdef SessionState* target = <SessionState*>subscription.owner
-        if subscription.removed:
-            return False
+        if subscription.kind:
+            return self._deliver_unusual(account, subscription, message)
         if target == NULL:
             if subscription.hook != NULL:
                 return self._call_hook(subscription, message)
@@ -196,6 +240,39 @@ cdef class Router:
                 return False
             self._deliver_internal(account, subscription, message)
             return True
+        return self._put(account, subscription, target, message)
+
+    cdef int _deliver_unusual(self, Account account, Subscription* subscription,
+                              Message* message) except -1:
+        """To subscriptions that reach into another account."""
+        if subscription.kind == SUB_SHADOW:
+            return self._deliver_shadow(account, subscription, message)
+        if subscription.kind == SUB_CROSSING and self.depth < CROSSINGS_MAX:
+            if array_push(&self.crossings, subscription) != 0:
+                raise MemoryError
+        return False
+
+    cdef int _deliver_shadow(self, Account account, Subscription* shadow,
+                             Message* message) except -1:
+        """To the subscription that a shadow stands for, under the subject that its account knows.
+
+        What came through a service is not passed on: sharing is not transitive.
+        """
+        cdef Subscription* subscription = <Subscription*>shadow.hook
+        cdef Message local = message[0]
+        if self.depth or subscription.kind == SUB_REMOVED:
+            return False
+        if shadow.handler != NULL and not self.is_rerouted:
+            if (<Translator>shadow.handler).apply(message.subject, message.subject_size,
+                                                  &self.local_subject) != 0:
+                raise MemoryError
+            local.subject = self.local_subject.data + self.local_subject.begin
+            local.subject_size = <uint32_t>buffer_size(&self.local_subject)
+        return self._put(account, subscription, <SessionState*>shadow.owner, &local)
+
+    cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
+                  Message* message) except -1:
+        """Into the outbox of a session."""
         if target.closed or target.doom:
             return False
         if target == message.origin and not target.echo:
@@ -224,7 +301,8 @@ cdef class Router:
         other receivers.
         """
         try:
-            return (<Hook>subscription.hook)(subscription.handler, message)
+            return (<Hook>subscription.hook)(
+                subscription.handler, message if self.bare == NULL else <Message*>self.bare)
         except Exception as error:
             self.faults.contain("hook", error, repr(subscription.subject[
                 :subscription.subject_size]))
@@ -301,17 +379,8 @@ cdef class Router:
         """Remember a subscription that just got its last message; without memory it is only
         silenced.
         """
-        cdef Subscription** items
-        subscription.removed = 1
-        if self.exhausted.count == self.exhausted.capacity:
-            items = <Subscription**>realloc(self.exhausted.items,
-                                            (self.exhausted.capacity + 16) * sizeof(Subscription*))
-            if items == NULL:
-                return
-            self.exhausted.items = items
-            self.exhausted.capacity += 16
-        self.exhausted.items[self.exhausted.count] = subscription
-        self.exhausted.count += 1
+        subscription.kind = SUB_REMOVED
+        array_push(&self.exhausted, subscription)
 
     cdef void _reap(self, Account account) noexcept:
         """Remove the exhausted subscriptions, now that no match result is in use."""
@@ -321,12 +390,17 @@ cdef class Router:
         for index in range(self.exhausted.count):
             subscription = self.exhausted.items[index]
             owner = <SessionState*>subscription.owner
+            if owner.has_shadows:
+                (<object>owner.session).drop_exhausted(<size_t>subscription)
+                continue
             table_remove(&owner.sids,
                          table_hash(&owner.sids, subscription.sid, subscription.sid_size),
                          subscription.sid, subscription.sid_size)
             account.sublist.remove(subscription)
             subscription_free(subscription)
         self.exhausted.count = 0
+        if account.bridge is not None:
+            account.bridge.subscription_gone()
 
     # -------------------------------------------------------------- services
 

@@ -27,6 +27,8 @@ cdef class Session:
     cdef Account _account
     cdef Permissions _permissions
     cdef dict responses                     # reply -> [answers left, deadline], by allow_responses
+    cdef dict shadows                       # subscription -> [(account, shadow, translator)]
+    cdef public object request_info         # None, or (rtt, what services learn of it)
     cdef uint32_t services_pending
     cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
@@ -83,5 +85,8 @@ cdef class Session:
     cdef int _fail(self, int fault) except -1
     cdef int _write(self, const char* data, size_t size) except -1
     cdef void _remove(self, Subscription* subscription) noexcept
+    cdef void _free(self, Subscription* subscription) noexcept
+    cdef int _add_shadows(self, Subscription* subscription) except -1
+    cdef int _drop_shadows(self, Subscription* subscription) except -1
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1
     cdef int _keep(self, const char* data, size_t size) except -1

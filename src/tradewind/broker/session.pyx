@@ -27,7 +27,7 @@ from tradewind.broker.trace_header cimport (
     TRACE_IMPOSSIBLE, TRACE_NONE, TRACE_ONLY, TraceRequest, trace_kind)
 from tradewind.broker.turn cimport Turn
 from tradewind.route.sublist cimport (
-    Match, subject_valid, subscription_free, subscription_new)
+    SUB_SHADOW, Match, subject_valid, subscription_free, subscription_new)
 from tradewind.containers.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
 from tradewind.containers.buffer cimport (
@@ -123,8 +123,7 @@ cdef class Session:
         # ones have none.
         for index in range(self.state.sids.capacity):
             if self.state.sids.slots[index].value != NULL:
-                self._account.sublist.remove(<Subscription*>self.state.sids.slots[index].value)
-                subscription_free(<Subscription*>self.state.sids.slots[index].value)
+                self._free(<Subscription*>self.state.sids.slots[index].value)
         table_free(&self.state.sids)
         buffer_free(&self.state.outbox)
         buffer_free(&self.partial)
@@ -147,6 +146,7 @@ cdef class Session:
     def configure(self, options, headers, trace):
         """Take over what CONNECT asked for."""
         self.options = options
+        self.request_info = None
         self.verbose = options.verbose
         self.pedantic = options.pedantic
         self.no_responders = options.no_responders
@@ -162,6 +162,8 @@ cdef class Session:
         """
         self._move_subscriptions(account)
         self._account = account
+        self.request_info = None
+        self.reshadow()
         self.user = user
         self._permissions = permissions
         self.state.permissions = NULL if permissions is None else <void*>permissions
@@ -180,9 +182,72 @@ cdef class Session:
         for index in range(self.state.sids.capacity):
             subscription = <Subscription*>self.state.sids.slots[index].value
             if subscription != NULL:
+                self._drop_shadows(subscription)
                 self._account.sublist.remove(subscription)
                 if account.sublist.insert(subscription) != 0:
                     raise MemoryError
+
+    # -------------------------------------------------------------- reaching into other accounts
+
+    def reshadow(self):
+        """What the account imports has changed: its subscriptions reach there instead."""
+        cdef uint32_t index
+        cdef Subscription* subscription
+        if self._account.bridge is None and not self.state.has_shadows:
+            return
+        for index in range(self.state.sids.capacity):
+            subscription = <Subscription*>self.state.sids.slots[index].value
+            if subscription != NULL:
+                self._drop_shadows(subscription)
+                if self._account.bridge is not None:
+                    self._add_shadows(subscription)
+
+    cdef int _add_shadows(self, Subscription* subscription) except -1:
+        """Have a subscription stand in all accounts that its own one imports from, where they may
+        have what it asks for.
+        """
+        cdef Subscription* shadow
+        cdef Account exporter
+        cdef bytes remote
+        cdef list made = []
+        for exporter, remote, translator in self._account.bridge.reached_by(
+                subscription.subject[:subscription.subject_size]):
+            shadow = subscription_new(remote, <uint32_t>len(remote), subscription.queue,
+                                      subscription.queue_size, b"", 0)
+            if shadow == NULL:
+                raise MemoryError
+            shadow.owner = &self.state
+            shadow.kind = SUB_SHADOW
+            shadow.hook = <void*>subscription
+            shadow.handler = NULL if translator is None else <void*>translator
+            if exporter.sublist.insert(shadow) != 0:
+                subscription_free(shadow)
+                raise MemoryError
+            exporter.shadow_count += 1
+            made.append((exporter, <size_t>shadow, translator))
+            if len(made) == 1:
+                if self.shadows is None:
+                    self.shadows = {}
+                self.shadows[<size_t>subscription] = made
+                self.state.has_shadows = 1
+        return 0
+
+    cdef int _drop_shadows(self, Subscription* subscription) except -1:
+        cdef Subscription* shadow
+        cdef Account exporter
+        if not self.state.has_shadows:
+            return 0
+        for exporter, handle, _ in self.shadows.pop(<size_t>subscription, ()):
+            shadow = <Subscription*><size_t>handle
+            exporter.sublist.remove(shadow)
+            exporter.shadow_count -= 1
+            subscription_free(shadow)
+        self.state.has_shadows = bool(self.shadows)
+        return 0
+
+    def drop_exhausted(self, size_t handle):
+        """Routing found that one of them has had its last message."""
+        self._remove(<Subscription*>handle)
 
     def require_auth(self):
         """Nothing but CONNECT is accepted until `enter`."""
@@ -556,6 +621,8 @@ cdef class Session:
                 table_remove(&self.state.sids, hash_value, subscription.sid, subscription.sid_size)
                 subscription_free(subscription)
                 raise MemoryError
+            if self._account.bridge is not None:
+                self._add_shadows(subscription)
         if self.verbose:
             self._write(b"+OK\r\n", 5)
         return 0
@@ -608,7 +675,15 @@ cdef class Session:
         table_remove(&self.state.sids,
                      table_hash(&self.state.sids, subscription.sid, subscription.sid_size),
                      subscription.sid, subscription.sid_size)
+        self._free(subscription)
+
+    cdef void _free(self, Subscription* subscription) noexcept:
+        """Take one out of routing that is in no table of ids any more."""
+        if self.state.has_shadows:
+            self._drop_shadows(subscription)
         self._account.sublist.remove(subscription)
+        if self._account.bridge is not None:
+            self._account.bridge.subscription_gone()
         subscription_free(subscription)
 
     def drop_subscriptions(self):
@@ -618,8 +693,7 @@ cdef class Session:
         for index in range(self.state.sids.capacity):
             subscription = <Subscription*>self.state.sids.slots[index].value
             if subscription != NULL:
-                self._account.sublist.remove(subscription)
-                subscription_free(subscription)
+                self._free(subscription)
         table_free(&self.state.sids)
 
     def drop_some(self):
@@ -631,8 +705,7 @@ cdef class Session:
                 return False
             subscription = <Subscription*>self.state.sids.slots[self.dropped_to].value
             if subscription != NULL:
-                self._account.sublist.remove(subscription)
-                subscription_free(subscription)
+                self._free(subscription)
                 # Nobody looks for a subscription of a closed session any more.
                 self.state.sids.slots[self.dropped_to].value = NULL
                 self.state.sids.count -= 1

@@ -30,6 +30,7 @@ ctypedef struct SessionState:
     uint8_t tracks_responses
     uint8_t dirty               # in the router's list for this turn
     uint8_t trace_only          # what it publishes now is to reach nobody
+    uint8_t has_shadows         # some of its subscriptions reach into other accounts
 
 ctypedef struct Message:
     SessionState* origin        # NULL: from the server itself
@@ -50,3 +51,8 @@ cdef inline bint is_trace_only(const Message* message) noexcept nogil:
 # must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message
 # and 0 if it is not a receiver.
 ctypedef int (*Hook)(void* target, Message* message) except -1
+
+# Called for each message that reaches a crossing subscription on `route`, when its delivery in the
+# account is over: it may publish. Gives the number of receivers. The second argument is the Router.
+ctypedef uint32_t (*Carry)(void* target, void* router, const char* route, uint32_t route_size,
+                           Message* message) except? 0xFFFFFFFF

@@ -13,6 +13,14 @@ from tradewind.containers.table cimport (
 cdef enum:
     GROUPS_UNNAMED_MAX = 8
 
+cdef enum SubscriptionKind:
+    SUB_ORDINARY = 0
+    SUB_REMOVED = 1         # out of the trie; freed when no delivery can see it any more
+    # Stands in another account for a subscription of its owner: that one is `hook`, `handler` a
+    # Translator (NULL: subjects stay as they are).
+    SUB_SHADOW = 2
+    SUB_CROSSING = 3        # a message goes on in another account; `hook` is a Carry of the broker
+
 ctypedef struct Subscription:
     void* owner             # whoever receives: a SessionState of the broker; NULL: internal
     void* handler           # a borrowed Python object for an internal subscription, else NULL
@@ -27,7 +35,7 @@ ctypedef struct Subscription:
     uint32_t sid_size
     uint32_t position       # index in the list of its node
     uint8_t filtered        # a deny rule may hit: check each concrete subject at delivery
-    uint8_t removed         # out of the trie; freed when no delivery can see it any more
+    uint8_t kind            # a SubscriptionKind
 
 ctypedef struct SubscriptionArray:
     Subscription** items

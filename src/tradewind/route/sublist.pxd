@@ -2,8 +2,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.route.members cimport (
-    GroupArray, Match, QueueGroup, Subscription, SubscriptionArray, subscription_free,
-    subscription_new)
+    SUB_CROSSING, SUB_REMOVED, SUB_SHADOW, GroupArray, Match, QueueGroup, Subscription,
+    SubscriptionArray, subscription_free, subscription_new)
 from tradewind.containers.table cimport Table
 from tradewind.route.watches cimport Changes
 

@@ -303,7 +303,8 @@ cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
 
 cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
     """Inboxes and ack subjects are used once: caching them would only push useful entries out."""
-    if size > 7 and subject[0] == 95 and memcmp(subject, b"_INBOX.", 7) == 0:
+    if size > 7 and subject[0] == 95 and (memcmp(subject, b"_INBOX.", 7) == 0
+                                          or memcmp(subject, b"_R_.", 4) == 0):
         return True
     return size > 8 and subject[0] == 36 and memcmp(subject, b"$JS.ACK.", 8) == 0
 

@@ -393,8 +393,6 @@ def test_parts_for_many_servers_are_answered_with_one_line(options: Any, text: s
     [
         "proxy_protocol: true",
         "ocsp: true",
-        "accounts { A { exports: [{stream: a}] } }",
-        "accounts { A { imports: [] } }",
         "authorization { auth_callout: {issuer: x} }",
         "authorization { users: [{user: a, proxy_required: true}] }",
         "jetstream { key: hush }",

@@ -161,7 +161,6 @@ DIFFERS = [
     ("tls {}", True, "TLS without a certificate cannot complete a single handshake"),
     ("proxy_protocol: true", True, ABSENT),
     ("ocsp: true", True, ABSENT),
-    ("accounts { A { exports: [{stream: a}] } }", True, ABSENT),
     ("jetstream { key: abc }", True, ABSENT),
     ("ping_interval: '-5s'", True, NONSENSE),
     ("max_control_line: -1", True, NONSENSE),

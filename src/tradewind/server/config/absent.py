@@ -11,7 +11,6 @@ from __future__ import annotations
 from tradewind.server.config.reader import Conversion, Reader, Table, expect, fault
 from tradewind.server.config.tree import ConfigNode
 
-_SHARING = "sharing subjects between accounts is not supported in this version"
 _PROXY = "the PROXY protocol is not supported in this version"
 _OCSP = "OCSP is not supported in this version"
 _AT_REST = "encryption of stored messages is not supported in this version"
@@ -26,10 +25,6 @@ REFUSED_TOP = {
 REFUSED_AUTHORIZATION = {
     "auth_callout": "asking a service about logins (auth_callout) is not supported in this version",
     "proxy_required": _PROXY,
-}
-REFUSED_ACCOUNT = {
-    "exports": _SHARING,
-    "imports": _SHARING,
 }
 REFUSED_TLS = {
     "certs": "only one certificate is supported in this version: use cert_file and key_file",
@@ -69,6 +64,7 @@ NOTICES = {
 PROFILING_NOTICE = "this server has no Go profiling endpoint: ignored"
 CURVES_NOTICE = "the preferences of OpenSSL are used instead: ignored"
 HANDSHAKE_RATE_NOTICE = "handshakes are not limited in this version: ignored"
+LATENCY_NOTICE = "times of services are not told in this version: ignored"
 MESSAGE_TRACE_NOTICE = "message tracing is not supported in this version: ignored"
 
 

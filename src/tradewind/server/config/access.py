@@ -20,7 +20,6 @@ from tradewind.options import (
 from tradewind.route.rules import PermissionRules
 from tradewind.server.config.absent import (
     MESSAGE_TRACE_NOTICE,
-    REFUSED_ACCOUNT,
     REFUSED_AUTHORIZATION,
     noticed,
     refused,
@@ -40,6 +39,7 @@ from tradewind.server.config.reader import (
     texts,
     truth,
 )
+from tradewind.server.config.sharing import SharingReader
 from tradewind.server.config.tree import ConfigNode
 
 CONNECTION_TYPES = (
@@ -60,6 +60,7 @@ class AccessReader:
         self._reader = reader
         self._permissions = PermissionsReader(reader)
         self._mappings = MappingsReader(reader)
+        self._sharing = SharingReader(reader)
         self._names: set[str] = set()
 
     def authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
@@ -108,6 +109,8 @@ class AccessReader:
                 accounts[name] = self._account(child, _account_name(child, name))
             except ConfigError as error:
                 self._reader.errors.append(error)
+        if not self._reader.errors:
+            self._sharing.check(accounts)
         return accounts
 
     def _account(self, node: ConfigNode, name: str) -> AccountOptions:
@@ -123,9 +126,10 @@ class AccessReader:
                 "nkey": ("nkey", _account_nkey),
                 "mappings": ("mappings", self._mappings.read),
                 "maps": ("mappings", self._mappings.read),
+                "exports": ("exports", self._sharing.exports),
+                "imports": ("imports", self._sharing.imports),
                 "msg_trace": trace,
                 "trace_dest": trace,
-                **refused(REFUSED_ACCOUNT),
             },
         )
         enabled, jetstream_limits = fields.pop("jetstream", (False, {}))

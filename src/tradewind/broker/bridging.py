@@ -1,0 +1,247 @@
+"""Which accounts are joined, and where: bridges from what all accounts export and import.
+
+Owns the bridges of a server: makes them, changes them when the accounts do, and gives them their
+deadlines. What happens to a message is in `broker.bridges` (services) and `broker.router`
+(shadows of subscriptions). An account without imports has no bridge, and one that nobody imports
+from does not know of any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tradewind.broker.bridges import Dice, ResponseDesk, ServiceBridge
+from tradewind.broker.request_info import plain_info
+from tradewind.route.sharing import ServiceExport, ServiceImport, StreamImport
+from tradewind.route.sharing_rules import (
+    ExportIndex,
+    Shares,
+    check_sharing,
+    local_subject,
+    local_template,
+    remote_template,
+)
+from tradewind.route.sublist import Sublist
+from tradewind.route.translation import SubjectTemplate, intersection
+from tradewind.route.translator import Translator
+from tradewind.subjects import is_literal
+
+if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.broker import Broker
+
+# How long after a subscription has gone answers to it may still be waited for.
+SWEEP_NS: Final = 100_000_000
+# Where a subscription reaches: the account, the subject there, and how subjects come back.
+_Reach = tuple["Account", bytes, Translator | None]
+
+
+class StreamBridge:
+    """One import of a stream."""
+
+    __slots__ = ("_back", "exporter", "local", "translator", "wanted")
+
+    def __init__(self, exporter: Account, wanted: StreamImport) -> None:
+        self.exporter = exporter
+        self.wanted = wanted
+        self.local = local_subject(wanted)
+        self.translator = _translator(local_template(wanted))
+        self._back = remote_template(wanted)
+
+    def reach(self, subject: str) -> _Reach | None:
+        """Where a subscription of the importer reaches over this bridge."""
+        common = intersection(subject, self.local)
+        if common is None:
+            return None
+        remote = common if self._back is None else self._back.apply(common)
+        return self.exporter, remote.encode(), self.translator
+
+
+class AccountBridge:
+    """All imports of one account."""
+
+    def __init__(
+        self, bridges: Bridges, streams: list[StreamBridge], services: list[ServiceBridge]
+    ) -> None:
+        self._bridges = bridges
+        self.streams = streams
+        self.services = services
+        self._patterns = Sublist(0, cache=False)
+        self._by_handle = {self._patterns.add(one.local.encode()): one for one in streams}
+        self._is_sweep_due = False
+        self._position: tuple[int, int] = (0, 0)
+        self.number = 0
+
+    def __del__(self) -> None:
+        for handle in self._by_handle:
+            self._patterns.discard(handle)
+
+    def reached_by(self, subject: bytes) -> list[_Reach]:
+        """Where a subscription of a member reaches besides its own account."""
+        if not self.streams:
+            return []
+        text = subject.decode("utf-8", "surrogateescape")
+        near = self.streams
+        if is_literal(text):
+            near = [self._by_handle[handle] for handle in self._patterns.find(subject)[0]]
+        reached = (one.reach(text) for one in near)
+        return [one for one in reached if one is not None]
+
+    def subscription_gone(self) -> None:
+        """Somebody may no longer wait for an answer: look soon, at all of them together."""
+        if not self._is_sweep_due and any(one.pending for one in self.services):
+            self._is_sweep_due = True
+            self._position = (0, 0)
+            self._bridges.due_at(self._bridges.clock.monotonic_ns() + SWEEP_NS, self.number)
+
+    def sweep(self) -> None:
+        """Look at a part of the answers that are waited for."""
+        index, skip = self._position
+        if index < len(self.services):
+            left = self.services[index].sweep(skip)
+            self._position = (index + 1, 0) if left is None else (index, left)
+        if self._position[0] < len(self.services):
+            self._bridges.due_at(self._bridges.clock.monotonic_ns(), self.number)
+        else:
+            self._is_sweep_due = False
+
+
+class Bridges:
+    """One per broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._dice = Dice(broker.chance)
+        self._desks: dict[str, ResponseDesk] = {}
+        self._numbered: dict[int, ServiceBridge | AccountBridge] = {}
+        self._next_number = 1
+        self.router = broker.router
+        self.clock = broker.clock
+        self.shares: dict[str, Shares] = {}
+
+    @property
+    def server_name(self) -> str:
+        """What services are told."""
+        return self._broker.server_name
+
+    # ---------------------------------------------------------------- making them
+
+    def update(self, shares: Mapping[str, Shares]) -> None:
+        """Join the accounts in this way from now on. What cannot be joined is left out."""
+        if shares == self.shares:
+            return
+        wrong = {id(problem.item) for problem in check_sharing(shares)}
+        self.shares = dict(shares)
+        offered = {
+            name: ExportIndex(one for one in each.exports if isinstance(one, ServiceExport))
+            for name, each in shares.items()
+        }
+        for name, account in self._broker.accounts.items():
+            imports = [
+                one
+                for one in shares.get(name, Shares()).imports
+                if id(one) not in wrong and one.account in self._broker.accounts
+            ]
+            self._join(
+                account,
+                [one for one in imports if isinstance(one, StreamImport)],
+                [one for one in imports if isinstance(one, ServiceImport)],
+                offered,
+            )
+
+    def _join(
+        self,
+        account: Account,
+        streams: list[StreamImport],
+        services: list[ServiceImport],
+        offered: Mapping[str, ExportIndex[ServiceExport]],
+    ) -> None:
+        before = account.bridge
+        kept = {one.wanted: one for one in before.services} if before is not None else {}
+        stays = before is not None and [one.wanted for one in before.streams] == streams
+        bridges = []
+        for wanted in services:
+            export = offered[wanted.account].covering(wanted.subject)
+            if export is None:
+                continue
+            bridge = kept.pop(wanted, None)
+            if bridge is None:
+                bridge = self._open_service(account, wanted, export)
+            else:
+                bridge.offer(export)
+            bridges.append(bridge)
+        for bridge in kept.values():
+            bridge.close()
+            del self._numbered[bridge.number]
+        if before is not None:
+            del self._numbered[before.number]
+        account.bridge = None
+        if streams or bridges:
+            accounts = self._broker.accounts
+            reused = before.streams if stays and before is not None else None
+            made = reused or [StreamBridge(accounts[one.account], one) for one in streams]
+            account.bridge = AccountBridge(self, made, bridges)
+            account.bridge.number = self._number(account.bridge)
+        if not stays and (streams or before is not None):
+            for session in list(account.sessions.values()):
+                session.reshadow()
+
+    def _open_service(
+        self, account: Account, wanted: ServiceImport, export: ServiceExport
+    ) -> ServiceBridge:
+        bridge = ServiceBridge(
+            self,
+            self._next_number,
+            account,
+            self._broker.accounts[wanted.account],
+            wanted,
+            export,
+            _translator(remote_template(wanted)),
+        )
+        self._number(bridge)
+        bridge.start(local_subject(wanted).encode())
+        return bridge
+
+    def _number(self, bridge: ServiceBridge | AccountBridge) -> int:
+        number = self._next_number
+        self._numbered[number] = bridge
+        self._next_number += 1
+        return number
+
+    # ---------------------------------------------------------------- asked by bridges
+
+    def desk_of(self, account: Account) -> ResponseDesk:
+        """Where answers of an account to others arrive."""
+        desk = self._desks.get(account.name)
+        if desk is None:
+            desk = self._desks[account.name] = ResponseDesk(account, self._dice)
+        return desk
+
+    def request_info(self, importer: Account, exporter: Account) -> tuple[bytes, bytes]:
+        """What services learn of a client that does not share more."""
+        is_system = self._broker.is_system_account(exporter)
+        return plain_info(importer.name, self.server_name if is_system else "")
+
+    def due_at(self, deadline_ns: int, number: int) -> None:
+        """Have `due` called with this number then."""
+        self._broker.deadlines.add(deadline_ns, number, "bridge")
+
+    def due(self, number: int) -> None:
+        """A deadline of a bridge has come; the bridge may have gone before."""
+        bridge = self._numbered.get(number)
+        if isinstance(bridge, ServiceBridge):
+            bridge.expire(self.clock.monotonic_ns())
+        elif bridge is not None:
+            bridge.sweep()
+
+    # ---------------------------------------------------------------- for monitoring
+
+    def waiting(self, account: Account) -> dict[str, tuple[str, ServiceBridge]]:
+        """The answers that others wait for: subject -> (their reply, over which bridge)."""
+        desk = self._desks.get(account.name)
+        return {} if desk is None else desk.waiting()
+
+
+def _translator(template: SubjectTemplate | None) -> Translator | None:
+    return None if template is None else Translator(template)

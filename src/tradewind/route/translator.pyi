@@ -1,0 +1,6 @@
+from tradewind.route.translation import SubjectTemplate
+
+class Translator:
+    template: SubjectTemplate
+    def __init__(self, template: SubjectTemplate) -> None: ...
+    def translate(self, subject: bytes) -> bytes: ...

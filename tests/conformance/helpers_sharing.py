@@ -1,0 +1,71 @@
+"""What the tests of accounts that share have in common: members by name, and what they got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers_ops import login, next_message, publish, replies
+
+from harness import RawClient, ServerProcess
+
+
+class Crowd:
+    """Connections of one test, all closed together. The password of everybody is pw."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        self.server = server
+        self._open: list[RawClient] = []
+
+    def join(self, user: str, *subscriptions: str, **options: Any) -> RawClient:
+        """A member that subscribes: "subject" or "subject queue", with sids from 1 on."""
+        headers = options.get("headers", True)
+        client = login(self.server, user, "pw", no_responders=headers, **options)
+        self._open.append(client)
+        lines = [f"SUB {what} {number}\r\n" for number, what in enumerate(subscriptions, 1)]
+        assert replies(client, "".join(lines)) == []
+        return client
+
+    def leave(self, client: RawClient) -> None:
+        self._open.remove(client)
+        client.close()
+
+    def close(self) -> None:
+        for client in self._open:
+            client.close()
+
+
+@pytest.fixture
+def crowd(server: ServerProcess) -> Iterator[Crowd]:
+    crowd = Crowd(server)
+    yield crowd
+    crowd.close()
+
+
+def told(client: RawClient, subject: str, payload: str = "", reply: str = "") -> None:
+    """Publish; when this comes back the message is with all who get it."""
+    assert replies(client, publish(subject, payload, reply)) == []
+
+
+def got(client: RawClient) -> tuple[str, str, bytes]:
+    """The next message: subject, reply and payload."""
+    words, _, payload = next_message(client)
+    reply = words[3] if len(words) - (words[0] == "HMSG") == 5 else ""
+    return words[1], reply, payload
+
+
+def all_got(client: RawClient) -> list[tuple[str, bytes]]:
+    """Subjects and payloads of everything that has come, in the order of subjects."""
+    client.send("PING\r\n")
+    messages = []
+    while (line := client.read_line()) != b"PONG":
+        words = line.decode().split()
+        if words[0] == "PING":
+            client.send("PONG\r\n")
+        if words[0] not in ("MSG", "HMSG"):
+            continue
+        body = client.read_exact(int(words[-1]) + 2)
+        header_size = int(words[-2]) if words[0] == "HMSG" else 0
+        messages.append((words[1], body[header_size:-2]))
+    return sorted(messages)
