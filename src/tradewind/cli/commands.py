@@ -27,6 +27,9 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "tradewind.cli.declared.apply:app",
         "Apply a declarative configuration file",
     ),
+    CommandEntry(
+        "auth", "tradewind.cli.auth.auth:app", "Operators, accounts, users and their keys"
+    ),
     CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
     CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Cheat sheets"),
     CommandEntry(

@@ -71,6 +71,13 @@ def test_a_failure_is_remembered_for_a_second() -> None:
     assert accounts.find(KEY.public) is None
 
 
+def test_a_failure_is_forgotten_when_the_account_is_pushed() -> None:
+    accounts, _, _ = book()
+    accounts.fetched(KEY.public, None)
+    accounts.ask_again(KEY.public)
+    assert accounts.find(KEY.public) is None
+
+
 def test_failures_of_accounts_that_nobody_has_take_bounded_memory() -> None:
     accounts, _, _ = book()
     for number in range(FAILURES_MAX + 10):

@@ -12,6 +12,7 @@ right, so the newest ones are remembered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Protocol
 
 from tradewind import nkeys
@@ -217,12 +218,17 @@ def _ends_ns(claims: UserClaims, left: float | None, now_ns: int) -> int:
     return min(ends, default=0)
 
 
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _public_key(text: str) -> bytes:
+    return nkeys.decode_public(text)[1]
+
+
 def signature_problem(user: str, credentials: Credentials) -> str:
     """Why the nonce was not signed by this user; empty: it was."""
     if not credentials.signature:
         return "Signature missing"
     try:
-        key = nkeys.decode_public(user)[1]
+        key = _public_key(user)
     except nkeys.NkeyError as error:
         return f"User nkey not valid: {error}"
     signature = nkeys.decode_signature(credentials.signature)

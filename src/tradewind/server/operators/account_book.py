@@ -19,7 +19,7 @@ from tradewind.server.operators.trust import Trust
 
 SECOND_NS = 1_000_000_000
 # For as long a missing or expired account is not asked for again.
-RETRY_NS = SECOND_NS
+RETRY_NS = 1_000_000_000
 FAILURES_MAX = 4096
 
 MISSING = "account missing"
@@ -82,6 +82,10 @@ class AccountBook:
             problem = self.learn(key, token)
             if problem:
                 self._fail(key, INVALID)
+
+    def ask_again(self, key: str) -> None:
+        """Where accounts come from has got something new for this one."""
+        self._failures.pop(key, None)
 
     def learn(self, key: str, token: str) -> str:
         """Take over a JWT that has come for an account; why not, if it cannot be used."""

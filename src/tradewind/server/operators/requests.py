@@ -204,6 +204,7 @@ class ClaimsRequests:
             self._refuse(message, f"jwt update{cache} resulted in error", str(error), key)
             return
         folder.note(key, token, self._operators.now_ns())
+        self._operators.book.ask_again(key)
         if key in self._operators.book.accounts:
             problem = self._operators.book.learn(key, token)
             if problem:

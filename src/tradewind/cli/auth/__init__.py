@@ -1,0 +1,1 @@
+"""`tradewind auth`: operators, accounts, users and their keys."""

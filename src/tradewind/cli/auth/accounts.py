@@ -1,0 +1,212 @@
+"""`tradewind auth account`: what accounts may use, their signing keys, roles and revocations.
+
+Owns these commands. A change counts for a server when it was pushed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from tradewind import nkeys
+from tradewind.cli.auth.flags import FolderFlag, LimitFlags, OperatorFlag, UserFlags, expire
+from tradewind.cli.auth.keyring import Keyring, checked_name, scopes_of
+from tradewind.cli.auth.pushing import pull_account, push_accounts
+from tradewind.cli.auth.screens import account_screen, time_text
+from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, with_flags
+from tradewind.cli.frame.output import Table, line, print_json
+from tradewind.jwt.claims import EVERYBODY, Template, UserScope, new_account
+
+app = CommandApp("Accounts")
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the account")]
+ExpiresFlag = Annotated[str, Option("--expires", help="Such as 90d, or never")]
+DescriptionFlag = Annotated[str, Option("--description", help="For people")]
+TagFlag = Annotated[list[str] | None, Option("--tag", help="Such as region:eu")]
+
+
+@app.command("add", aliases=("create", "new"))
+@with_flags(LimitFlags)
+def add(
+    name: NameArgument,
+    flags: LimitFlags,
+    operator: OperatorFlag = "",
+    expires: ExpiresFlag = "",
+    description: DescriptionFlag = "",
+    tag: TagFlag = None,
+    folder: FolderFlag = "",
+) -> None:
+    """Make an account with a signing key."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    if checked_name(name, "account") in keyring.accounts(owner):
+        raise CommandError(f"there is an account {name!r} already")
+    claims = new_account(keyring.create_key(nkeys.ACCOUNT).public, name)
+    claims.nats.signing_keys = [keyring.create_key(nkeys.ACCOUNT).public]
+    claims.nats.description = description
+    claims.nats.tags = _tags(tag)
+    flags.apply(claims.nats.limits)
+    expire(claims, expires)
+    keyring.save_account(owner, name, claims)
+    line(f"Account {name} was created: {claims.sub}")
+
+
+@app.command("edit", aliases=("change",))
+@with_flags(LimitFlags)
+def edit(
+    name: NameArgument,
+    flags: LimitFlags,
+    operator: OperatorFlag = "",
+    expires: ExpiresFlag = "",
+    description: DescriptionFlag = "",
+    tag: TagFlag = None,
+    signing_key: Annotated[bool, Option("--signing-key", help="Add a signing key")] = False,
+    remove_key: Annotated[
+        list[str] | None,
+        Option("--remove-key", metavar="KEY", help="Signing keys to remove; their users go too"),
+    ] = None,
+    folder: FolderFlag = "",
+) -> None:
+    """Change an account; what is not named stays."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    name = keyring.account_name(owner, name)
+    claims, _ = keyring.account(owner, name)
+    flags.apply(claims.nats.limits)
+    expire(claims, expires)
+    if description:
+        claims.nats.description = description
+    if tag is not None:
+        claims.nats.tags = _tags(tag)
+    for key in remove_key or ():
+        if key not in claims.scopes():
+            raise CommandError(f"--remove-key: {key} is no signing key of {name}")
+        claims.nats.signing_keys = [
+            entry
+            for entry in claims.nats.signing_keys
+            if key != (entry if isinstance(entry, str) else entry.key)
+        ]
+    if signing_key:
+        claims.nats.signing_keys.insert(0, keyring.create_key(nkeys.ACCOUNT).public)
+    keyring.save_account(owner, name, claims)
+    line(f"Account {name} was changed; servers learn it by: tradewind auth account push {name}")
+
+
+@app.command("role", aliases=("scope",))
+@with_flags(UserFlags)
+def role(
+    name: NameArgument,
+    role_name: Annotated[str, Argument(metavar="ROLE", help="Name of the role")],
+    flags: UserFlags,
+    operator: OperatorFlag = "",
+    folder: FolderFlag = "",
+) -> None:
+    """Make or change a role: a signing key whose users can do only this.
+
+    Subjects may have {{name()}}, {{subject()}}, {{tag(KEY)}} and so on in them.
+    """
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    name = keyring.account_name(owner, name)
+    claims, _ = keyring.account(owner, name)
+    scope = next((one for one in scopes_of(claims) if one.role == role_name), None)
+    if scope is None:
+        key = keyring.create_key(nkeys.ACCOUNT).public
+        scope = UserScope(key=key, role=role_name, template=Template())
+        claims.nats.signing_keys.append(scope)
+    flags.apply(scope.template)
+    keyring.save_account(owner, name, claims)
+    line(f"Role {role_name} of account {name} was saved: tradewind auth account push {name}")
+
+
+@app.command("revoke")
+def revoke(
+    name: NameArgument,
+    user: Annotated[str, Argument(metavar="USER", help="Name or key of a user, or all")],
+    operator: OperatorFlag = "",
+    undo: Annotated[bool, Option("--undo", help="Take a revocation back")] = False,
+    folder: FolderFlag = "",
+) -> None:
+    """Have the JWTs of a user that were issued until now count no more."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    name = keyring.account_name(owner, name)
+    claims, _ = keyring.account(owner, name)
+    key = EVERYBODY if user == "all" else user
+    if key != EVERYBODY and not nkeys.is_public(user, nkeys.USER):
+        key = keyring.user(owner, name, user)[0].sub
+    if undo:
+        if claims.nats.revocations.pop(key, None) is None:
+            raise CommandError(f"{user} is not revoked")
+    else:
+        claims.nats.revocations[key] = int(time.time())
+    keyring.save_account(owner, name, claims)
+    what = "is not revoked any more" if undo else "is revoked"
+    line(f"{user} {what}; servers learn it by: tradewind auth account push {name}")
+
+
+@app.command("ls", aliases=("list",))
+def list_accounts(
+    operator: OperatorFlag = "", json: JsonFlag = False, folder: FolderFlag = ""
+) -> None:
+    """List accounts."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    names = keyring.accounts(owner)
+    if json:
+        print_json(names)
+        return
+    table = Table(f"Accounts of {owner}", "Name", "Key", "Users", "Expires")
+    for name in names:
+        claims, _ = keyring.account(owner, name)
+        users = str(len(keyring.users(owner, name)))
+        table.row(name, claims.sub, users, time_text(claims.exp))
+    table.print()
+
+
+@app.command("show", aliases=("info",))
+def show(
+    name: NameArgument,
+    operator: OperatorFlag = "",
+    json: JsonFlag = False,
+    jwt: Annotated[bool, Option("--token", help="Print the JWT itself")] = False,
+    folder: FolderFlag = "",
+) -> None:
+    """Show an account."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    name = keyring.account_name(owner, name)
+    claims, token = keyring.account(owner, name)
+    if jwt:
+        line(token)
+    elif json:
+        print_json(claims)
+    else:
+        account_screen(name, claims).print()
+
+
+@app.command("push")
+def push(
+    names: Annotated[
+        list[str] | None, Argument(metavar="NAME", help="Accounts; none: all of them")
+    ] = None,
+    operator: OperatorFlag = "",
+    folder: FolderFlag = "",
+) -> int:
+    """Send accounts to a server, as the user of the system account."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    wanted = [keyring.account_name(owner, name) for name in names or keyring.accounts(owner)]
+    return push_accounts(keyring, owner, wanted)
+
+
+@app.command("pull")
+def pull(name: NameArgument, operator: OperatorFlag = "", folder: FolderFlag = "") -> None:
+    """Fetch the JWT of an account from a server."""
+    keyring = Keyring(folder)
+    owner = keyring.operator_name(operator)
+    pull_account(keyring, owner, keyring.account_name(owner, name))
+
+
+def _tags(tags: list[str] | None) -> list[str] | None:
+    return [tag.strip().lower() for tag in tags or () if tag.strip()] or None
