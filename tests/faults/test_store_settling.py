@@ -198,9 +198,9 @@ def test_no_commit_reads_more_than_its_part(monkeypatch: pytest.MonkeyPatch) -> 
     store = small(disk)
     with suppress(NotFoundError):
         store.table.get(7)
-    counted = [store.table.counted_below]
+    counted = [store.table.recount.below]
     while (commit := store.begin_commit()) is not None:
-        counted.append(store.table.counted_below)
+        counted.append(store.table.recount.below)
         commit.run()
         store.finish_commit(commit)
     numbers = [block.number for block in store.table.blocks]
