@@ -4,15 +4,15 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
 
 cdef class Link:
-    cdef readonly object _turns         # Turns
+    cdef readonly object turns          # Turns
     cdef Router _router
-    cdef public object _transport       # asyncio.Transport, or None
-    cdef public Session _session
-    cdef public bint _write_paused
-    cdef public bint _read_paused
-    cdef public bint _closing
-    cdef readonly bint _held            # not read, because of its receivers or of all others
-    cdef readonly object _linger        # the timer that ends a peer that does not read, or None
+    cdef readonly object transport      # asyncio.Transport, or None
+    cdef readonly Session session
+    cdef readonly bint write_paused
+    cdef bint _read_paused
+    cdef bint _closing
+    cdef bint _held                     # not read, because of its receivers or of all others
+    cdef readonly object linger         # the timer that ends a peer that does not read, or None
 
     cdef int _note_crowd(self, Session session) except -1
 

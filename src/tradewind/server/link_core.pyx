@@ -49,16 +49,20 @@ cdef class Link:
     """What plain, TLS and WebSocket connections have in common."""
 
     def __init__(self, turns not None):
-        self._turns = turns
+        self.turns = turns
         self._router = turns.broker.router
 
     def attach(self, Session session not None, transport not None):
         """The session lives on this transport from now on."""
-        self._session = session
-        self._transport = transport
+        self.session = session
+        self.transport = transport
         session.link = self
         session.touch()
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+
+    def replace_transport(self, transport not None):
+        """The same connection, with nothing in between any more."""
+        self.transport = transport
 
     def encode(self, bytes data not None):
         """Wrap protocol bytes for the transport."""
@@ -74,13 +78,13 @@ cdef class Link:
 
     def flush(self):
         """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
-        cdef Session session = self._session
-        transport = self._transport
+        cdef Session session = self.session
+        transport = self.transport
         if session is None or transport is None or self._closing:
             return
-        if session.has_output and not self._write_paused and not transport.is_closing():
+        if session.has_output and not self.write_paused and not transport.is_closing():
             transport.write(self.encode(session.take_output()))
-        session.link_pending(transport.get_write_buffer_size() if self._write_paused else 0)
+        session.link_pending(transport.get_write_buffer_size() if self.write_paused else 0)
         self._note_crowd(session)
         if session.state.closed:
             self._close()
@@ -98,8 +102,8 @@ cdef class Link:
                 transport.resume_reading()
 
     def _close(self):
-        cdef Session session = self._session
-        transport = self._transport
+        cdef Session session = self.session
+        transport = self.transport
         self._closing = True
         if session.close_reason in ABORTED:
             transport.abort()
@@ -111,21 +115,21 @@ cdef class Link:
             transport.write(last)
         transport.close()
         if transport.get_write_buffer_size():
-            self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+            self.linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
     def fail(self, error not None):
         """An error that should not exist: it is logged, and ends this connection only."""
-        if self._session is not None:
-            self._turns.broker.session_failed(self._session, error)
+        if self.session is not None:
+            self.turns.broker.session_failed(self.session, error)
         else:
             self._router.faults.contain("link", error)
 
     def give_up(self, error not None):
         """The same where writing is what failed: nothing more is tried."""
-        cdef Session session = self._session
+        cdef Session session = self.session
         self._closing = True
         self.fail(error)
-        transport = self._transport
+        transport = self.transport
         if transport is not None:
             try:
                 transport.abort()
@@ -137,24 +141,24 @@ cdef class Link:
     def data_done(self):
         """Input was run: have the turn ended, early if somebody's outbox grew large."""
         if not self._router._pressure:
-            self._turns.input_done(self)
+            self.turns.input_done(self)
             return
-        self._turns.turn_now()
-        if self._router.is_crowded and not self._held and self._session is not None:
+        self.turns.turn_now()
+        if self._router.is_crowded and not self._held and self.session is not None:
             self._held = True
-            self._turns.hold(self)
-            self.steer_reading(self._session, self._transport)
+            self.turns.hold(self)
+            self.steer_reading(self.session, self.transport)
 
     def release(self):
         """It may be read again."""
         self._held = False
-        if self._session is not None and not self._closing:
-            self.steer_reading(self._session, self._transport)
+        if self.session is not None and not self._closing:
+            self.steer_reading(self.session, self.transport)
 
     cdef int _note_crowd(self, Session session) except -1:
         """The link has written: is too much left, and does the socket take it soon?"""
-        if self._write_paused and buffer_size(&session.state.outbox) > PRESSURE_BYTES \
-                and self._turns.broker.monotonic_ns() - session.write_blocked_ns \
+        if self.write_paused and buffer_size(&session.state.outbox) > PRESSURE_BYTES \
+                and self.turns.broker.monotonic_ns() - session.write_blocked_ns \
                 < HOLD_AFTER_NS_MAX:
             self._router.is_crowded = True
         return 0
@@ -163,23 +167,23 @@ cdef class Link:
 
     def pause_writing(self):
         """The socket is slow: keep output in the session."""
-        self._write_paused = True
-        if self._session is not None:
+        self.write_paused = True
+        if self.session is not None:
             try:
-                self._turns.broker.write_blocked(self._session)
+                self.turns.broker.write_blocked(self.session)
             except Exception as error:
                 self.give_up(error)
 
     def resume_writing(self):
         """The socket takes bytes again."""
-        self._write_paused = False
-        if self._session is not None:
+        self.write_paused = False
+        if self.session is not None:
             try:
-                self._turns.broker.write_resumed(self._session)
+                self.turns.broker.write_resumed(self.session)
                 self.flush()
             except Exception as error:
                 self.give_up(error)
-            self._turns.release_held()
+            self.turns.release_held()
 
     def eof_received(self):
         """Half-closed connections are not kept."""
@@ -187,19 +191,19 @@ cdef class Link:
 
     def connection_lost(self, error):
         """The socket is gone."""
-        cdef Session session = self._session
+        cdef Session session = self.session
         self._closing = True
-        if self._linger is not None:
-            self._linger.cancel()
-        self._session = None
-        self._transport = None
+        if self.linger is not None:
+            self.linger.cancel()
+        self.session = None
+        self.transport = None
         if session is not None:
             try:
                 session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
             except Exception as fault:
-                self._turns.broker.session_failed(session, fault)
+                self.turns.broker.session_failed(session, fault)
             session.link = None
-            self._turns.turn_needed()
+            self.turns.turn_needed()
 
 
 cdef class PlainLink(Link):
@@ -233,7 +237,7 @@ cdef class PlainLink(Link):
 
     def get_buffer(self, sizehint):
         """Where the next read goes."""
-        cdef Session session = self._session
+        cdef Session session = self.session
         cdef char* start
         if session is None:     # a fault has ended it
             return self._router.read_view
@@ -245,7 +249,7 @@ cdef class PlainLink(Link):
 
     def buffer_updated(self, size_t nbytes):
         """`nbytes` were read."""
-        cdef Session session = self._session
+        cdef Session session = self.session
         cdef bint is_full
         if session is None:     # a fault has ended it
             return
@@ -255,11 +259,11 @@ cdef class PlainLink(Link):
         except Exception as error:  # our own bug may end this connection, but no other
             self.fail(error)
         self.data_done()
-        if is_full and not self._held and self._session is not None:
+        if is_full and not self._held and self.session is not None:
             # The transport reads on before it looks at any other socket.
-            if self._turns.has_read_long(self):
+            if self.turns.has_read_long(self):
                 self._held = True
-                self.steer_reading(self._session, self._transport)
+                self.steer_reading(self.session, self.transport)
                 asyncio.get_running_loop().call_soon(self.release)
 
     cdef int _send(self, Session session, transport) except -1:
@@ -271,7 +275,7 @@ cdef class PlainLink(Link):
         cdef Buffer* outbox = &session.state.outbox
         cdef size_t size = buffer_size(outbox)
         cdef ssize_t sent
-        while size and not self._write_paused and not transport.is_closing():
+        while size and not self.write_paused and not transport.is_closing():
             sent = send(self._descriptor, outbox.data + outbox.begin, size,
                         MSG_NOSIGNAL | MSG_DONTWAIT)
             if sent > 0:
@@ -287,17 +291,17 @@ cdef class PlainLink(Link):
 
     def flush(self):
         """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
-        cdef Session session = self._session
-        transport = self._transport
+        cdef Session session = self.session
+        transport = self.transport
         if session is None or transport is None or self._closing:
             return
         if self._descriptor < 0:
             Link.flush(self)
             return
-        if buffer_size(&session.state.outbox) and not self._write_paused:
+        if buffer_size(&session.state.outbox) and not self.write_paused:
             self._send(session, transport)
         session.state.link_pending = \
-            transport.get_write_buffer_size() if self._write_paused else 0
+            transport.get_write_buffer_size() if self.write_paused else 0
         self._note_crowd(session)
         if session.state.closed:
             self._close()

@@ -31,10 +31,10 @@ class TlsLink(StreamLink):
 
     def secured(self, pipe: TlsPipe) -> None:
         """The session learns who is at the other end."""
-        session = self._session
+        session = self.session
         assert session is not None
         session.tls = facts = pipe.codec.facts()
-        log = self._turns.broker.log
+        log = self.turns.broker.log
         if log.debug_enabled:
             log.debug(f"{label(session)} - TLS handshake complete")
             log.debug(
@@ -43,22 +43,22 @@ class TlsLink(StreamLink):
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
         """Nothing is between the link and the socket any more."""
-        self._transport = transport
+        self.replace_transport(transport)
 
     def refused(self, reason: str, *, harmless: bool) -> None:
         """The end of a session that never began."""
-        session = self._session
+        session = self.session
         if session is None or session.is_closed:
             return
-        log_refusal(self._turns.broker.log, label(session), reason, harmless=harmless)
+        log_refusal(self.turns.broker.log, label(session), reason, harmless=harmless)
         session.close(ops.CLOSED_TLS_HANDSHAKE)
-        self._turns.turn_needed()
+        self.turns.turn_needed()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Stop decrypting at once, not only at the end of the turn, when the session is blocked."""
         super().buffer_updated(nbytes)
-        if self._session is not None and self._transport is not None:
-            self.steer_reading(self._session, self._transport)
+        if self.session is not None and self.transport is not None:
+            self.steer_reading(self.session, self.transport)
 
 
 class LateStart:

@@ -72,7 +72,7 @@ class WebSocketLink(Link, asyncio.Protocol):
 
     def abandon_upgrade(self) -> None:
         """The server stops, or has other pins: nobody else closes what has no session."""
-        if self._session is None and self._raw is not None:
+        if self.session is None and self._raw is not None:
             self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -96,17 +96,17 @@ class WebSocketLink(Link, asyncio.Protocol):
         """Decode and run what came; a compressed flood is taken in slices, with reading paused
         meanwhile.
         """
-        session, decoder = self._session, self._decoder
+        session, decoder = self.session, self._decoder
         if session is None or decoder is None or session.is_closed:
             return
         decoder.max_message_bytes = self._message_bytes_max(session)
         try:
             payload = decoder.feed(data)
             if payload:
-                session.feed(payload, self._turns.broker.now_ns())
+                session.feed(payload, self.turns.broker.now_ns())
             self._answer_control()
         except WebsocketError as error:
-            self._turns.broker.log.error(f"{label(session)} - {error}")
+            self.turns.broker.log.error(f"{label(session)} - {error}")
             assert self._encoder is not None
             self._close_with(
                 self._encoder.encode_close(error.close_code, str(error)), ops.CLOSED_PROTOCOL
@@ -120,7 +120,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         """The next slice, as soon as the session can take it; `flush` comes back here when it was
         blocked.
         """
-        if self._session is not None and not self._session.blocked:
+        if self.session is not None and not self.session.blocked:
             try:
                 self._run(b"")
             except Exception as error:
@@ -133,7 +133,7 @@ class WebSocketLink(Link, asyncio.Protocol):
     def flush(self) -> None:
         """End of a turn; a session that is free again goes on with what is left."""
         super().flush()
-        session = self._session
+        session = self.session
         if (
             session is not None
             and self._decoder is not None
@@ -146,11 +146,11 @@ class WebSocketLink(Link, asyncio.Protocol):
         """What one compressed message may inflate to: little until the peer has shown who it is."""
         if session.must_authenticate:
             return UNAUTHENTICATED_MESSAGE_BYTES_MAX
-        return min(8 * self._turns.broker.options.max_payload_bytes, MESSAGE_BYTES_MAX)
+        return min(8 * self.turns.broker.options.max_payload_bytes, MESSAGE_BYTES_MAX)
 
     def _upgraded(self, result: HandshakeResult) -> None:
         assert self._raw is not None
-        broker = self._turns.broker
+        broker = self.turns.broker
         self._handshake = None
         self._upgrading.discard(self)
         if self._timer is not None:
@@ -186,7 +186,7 @@ class WebSocketLink(Link, asyncio.Protocol):
         assert self._encoder is not None
         for opcode, payload in self._decoder.take_control():
             # A peer that does not read gets no PONGs, or they would pile up without a limit.
-            if opcode == OPCODE_PING and self._raw is not None and not self._write_paused:
+            if opcode == OPCODE_PING and self._raw is not None and not self.write_paused:
                 self._raw.write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
                 self._close_with(
@@ -195,11 +195,11 @@ class WebSocketLink(Link, asyncio.Protocol):
 
     def _close_with(self, frame: bytes, reason: str) -> None:
         """Send a close frame of our own choice behind what is queued, then end the session."""
-        if self._raw is not None and self._session is not None:
+        if self._raw is not None and self.session is not None:
             self.flush()
             self._raw.write(frame)
             self._close_sent = True
-            self._session.close(reason)
+            self.session.close(reason)
 
     def encode(self, data: bytes) -> bytes:
         """Protocol bytes as frames."""

@@ -64,7 +64,7 @@ def read(link: Any, data: bytes) -> None:
 
 
 def is_read(link: Any) -> bool:
-    return bool(link._transport.is_reading())
+    return bool(link.transport.is_reading())
 
 
 def run(
@@ -88,7 +88,7 @@ def test_a_publisher_is_not_read_while_its_receiver_is_crowded(make_loop: Any) -
         publisher, _ = await ground.connect()
         read(publisher, MESSAGE)
         ground.server.turns.turn_now()
-        assert receiver._write_paused
+        assert receiver.write_paused
         assert is_read(publisher)
         read(publisher, MESSAGE * ENOUGH)
         assert not is_read(publisher)
@@ -120,7 +120,7 @@ def test_a_publisher_is_held_only_for_a_moment(make_loop: Any) -> None:
         read(publisher, MESSAGE * ENOUGH)
         assert not is_read(publisher)
         await until(lambda: is_read(publisher), SECONDS)
-        assert receiver._write_paused
+        assert receiver.write_paused
         read(publisher, MESSAGE)
         assert not is_read(publisher)
 
@@ -134,11 +134,11 @@ def test_a_receiver_that_takes_nothing_holds_nobody(make_loop: Any) -> None:
         publisher, _ = await ground.connect()
         read(publisher, MESSAGE)
         ground.server.turns.turn_now()
-        assert receiver._write_paused
+        assert receiver.write_paused
         ground.clock.advance_ns(10_000_000)
         read(publisher, MESSAGE * ENOUGH)
         assert is_read(publisher)
-        assert receiver._session.pending_bytes > ENOUGH * 100_000
+        assert receiver.session.pending_bytes > ENOUGH * 100_000
 
     run(make_loop, scenario)
 
@@ -218,9 +218,9 @@ def test_a_held_publisher_may_hang_up(make_loop: Any) -> None:
         other, _ = await ground.connect()
         read(publisher, MESSAGE * ENOUGH)
         read(other, MESSAGE)
-        publisher._transport.abort()
+        publisher.transport.abort()
         theirs.close()
-        await until(lambda: publisher._session is None, SECONDS)
+        await until(lambda: publisher.session is None, SECONDS)
         await until(lambda: is_read(other), SECONDS)
 
     run(make_loop, scenario)

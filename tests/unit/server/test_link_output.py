@@ -76,7 +76,7 @@ class Receiver:
     @property
     def queued_bytes(self) -> int:
         """What the transport has got and the socket has not taken."""
-        return int(self.link._transport.get_write_buffer_size())
+        return int(self.link.transport.get_write_buffer_size())
 
 
 async def fits_and_starts(receiver: Receiver, seed: int) -> tuple[int, int]:
@@ -170,14 +170,14 @@ def test_output_behind_a_paused_transport_waits_in_the_session(make_loop: Any) -
         async with with_tiny_buffer(server) as (receiver, _):
             for _ in range(30):
                 receiver.send(100_000)
-            assert receiver.link._write_paused
+            assert receiver.link.write_paused
             assert receiver.queued_bytes <= 4096
-            assert receiver.link._session.pending_bytes >= len(receiver.due) - 65536
+            assert receiver.link.session.pending_bytes >= len(receiver.due) - 65536
             for _ in range(20):
                 await receiver.take(50_000)
                 receiver.send(10)
             await receiver.take(len(receiver.due))
-            await until(lambda: not receiver.link._write_paused, SECONDS)
+            await until(lambda: not receiver.link.write_paused, SECONDS)
 
     run(make_loop, plain_options(), scenario)
 

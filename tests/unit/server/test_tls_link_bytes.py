@@ -280,10 +280,10 @@ async def test_wait_for_the_last_words_ends_with_the_connection(ground: Ground) 
     connection.session.close(ops.CLOSED_KICKED)
     connection.turns.turn_now()
     assert connection.transport.is_closed
-    assert not connection.link._linger.cancelled()
+    assert not connection.link.linger.cancelled()
     connection.transport.lose()
     await connection.gone()
-    assert connection.link._linger.cancelled()
+    assert connection.link.linger.cancelled()
 
 
 async def test_slow_consumer_is_aborted_without_goodbye(ground: Ground) -> None:

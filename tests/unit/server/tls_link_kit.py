@@ -212,7 +212,7 @@ class Connection:
 
     @property
     def session(self) -> Session:
-        return self.link._session
+        return self.link.session
 
     @property
     def log(self) -> RecordingLog:
