@@ -141,6 +141,36 @@ class WebsocketOptions(msgspec.Struct, frozen=True):
     ping_interval_ns: int = 0  # 0: the server's
 
 
+class RemoteTlsOptions(msgspec.Struct, frozen=True):
+    """The `tls {}` block of a remote: this server is the client there."""
+
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    hostname: str = ""  # the name in the certificate, if it is not the host of the url
+    handshake_first: bool = False
+
+
+class RemoteOptions(msgspec.Struct, frozen=True):
+    """One entry of `jetstream.remotes {}`: a server whose streams can be mirrored and sourced.
+
+    Streams of `account` reach it by `prefix`, as the `api` of their `external`. A url may hold a
+    login.
+    """
+
+    name: str
+    urls: tuple[Secret, ...]
+    prefix: str
+    account: str = GLOBAL_ACCOUNT
+    domain: str = ""  # of the API to ask there; empty: that of the server itself
+    user: str = ""
+    password: Secret = NO_SECRET
+    token: Secret = NO_SECRET
+    nkey_file: str = ""
+    credentials: str = ""
+    tls: RemoteTlsOptions | None = None
+
+
 class JetStreamOptions(msgspec.Struct, frozen=True):
     """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (our default)."""
 
@@ -163,6 +193,7 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     extension_hint: str = ""
     unique_tag: str = ""
     legacy_preview: bool = True
+    remotes: tuple[RemoteOptions, ...] = ()
 
 
 class ResolverOptions(msgspec.Struct, frozen=True):

@@ -323,18 +323,8 @@ def differences(
     return [
         f"{case.label}: {'; '.join(unlike(official, ours))}"
         for case, official, ours in pairs
-        if official != ours
-        and not is_missing_feature(official, ours)
-        and (case.subject, case.label) not in known
+        if official != ours and (case.subject, case.label) not in known
     ]
-
-
-def is_missing_feature(official: Any, ours: Any) -> bool:
-    """Whether our server says that it cannot do what the other did; docs/COMPATIBILITY.md."""
-    if not isinstance(ours[1], dict) or "error" not in ours[1]:
-        return False
-    description = ours[1]["error"]["description"]
-    return "this server does not support" in description and "error" not in official[1]
 
 
 def unlike(official: Any, ours: Any, path: str = "") -> Iterator[str]:

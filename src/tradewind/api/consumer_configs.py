@@ -1,7 +1,7 @@
 """The configurations of the consumers of one stream.
 
 Owns them by name, and which of them takes which subjects, so that it costs no more to ask for
-those of one than for those of thousands.
+those of one than for those of thousands. Those that serve other streams take nothing from anybody.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Final
 
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.subject_tree import FULL_WILDCARD, SubjectTree
 
 _NONE: Final[Mapping[str, ConsumerConfig]] = {}
@@ -21,6 +22,8 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
     def __init__(self, configs: Mapping[str, ConsumerConfig] = _NONE) -> None:
         self._configs: dict[str, ConsumerConfig] = {}
         self._owners: SubjectTree[str] = SubjectTree()
+        self.hidden_count = 0  # those that nobody sees
+        self.server_count = 0  # those that serve other streams; the hidden ones are among them
         self.update(configs)
 
     def __getitem__(self, name: str) -> ConsumerConfig:
@@ -29,17 +32,33 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
     def __setitem__(self, name: str, config: ConsumerConfig) -> None:
         self.pop(name, None)
         self._configs[name] = config
-        self._owners.add(name, filters_of(config) or [FULL_WILDCARD])
+        if is_for_server(config):
+            self._count(config, 1)
+        else:
+            self._owners.add(name, filters_of(config) or [FULL_WILDCARD])
 
     def __delitem__(self, name: str) -> None:
         config = self._configs.pop(name)
-        self._owners.remove(name, filters_of(config) or [FULL_WILDCARD])
+        if is_for_server(config):
+            self._count(config, -1)
+        else:
+            self._owners.remove(name, filters_of(config) or [FULL_WILDCARD])
+
+    def _count(self, config: ConsumerConfig, change: int) -> None:
+        self.server_count += change
+        if config.direct:
+            self.hidden_count += change
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._configs)
 
     def __len__(self) -> int:
         return len(self._configs)
+
+    @property
+    def user_count(self) -> int:
+        """Those that users have made."""
+        return len(self._configs) - self.server_count
 
     def others_take(self, name: str, subjects: list[str]) -> bool:
         """Whether a consumer of another name takes something of these subjects."""

@@ -33,6 +33,7 @@ from tradewind.api.names import (
 )
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
 from tradewind.api.responses import AccountLimits
+from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
 from tradewind.api.subject_tree import numbered
 from tradewind.api.times import parse_time
@@ -403,9 +404,11 @@ def _check_new(
     server: ServerLimits,
     account: AccountLimits,
 ) -> None:
+    if is_for_server(config):
+        return
     limits = [limit for limit in (stream.max_consumers, account.max_consumers) if limit > 0]
     count_max = min(limits) if limits else server.default_max_consumers
-    if 0 < count_max <= len(consumers):
+    if 0 < count_max <= consumers.user_count:
         raise errors.MAXIMUM_CONSUMERS_LIMIT()
     if stream.retention is not RetentionPolicy.WORK_QUEUE:
         return
@@ -413,7 +416,7 @@ def _check_new(
         raise errors.CONSUMER_WORKQUEUE_REQUIRES_EXPLICIT_ACK()
     if config.deliver_policy is not DeliverPolicy.ALL:
         raise errors.CONSUMER_WORKQUEUE_NOT_DELIVER_ALL()
-    if consumers:
+    if consumers.user_count:
         if not filters_of(config):
             raise errors.CONSUMER_WORKQUEUE_MULTIPLE_UNFILTERED()
         _check_alone(config, consumers)
@@ -458,5 +461,7 @@ def _check_update(
             raise errors.CONSUMER_NAME_EXISTS()
     if old.max_waiting != new.max_waiting:
         raise errors.CONSUMER_CREATE(err="max waiting can not be updated")
+    if is_for_server(new):
+        return
     if stream.retention is RetentionPolicy.WORK_QUEUE and filters_of(new):
         _check_alone(new, consumers)

@@ -21,7 +21,8 @@ class ServerLimits(msgspec.Struct, frozen=True):
     """What the server allows every account; 0 means no limit, for bytes -1 does.
 
     `default_max_consumers` holds for a stream that has no limit of its own in an account that has
-    none either; below 0 it means no limit, too.
+    none either; below 0 it means no limit, too. `domain` is the name by which its streams may call
+    the server they are on.
     """
 
     default_max_consumers: int = 0
@@ -30,6 +31,7 @@ class ServerLimits(msgspec.Struct, frozen=True):
     max_request_batch: int = 0
     memory_bytes_max: int = -1
     storage_bytes_max: int = -1
+    domain: str = ""
 
 
 class Reserved(msgspec.Struct, frozen=True):

@@ -23,34 +23,30 @@ _API_PREFIX: Final = "$JS.API"
 
 
 def check_mirror_and_sources(
-    config: StreamConfig, streams: Mapping[str, StreamConfig], *, pedantic: bool
+    config: StreamConfig, streams: Mapping[str, StreamConfig], *, pedantic: bool, domain: str = ""
 ) -> StreamConfig:
-    """The configuration with what a mirror takes over from its origin; ApiError if it is wrong."""
+    """The configuration with what a mirror takes over from its origin; ApiError if it is wrong.
+
+    `domain` is that of the server, by which streams may call their own account.
+    """
     if config.mirror is not None:
         config = _check_mirror(config, config.mirror, streams, pedantic=pedantic)
     if config.sources and config.allow_msg_schedules:
         raise errors.SOURCE_WITH_MSG_SCHEDULES()
     _check_sources(config, streams)
     _check_external(config, streams)
-    _check_cycles(config, streams)
+    _check_cycles(config, streams, domain)
     return config
 
 
-def unsupported_source(source: StreamSource) -> str:
-    """What a mirror or source asks for that this version cannot do; empty: nothing."""
-    if source.external is not None:
-        return "external: this server does not support origins in other accounts or domains yet"
-    if source.consumer is not None:
-        return "consumer: this server does not support mirrors and sources with consumers yet"
-    return ""
-
-
-def check_sources_supported(config: StreamConfig) -> None:
-    """ApiError if one of them asks for what this version cannot do."""
-    for source in _all_sources(config):
-        if reason := unsupported_source(source):
-            what = "mirror" if source is config.mirror else "sources"
-            raise STREAM_INVALID_CONFIG(err=f"{what}.{reason}")
+def is_local(source: StreamSource, domain: str) -> bool:
+    """Whether the origin is a stream of the same account of this server, whose domain this is."""
+    external = source.external
+    return (
+        external is None
+        or not external.api
+        or (bool(domain) and external.api == f"$JS.{domain}.API")
+    )
 
 
 def check_source_filters(config: StreamConfig) -> None:
@@ -204,14 +200,14 @@ def _check_external(config: StreamConfig, streams: Mapping[str, StreamConfig]) -
             raise errors.STREAM_EXTERNAL_API_OVERLAP(prefix=prefix, subject=_API_PREFIX)
 
 
-def _check_cycles(config: StreamConfig, streams: Mapping[str, StreamConfig]) -> None:
+def _check_cycles(config: StreamConfig, streams: Mapping[str, StreamConfig], domain: str) -> None:
     to_visit = [config]
     visited: set[str] = set()
     while to_visit:
         current = to_visit.pop(0)
         visited.add(current.name)
         for source in current.sources:
-            if source.external is not None:
+            if not is_local(source, domain):
                 continue
             if source.name in visited:
                 if _feeds_back(current, source):
@@ -219,7 +215,7 @@ def _check_cycles(config: StreamConfig, streams: Mapping[str, StreamConfig]) -> 
             elif source.name in streams:
                 to_visit.append(streams[source.name])
         mirror = current.mirror
-        if mirror is not None and mirror.external is None:
+        if mirror is not None and is_local(mirror, domain):
             if mirror.name in visited:
                 raise _cycle()
             if mirror.name in streams:

@@ -25,7 +25,6 @@ from tradewind.api.responses import AccountLimits
 from tradewind.api.source_rules import (
     check_mirror_and_sources,
     check_source_filters,
-    check_sources_supported,
 )
 from tradewind.api.stream_types import (
     DiscardPolicy,
@@ -87,7 +86,6 @@ def check_stream_create(
     if existing is not None and not is_same_config(existing, checked):
         raise errors.STREAM_NAME_EXISTS()
     check_source_filters(checked)
-    check_supported(checked)
     return checked if existing is None else existing
 
 
@@ -120,7 +118,6 @@ def check_stream_update(
             deny_purge=True,
             allow_rollup_hdrs=False,
         )
-    check_supported(new)
     return new
 
 
@@ -157,11 +154,6 @@ def is_same_config(one: StreamConfig, other: StreamConfig) -> bool:
     return bare[0] == bare[1]
 
 
-def check_supported(config: StreamConfig) -> None:
-    """ApiError if it asks for what this version cannot do."""
-    check_sources_supported(config)
-
-
 def check_stream_config(
     config: StreamConfig,
     *,
@@ -183,7 +175,7 @@ def check_stream_config(
     _check_counters_and_discard(config)
     config = _with_markers_and_schedules(config, pedantic=pedantic)
     _check_persist_mode(config)
-    config = check_mirror_and_sources(config, streams, pedantic=pedantic)
+    config = check_mirror_and_sources(config, streams, pedantic=pedantic, domain=server.domain)
     config = _with_subjects(config)
     _check_max_bytes(config, account)
     _check_transform(config)

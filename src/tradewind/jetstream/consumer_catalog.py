@@ -17,6 +17,7 @@ from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_
 from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.request_types import ConsumerAction
+from tradewind.api.sourcing_rules import sourcing_config
 from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
@@ -72,7 +73,8 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
 
 def is_stored(hosted: HostedStream, config: ConsumerConfig) -> bool:
     """Whether a consumer outlives the server."""
-    return hosted.config.storage is StorageType.FILE and not config.mem_storage
+    is_kept = not config.mem_storage and not config.direct
+    return is_kept and hosted.config.storage is StorageType.FILE
 
 
 def create_consumer(
@@ -84,6 +86,9 @@ def create_consumer(
     pedantic: bool,
 ) -> Steps[Consumer]:
     """A new consumer, or the one of this name with this configuration."""
+    wanted = sourcing_config(
+        wanted, hosted.config, hosted.consumer_configs.get, engine.names.consumer
+    )
     while hosted.is_being_created(wanted.durable_name or wanted.name):
         yield Wait.OTHERS_FIRST
     old = hosted.consumer_configs.get(wanted.name) if wanted.name else None
@@ -111,6 +116,8 @@ def create_consumer(
     if existing is not None:
         if config != existing.config:
             yield from change_consumer(hosted, existing, config)
+        if config.sourcing:
+            existing.reset()  # its reader comes again: what it has not acknowledged does, too
         if existing.delivery.paused:
             existing.advise_pause()
         return existing

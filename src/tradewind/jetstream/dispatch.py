@@ -30,7 +30,7 @@ from tradewind.jetstream.clients import client_info
 from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.listener import PreviewListener
-from tradewind.jetstream.requests import Answer, Durable, Request
+from tradewind.jetstream.requests import Answer, Durable, Headed, Request
 from tradewind.jetstream.unknown_requests import listen_silently
 from tradewind.stream.get_request import plain_request
 
@@ -190,6 +190,8 @@ class Dispatcher:
             yield Wait.OTHERS_FIRST  # those before it are answered before it
         if isinstance(answer, Durable):
             answer.when_durable(partial(self._when_durable, message, call, answer))
+        elif isinstance(answer, Headed):
+            self._finish(message, call, error, answer.response, answer.header)
         else:
             self._finish(message, call, error, answer)
 
@@ -201,7 +203,7 @@ class Dispatcher:
         failure: StoreError | None,
     ) -> None:
         error = answer.failed(err=str(failure)) if failure is not None else None
-        self._finish(message, call, error, answer.response)
+        self._finish(message, call, error, answer.response, answer.header)
         if error is None and answer.then is not None:
             answer.then()
 
@@ -211,6 +213,7 @@ class Dispatcher:
         call: EndpointCall,
         error: ApiError | None,
         response: ApiStruct | None,
+        header: bytes = b"",
     ) -> None:
         assert call.endpoint.response is not None
         if error is None and response is None:
@@ -223,10 +226,10 @@ class Dispatcher:
             body = encode_error(call.endpoint.response, error)
         audit = call.endpoint.audit
         if audit is Audit.NEVER or (error is None and audit is Audit.IF_REFUSED):
-            self._send(message, body)
+            self._send(message, body, header)
             return
         self._count(message.account.name, is_error=error is not None)
-        self._send(message, body)
+        self._send(message, body, header)
         self._audit(message, body)
 
     def _attempt(
@@ -280,13 +283,20 @@ class Dispatcher:
                 tenant.stream(call.stream)
             raise
         request = Request(
-            self._engine, tenant, call, content, message.payload, message.reply, message.session
+            self._engine,
+            tenant,
+            call,
+            content,
+            message.payload,
+            message.reply,
+            message.session,
+            message.header,
         )
         return HANDLERS[call.endpoint.name](request)
 
-    def _send(self, message: InternalMessage, body: bytes) -> None:
+    def _send(self, message: InternalMessage, body: bytes, header: bytes = b"") -> None:
         if message.reply:
-            message.account.publish(message.reply, body)
+            message.account.publish(message.reply, body, header=header)
 
     def _audit(self, message: InternalMessage, body: bytes) -> None:
         server = self._engine.broker.server_name

@@ -37,6 +37,7 @@ from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.lanes import Lane, Steps, Workers
 from tradewind.jetstream.names import Names
+from tradewind.jetstream.replication.links import NoRemotes, Remotes
 from tradewind.jetstream.replication.replica import Replica
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
@@ -76,7 +77,9 @@ class EngineSettings(msgspec.Struct, frozen=True):
 
 
 class JetStream:
-    """The engine of one server. `root` is None for a server whose streams are all in memory."""
+    """The engine of one server. `root` is None for a server whose streams are all in memory;
+    `remotes` are the ways to streams of other servers.
+    """
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class JetStream:
         root: StoreRoot | None,
         syncer: Syncer,
         workers: Workers,
+        remotes: Remotes | None = None,
     ) -> None:
         syncer.faults = broker.faults
         self.broker = broker
@@ -104,6 +108,7 @@ class JetStream:
         self.settings = settings
         self.root = root
         self.workers = workers
+        self.remotes: Remotes = remotes or NoRemotes()
         self.names = Names(broker.chance)
         self.advisories = Advisories(self.names, broker.now_ns, self.domain)
         self.batches = batch_limits(self.settings.options.limits)
@@ -122,6 +127,11 @@ class JetStream:
     def domain(self) -> str:
         """Of the configuration; empty: none."""
         return self.settings.options.domain
+
+    @property
+    def is_started(self) -> bool:
+        """Whether requests are heard."""
+        return self.broker.engine is self
 
     # ---------------------------------------------------------------- accounts
 
@@ -193,6 +203,7 @@ class JetStream:
             max_request_batch=limits.get("max_request_batch", 0),
             memory_bytes_max=self.settings.memory_bytes_max,
             storage_bytes_max=self.settings.storage_bytes_max,
+            domain=self.domain,
         )
 
     def server_room_bytes(self, storage: StorageType) -> int:

@@ -105,6 +105,11 @@ class HostedStream:
         """Those that are told of each removal."""
         return len(self.consumers)
 
+    @property
+    def shown_count(self) -> int:
+        """Consumers without those that nobody sees."""
+        return len(self.consumers) - self.consumer_configs.hidden_count
+
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
@@ -179,6 +184,7 @@ class HostedStream:
         if config.retention is not old.retention:
             limits = config.retention is RetentionPolicy.LIMITS
             self.retention = None if limits else self._new_retention(config)
+            self._share_work()
             for consumer in self.consumers.values():
                 consumer.delivery.on_done = self.retention
             for replica in self.replicas:
@@ -312,6 +318,7 @@ class HostedStream:
     def consumer_changed(self, consumer: Consumer) -> None:
         """It may have something to send, and other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
+        self._share_work()
         self.demand.add(consumer)
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
@@ -322,6 +329,7 @@ class HostedStream:
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
         self.consumer_configs.pop(consumer.name, None)
+        self._share_work()
         self.demand.remove(consumer)
         self.engine.consumer_hosts.pop(consumer, None)
         self.engine.timers.forget(consumer)
@@ -358,17 +366,21 @@ class HostedStream:
 
     def _share_retention(self, replica: Replica) -> None:
         """What it has no safe copy of stays."""
-        if self.retention is not None:
-            self.retention.is_copied = True
+        self._share_work()
         replica.copier.set_settled(self.retention)
+
+    def _share_work(self) -> None:
+        """Who copies a message needs it, whoever else has taken it."""
+        if self.retention is not None:
+            copiers = len(self.replicas) + self.consumer_configs.server_count
+            self.retention.is_copied = copiers > 0
 
     def remove_replica(self, replica: Replica, *, for_good: bool) -> None:
         """It copies this stream no more; `for_good`: what only it needed goes, in steps."""
         self.replicas.pop(replica, None)
         self.demand.remove(replica)
         self.engine.consumer_hosts.pop(replica, None)
-        if self.retention is not None:
-            self.retention.is_copied = bool(self.replicas)
+        self._share_work()
         if for_good:
             self._begin_sweep()
 

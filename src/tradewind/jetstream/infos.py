@@ -54,7 +54,7 @@ def stream_info(
     config = hosted.config
     if dynamic:
         config = _answered(config)
-    state = hosted.stream.state(len(hosted.consumers))
+    state = hosted.stream.state(hosted.shown_count)
     return StreamInfo(
         **hosted.companions.describe(),
         config=config,

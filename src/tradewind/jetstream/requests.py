@@ -32,6 +32,7 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes
     reply: str
     session: Session | None = None
+    header: bytes = b""
 
     @property
     def client(self) -> EventClient:
@@ -56,6 +57,7 @@ class Durable(msgspec.Struct, frozen=True):
     failed: ErrorKind
     then: Callable[[], None] | None = None
     consumer: Consumer | None = None
+    header: bytes = b""
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """Call `done` then, or with the error if it will not be."""
@@ -65,5 +67,12 @@ class Durable(msgspec.Struct, frozen=True):
             self.hosted.promises.when_kept(self.consumer, done)
 
 
+class Headed(msgspec.Struct, frozen=True):
+    """An answer with a header block."""
+
+    response: ApiStruct
+    header: bytes
+
+
 # None: nobody answers.
-Answer: TypeAlias = ApiStruct | Durable | None
+Answer: TypeAlias = ApiStruct | Durable | Headed | None

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tradewind.broker.broker import Broker
 from tradewind.durations import format_duration
@@ -27,6 +28,9 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.syncer import INTERVAL_NS
 from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.server.remotes import ServerRemotes
 
 DRAIN_SECONDS_MAX = 10.0
 STOP_SECONDS = 5.0
@@ -67,7 +71,10 @@ def start_jetstream(
     )
     settings = EngineSettings(options, resources.memory_bytes_max, resources.storage_bytes_max)
     workers = LoopWorkers(threads)
-    engine = JetStream(broker, settings, root, syncer, workers)
+    remotes = _remotes(broker, options, turn_needed)
+    engine = JetStream(broker, settings, root, syncer, workers, remotes)
+    if remotes is not None:
+        remotes.enter.set_time = engine.set_time
     try:
         recover(engine, root, _run_in_threads)
     except BaseException:
@@ -75,7 +82,18 @@ def start_jetstream(
         raise
     engine.start()
     log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
-    return RunningJetStream(engine, syncer, workers, threads, root, log)
+    return RunningJetStream(engine, syncer, workers, threads, root, log, remotes)
+
+
+def _remotes(
+    broker: Broker, options: JetStreamOptions, turn_needed: Callable[[], None]
+) -> ServerRemotes | None:
+    """The ways to other servers; most servers have none, and need no client."""
+    if not options.remotes:
+        return None
+    from tradewind.server.remotes import ServerRemotes
+
+    return ServerRemotes(options.remotes, broker, turn_needed)
 
 
 def _run_in_threads(calls: list[Callable[[], None]]) -> None:
@@ -97,6 +115,7 @@ class RunningJetStream:
         threads: Threads,
         root: StoreRoot,
         log: Log,
+        remotes: ServerRemotes | None = None,
     ) -> None:
         self.engine = engine
         self.syncer = syncer
@@ -104,6 +123,7 @@ class RunningJetStream:
         self._threads = threads
         self._root = root
         self._log = log
+        self._remotes = remotes
 
     def reload(self, options: ServerOptions) -> None:
         """Accounts may have got JetStream, lost it, or have other limits."""
@@ -120,7 +140,13 @@ class RunningJetStream:
     async def stop(self) -> None:
         """Have everything on disk and let go of the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")
-        steps = (self._begin_stop, self._drain_workers, self._drain_syncer, self._close)
+        steps = (
+            self._begin_stop,
+            self._stop_remotes,
+            self._drain_workers,
+            self._drain_syncer,
+            self._close,
+        )
         for step in steps:
             try:
                 await step()
@@ -130,6 +156,10 @@ class RunningJetStream:
 
     async def _begin_stop(self) -> None:
         self.engine.begin_stop()
+
+    async def _stop_remotes(self) -> None:
+        if self._remotes is not None:
+            await self._remotes.stop()
 
     async def _drain_workers(self) -> None:
         # A request under way is finished; those that have not begun are not.

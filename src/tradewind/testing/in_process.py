@@ -22,6 +22,7 @@ from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
 from tradewind.jetstream.engine import EngineSettings, JetStream
 from tradewind.jetstream.recovery import recover
+from tradewind.jetstream.replication.links import Remotes
 from tradewind.options import MIB, ServerOptions
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.testing.clock import SECOND_NS, FakeClock
@@ -130,7 +131,8 @@ class InProcessServer:
     """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one.
 
     With `disk` it has JetStream, and recovers what is on it. Commits run by themselves, unless
-    `manual_sync`: then `syncer` waits for the test, which may cut the power before.
+    `manual_sync`: then `syncer` waits for the test, which may cut the power before. `remotes` lead
+    to other servers.
 
     Of the options, those that are about sockets, files, users and monitoring have no effect here.
     """
@@ -145,6 +147,8 @@ class InProcessServer:
         seed: int = 1,
         disk: SimulatedDisk | None = None,
         manual_sync: bool = False,
+        remotes: Remotes | None = None,
+        server_id: str = "SERVER",
     ) -> None:
         limits = (
             dict(accounts)
@@ -157,7 +161,7 @@ class InProcessServer:
             options or ServerOptions(server_name="in-process"),
             {"STANDARD": gate or OpenGate()},
             limits,
-            server_id="SERVER",
+            server_id=server_id,
             clock=self.clock,
             log=self.log,
             chance=random.Random(seed),  # noqa: S311 - must be repeatable, keeps no secret
@@ -170,12 +174,12 @@ class InProcessServer:
         self.workers = InlineWorkers()
         self.engine: JetStream | None = None
         if disk is not None:
-            self.engine = self._start_engine(disk)
+            self.engine = self._start_engine(disk, remotes)
 
-    def _start_engine(self, disk: SimulatedDisk) -> JetStream:
+    def _start_engine(self, disk: SimulatedDisk, remotes: Remotes | None) -> JetStream:
         settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
         root = StoreRoot(disk, disk.root)
-        engine = JetStream(self.broker, settings, root, self.syncer, self.workers)
+        engine = JetStream(self.broker, settings, root, self.syncer, self.workers, remotes)
         recover(engine, root)
         engine.start()
         return engine

@@ -137,21 +137,7 @@ def test_a_checked_configuration_stays_as_it_is(case: ConfigCase) -> None:
     assert engine.update_stream(config, pedantic=False) == config
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("external", {"api": "$JS.hub.API", "deliver": ""}),
-        ("consumer", {"name": "c", "deliver_subject": "d"}),
-    ],
-)
-def test_what_a_source_cannot_be_is_refused_by_name(field: str, value: Any) -> None:
-    source = {"name": "O", field: value}
-    for name, config in (("mirror", {"mirror": source}), ("sources", {"sources": [source]})):
-        with pytest.raises(ApiError, match=f"{name}.{field}: this server does not support"):
-            Engine().run("STREAM.CREATE.S", {"name": "S", **config})
-
-
-def test_an_invalid_setting_is_named_before_a_missing_feature() -> None:
+def test_a_mirror_with_subjects_is_refused() -> None:
     with pytest.raises(ApiError, match="stream mirrors can not contain subjects"):
         Engine().run("STREAM.CREATE.S", {"name": "S", "subjects": ["a"], "mirror": {"name": "M"}})
 

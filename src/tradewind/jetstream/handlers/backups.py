@@ -14,7 +14,7 @@ from tradewind.api.request_types import (
     StreamSnapshotRequest,
 )
 from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
-from tradewind.api.stream_rules import check_stream_config, check_supported
+from tradewind.api.stream_rules import check_stream_config
 from tradewind.jetstream.catalog import reserved
 from tradewind.jetstream.requests import Durable, Request
 from tradewind.subjects import is_valid_literal
@@ -26,7 +26,7 @@ def snapshot(request: Request) -> Durable:
     hosted = request.hosted()
     if not is_valid_literal(content.deliver_subject):
         raise errors.SNAPSHOT_DELIVER_SUBJECT_INVALID()
-    state = hosted.stream.state(len(hosted.consumers))
+    state = hosted.stream.state(hosted.shown_count)
     begin = request.engine.snapshots.prepare(hosted, content, state, request.client)
     response = StreamSnapshotResponse(config=hosted.config, state=state)
     # Nothing leaves the server that a power failure could take back.
@@ -53,7 +53,6 @@ def restore(request: Request) -> StreamRestoreResponse:
     )
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
-    check_supported(config)
     check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
     if name in tenant.streams:
         raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()

@@ -7,7 +7,7 @@ change in `consumer_catalog`.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_rules import check_consumer_request
@@ -29,22 +29,33 @@ from tradewind.api.responses import (
     ConsumerResetResponse,
     ConsumerUnpinResponse,
 )
+from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.consumer.consumer import Consumer, ResetError
 from tradewind.jetstream import consumer_catalog
 from tradewind.jetstream.infos import consumer_info, fields_of
 from tradewind.jetstream.lanes import Steps
-from tradewind.jetstream.requests import Durable, Request
+from tradewind.jetstream.replication.names import identity_of
+from tradewind.jetstream.replication.origins import IDENTITY_FIELD, fields_of_block
+from tradewind.jetstream.requests import Durable, Headed, Request
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.hosted import HostedStream
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
-def create(request: Request) -> Steps[ConsumerCreateResponse]:
-    """All four forms of CONSUMER.CREATE."""
+def create(request: Request) -> Steps[ConsumerCreateResponse | Headed]:
+    """All four forms of CONSUMER.CREATE. Servers that make one for a mirror or source say which
+    stream they expect, and are told which one it is.
+    """
     content: ConsumerCreateRequest = request.content
     config = check_consumer_request(request.call, content)
+    expected = _expected_identity(request)
+    if expected and expected != (actual := identity_of(request.hosted().stream)):
+        raise errors.CONSUMER_STREAM_IDENTITY_MISMATCH(msg=actual)
     consumer = yield from consumer_catalog.create_consumer(
         request.engine,
         request.hosted(),
@@ -52,7 +63,19 @@ def create(request: Request) -> Steps[ConsumerCreateResponse]:
         action=content.action,
         pedantic=content.pedantic,
     )
-    return ConsumerCreateResponse(**fields_of(consumer_info(request.engine, consumer)))
+    response = ConsumerCreateResponse(**fields_of(consumer_info(request.engine, consumer)))
+    if not is_for_server(config):
+        return response
+    return Headed(response, _identity_header(request.hosted()))
+
+
+def _expected_identity(request: Request) -> str | None:
+    """What the request says of the stream; None: nothing."""
+    return fields_of_block(request.header).get(IDENTITY_FIELD) if request.header else None
+
+
+def _identity_header(hosted: HostedStream) -> bytes:
+    return f"NATS/1.0\r\n{IDENTITY_FIELD}: {identity_of(hosted.stream)}\r\n\r\n".encode()
 
 
 def names(request: Request) -> ConsumerNamesResponse:
@@ -158,4 +181,5 @@ def reset(request: Request) -> Durable | None:
     hosted.interest_changed()
     fields = fields_of(consumer_info(request.engine, consumer))
     response = ConsumerResetResponse(**fields, reset_seq=seq)
-    return Durable(hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer)
+    header = _identity_header(hosted) if _expected_identity(request) is not None else b""
+    return Durable(hosted, response, errors.CONSUMER_STORE_FAILED, consumer=consumer, header=header)

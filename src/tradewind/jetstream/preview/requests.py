@@ -157,7 +157,7 @@ _OLD_FIELDS: Final = (
 def set_info(request: OldRequest) -> bytes:
     """$JS.MSGSET.INFO, with the members of both forms that the first preview had."""
     hosted = request.hosted(_one_name(request))
-    state = hosted.stream.state(len(hosted.consumers))
+    state = hosted.stream.state(hosted.shown_count)
     return document(
         {
             "Msgs": state.messages,
@@ -180,7 +180,7 @@ def stream_info(request: OldRequest) -> bytes:
     """$JS.STREAM.<s>.INFO."""
     request.check_empty()
     hosted = request.hosted()
-    state = hosted.stream.state(len(hosted.consumers))
+    state = hosted.stream.state(hosted.shown_count)
     return document(
         {
             "config": configs.stream_document(hosted.config, request.dialect),

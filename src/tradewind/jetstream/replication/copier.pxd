@@ -5,6 +5,7 @@ from tradewind.broker.turn cimport Turn
 from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker, TakerPart
 from tradewind.containers.buffer cimport Buffer
+from tradewind.jetstream.replication.inbox cimport Inbox
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.stream.ingest cimport Ingest
@@ -17,7 +18,8 @@ ctypedef struct CopyMark:
 cdef class Copier(TakerPart):
     cdef Taker owner                        # the mirror or source: a CopierOwner
     cdef readonly Ingest target
-    cdef readonly Ingest origin             # None: it is not there
+    cdef readonly Ingest origin             # a stream of this server; None: it is not there
+    cdef readonly Inbox inbox               # ... or what a consumer delivers; None: it is not there
     cdef Turn turn
     cdef readonly tuple patterns            # of subjects of the origin; empty: everything
     cdef SubjectFilter chosen               # ... in its store
@@ -27,6 +29,7 @@ cdef class Copier(TakerPart):
     cdef public bint maps                   # ... but copies have other subjects, see CopierOwner
     cdef list mapped                        # subjects of copies by id of the original; or None
     cdef uint32_t mapped_epoch              # ... with the ids of that time
+    cdef dict mapped_by_name                # the same for what comes through an inbox; or None
     cdef public bint expires                # ... so Nats-TTL does
     cdef public bint rolls_up               # ... so Nats-Rollup does
     # What a copy says of its origin: `head`, sequence, `middle`, subject, `tail`; b"": nothing.
@@ -44,12 +47,14 @@ cdef class Copier(TakerPart):
 
     cdef bint _copy_some(self, uint64_t visible_seq) except -1
     cdef bint _copy_next(self, uint64_t visible_seq) except -1
+    cdef bint _copy_arrived(self) except -1
     cdef bint _copy(self, Record* record) except -1
     cdef bint _copy_placed(self, Record* record, int notes) except -1
     cdef bint _copy_sourced(self, Record* record) except -1
     cdef bint _copy_slowly(self, Record* record) except -1
     cdef int _build(self, Record* record) except -1
     cdef bytes _mapped(self, Record* record)
+    cdef bytes _mapped_by_name(self, bytes subject)
     cdef int _note_copied(self) except -1
     cpdef void confirm(self) except *
     cdef int _settle_some(self) except -1

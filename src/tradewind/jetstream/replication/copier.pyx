@@ -1,4 +1,7 @@
-"""Messages of one stream -> another stream, from store to store. Runs once per message.
+"""Messages of one stream -> another stream. Runs once per message.
+
+From store to store where the origin is a stream of this server; from an inbox where a consumer of
+the origin delivers them, from wherever it is.
 
 Owns how far it has come, and how much is copied before others have their turn. Only what is safe in
 the origin is copied, so a copy never says more than its original, and it is written and synced with
@@ -86,6 +89,16 @@ cdef class Copier(TakerPart):
         buffer_clear(&self.marks)
         self.turn.wake(self.owner)
 
+    def connect_inbox(self, Inbox inbox not None, uint64_t next_seq):
+        """Copy what comes there, from `next_seq` on. Everything below is safe."""
+        self.inbox = inbox
+        self.next_seq = max(next_seq, <uint64_t>1)
+        self.confirmed_seq = self.next_seq - 1
+        self.due_ns = 0
+        self.is_crowded = False
+        buffer_clear(&self.marks)
+        self.turn.wake(self.owner)
+
     def set_settled(self, DoneListener settled=None):
         """The origin keeps its messages differently from now on."""
         self.settled = settled
@@ -93,6 +106,7 @@ cdef class Copier(TakerPart):
     def disconnect(self):
         """The origin is gone, or is not to be copied any more."""
         self.origin = None
+        self.inbox = None
         self.chosen = None
         self.settled = None
         self.due_ns = 0
@@ -106,10 +120,10 @@ cdef class Copier(TakerPart):
 
     def fill(self, uint64_t visible_seq):
         """Copy what there is up to a sequence; true if another turn is wanted at once."""
-        if self.origin is None:
-            return False
         try:
-            return self._copy_some(visible_seq)
+            if self.inbox is not None:
+                return self._copy_arrived()
+            return self.origin is not None and self._copy_some(visible_seq)
         except StoreError:
             self.try_later()
             raise
@@ -154,6 +168,34 @@ cdef class Copier(TakerPart):
             self.next_seq = seq + 1
         self._note_copied()
         return wants_more
+
+    cdef bint _copy_arrived(self) except -1:
+        """The same for what waits in the inbox."""
+        cdef Inbox inbox = self.inbox
+        cdef Record record
+        cdef uint64_t size = 0
+        cdef uint32_t count = 0
+        if self.due_ns > self.turn.monotonic_ns:
+            return False
+        self.due_ns = 0
+        self.is_crowded = False
+        while count < TURN_MSGS_MAX and size < TURN_BYTES_MAX and inbox.first(&record):
+            if not self.target.has_room_for_copies():
+                self.is_crowded = True
+                break
+            # A consumer that begins anew delivers what was copied before, too.
+            if record.seq >= self.next_seq:
+                if not self._copy(&record):
+                    break
+                if self.inbox is not inbox:
+                    return False
+                self.copied_seq = record.seq
+                self.next_seq = record.seq + 1
+            count += 1
+            size += record.size
+            inbox.drop_first()
+        self._note_copied()
+        return inbox.waiting > 0 and not self.is_crowded and self.due_ns == 0
 
     cdef bint _copy(self, Record* record) except -1:
         """Whether it was stored, or need not be; if not it is tried again later."""
@@ -260,9 +302,13 @@ cdef class Copier(TakerPart):
 
     cdef bytes _mapped(self, Record* record):
         """The subject of a copy; it is found once for each subject of the origin."""
-        cdef SubjectIndex index = self.origin.store.index
-        cdef SubjectEntry* entry = index.find(record.subject, record.subject_size)
+        cdef SubjectIndex index
+        cdef SubjectEntry* entry
         cdef bytes subject
+        if self.origin is None:
+            return self._mapped_by_name(record.subject[:record.subject_size])
+        index = self.origin.store.index
+        entry = index.find(record.subject, record.subject_size)
         if entry == NULL or entry.id >= MAPPED_MAX:
             return self.owner.map_subject(record.subject[:record.subject_size])
         if self.mapped is None or self.mapped_epoch != index.epoch:
@@ -276,9 +322,19 @@ cdef class Copier(TakerPart):
             self.mapped[entry.id] = subject
         return subject
 
+    cdef bytes _mapped_by_name(self, bytes subject):
+        cdef bytes mapped = None
+        if self.mapped_by_name is None or len(self.mapped_by_name) >= MAPPED_MAX:
+            self.mapped_by_name = {}
+        mapped = self.mapped_by_name.get(subject)
+        if mapped is None:
+            mapped = self.mapped_by_name[subject] = self.owner.map_subject(subject)
+        return mapped
+
     def forget_mapped(self):
         """The subjects of copies are others from now on."""
         self.mapped = None
+        self.mapped_by_name = None
 
     cdef bint _copy_slowly(self, Record* record) except -1:
         cdef bytes subject = record.subject[:record.subject_size]
@@ -358,7 +414,8 @@ cdef class Copier(TakerPart):
 
     cdef bint has_demand(self) noexcept:
         """Whether it would copy a message, if there were one."""
-        return self.origin is not None and not self.is_crowded and self.due_ns == 0
+        return (self.origin is not None or self.inbox is not None) \
+            and not self.is_crowded and self.due_ns == 0
 
     @property
     def has_unsettled(self):

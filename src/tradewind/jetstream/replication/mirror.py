@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
 from tradewind.api.stream_types import StreamSource
-from tradewind.jetstream.replication.replica import Replica
-from tradewind.store.contract import NotFoundError
+from tradewind.jetstream.replication.origins import OriginView
+from tradewind.jetstream.replication.replica import Replica, time_of
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -30,30 +30,39 @@ class Mirror(Replica):
     def __init__(self, hosted: HostedStream, source: StreamSource) -> None:
         super().__init__(hosted, source, keeps_place=True)
 
-    def next_of(self, origin: HostedStream) -> int:
+    def compared_seq(self, view: OriginView) -> int:
+        """The last message of the mirror, if the origin has one of that sequence."""
+        own = self.hosted.stream.store
+        if own.last_timestamp <= 0 or own.last_seq > view.last_seq:
+            return 0
+        return own.last_seq if time_of(own, own.last_seq) else 0
+
+    def meet(self, view: OriginView) -> int:
         """Behind the last sequence; ApiError if the origin is not the stream that was mirrored."""
-        own, other = self.hosted.stream.store, origin.stream.store
+        own = self.hosted.stream.store
         if own.last_seq == 0:
-            start = self.first_of(origin)
-            if start > 1:
-                own.skip(start - 1, 0)
-                self.hosted.engine.turn.add_dirty(self.copier.target)
-            return start
+            return 0
         if own.last_timestamp > 0:
-            self._compare(own, other, origin.stream.created_ns)
+            self._compare(own, view)
         return own.last_seq + 1
 
-    def _compare(self, own: MessageStore, other: MessageStore, created_ns: int) -> None:
+    def begin_at(self, first_seq: int) -> int:
+        """What is before it is not there."""
+        own = self.hosted.stream.store
+        if first_seq > 1 and own.last_seq == 0:
+            own.skip(first_seq - 1, 0)
+            self.hosted.engine.turn.add_dirty(self.copier.target)
+        return first_seq
+
+    def _compare(self, own: MessageStore, view: OriginView) -> None:
         seq = own.last_seq
         how = ""
-        if created_ns > own.last_timestamp:
+        if view.created_ns > own.last_timestamp:
             how = "it was created after the last message of this mirror"
-        elif other.last_seq < seq:
-            how = f"its last sequence is {other.last_seq}, that of this mirror {seq}"
-        else:
-            times = [_time_of(store, seq) for store in (own, other)]
-            if all(times) and times[0] != times[1]:
-                how = f"its message {seq} has another time than that of this mirror"
+        elif view.last_seq < seq:
+            how = f"its last sequence is {view.last_seq}, that of this mirror {seq}"
+        elif view.mirrored_ns and view.mirrored_ns != time_of(own, seq):
+            how = f"its message {seq} has another time than that of this mirror"
         if how:
             raise errors.STREAM_INVALID_CONFIG(
                 err=f"stream '{self.source.name}' is not the one that was mirrored: {how};"
@@ -64,7 +73,8 @@ class Mirror(Replica):
         """Copy what there is. With nearly all of it, the mirror can answer for its origin."""
         wants_more = super().fill(visible_seq)
         if (
-            self.hosted.config.mirror_direct
+            self.upstream is not None
+            and self.hosted.config.mirror_direct
             and self.copier.next_seq + STAND_IN_LAG_MAX > visible_seq
         ):
             self.hosted.stream.stand_in(self.source.name)
@@ -84,10 +94,3 @@ class Mirror(Replica):
     def describe(self) -> Mapping[str, Any]:
         """The member `mirror`."""
         return {"mirror": self.info()}
-
-
-def _time_of(store: MessageStore, seq: int) -> int:
-    try:
-        return store.get(seq).timestamp_ns
-    except NotFoundError:
-        return 0

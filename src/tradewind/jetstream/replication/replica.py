@@ -1,8 +1,9 @@
 """A mirror or a source: what connects a stream with the one it copies.
 
 Owns where copying begins, what becomes of it when the origin comes, goes or is another one, and
-what is told about it. The messages themselves pass through `copier`. Origins are streams of the
-same account; they are heard of at once (`JetStreamAccount.replicas`).
+what is told about it. The messages themselves pass through `copier`. Origins of the same account
+are read from store to store, and heard of at once (`JetStreamAccount.replicas`); all others, and
+those with a given consumer, deliver through a `feed`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tradewind.api import errors
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
-from tradewind.api.source_rules import unsupported_source
 from tradewind.api.stream_types import (
     DiscardPolicy,
     ErrorDetail,
@@ -21,15 +23,22 @@ from tradewind.api.stream_types import (
     StreamSource,
     StreamSourceInfo,
 )
+from tradewind.api.times import format_time
 from tradewind.consumer.deliver_policies import choose_start
 from tradewind.consumer.taker import Taker
 from tradewind.errors import StoreError
 from tradewind.jetstream.replication.copier import Copier
+from tradewind.jetstream.replication.feed import Feed
+from tradewind.jetstream.replication.inbox import Inbox
+from tradewind.jetstream.replication.links import is_in_process, link_to
 from tradewind.jetstream.replication.names import patterns_of
+from tradewind.jetstream.replication.origins import OriginView
 from tradewind.route.mapping import SubjectMapping, compile_mapping
+from tradewind.store.contract import NotFoundError
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.store.table.messages import MessageStore
 
 NEVER_ACTIVE = -1
 
@@ -45,6 +54,7 @@ class Replica(Taker):
         self.hosted = hosted
         self.source = source
         self.upstream: HostedStream | None = None
+        self.feed: Feed | None = None  # where it is not copied from store to store
         self.problem: errors.ApiError | None = None
         self._active_ns = NEVER_ACTIVE
         chance = hosted.stream.context.chance
@@ -64,13 +74,23 @@ class Replica(Taker):
         """How the log names it."""
         return f"{self.hosted.place} from '{self.source.name}'"
 
+    @property
+    def key(self) -> str:
+        """What tells it from the others of its stream."""
+        return ""
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether the origin is there."""
+        return self.upstream is not None or self.copier.inbox is not None
+
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
         """Copy from now on, if the origin is there."""
-        tenant = self.hosted.tenant
-        if reason := unsupported_source(self.source):
-            self.problem = errors.STREAM_INVALID_CONFIG(err=reason)
+        engine, tenant = self.hosted.engine, self.hosted.tenant
+        if not is_in_process(engine, self.source):
+            self._attach_feed()
             return
         tenant.replicas.setdefault(self.source.name, {})[self] = None
         origin = tenant.streams.get(self.source.name)
@@ -78,6 +98,24 @@ class Replica(Taker):
             self.problem = errors.STREAM_NOT_FOUND()
         else:
             self.origin_came(origin)
+
+    def _attach_feed(self) -> None:
+        engine, tenant = self.hosted.engine, self.hosted.tenant
+        link = link_to(engine, tenant, self.source)
+        if link is None:
+            assert self.source.external is not None
+            known = ", ".join(engine.remotes.prefixes(tenant.name)) or "none"
+            self.say(
+                errors.STREAM_INVALID_CONFIG(
+                    err=f"external.api '{self.source.external.api}' leads nowhere: no remote of"
+                    f" account '{tenant.name}' in jetstream.remotes has this prefix"
+                    f" (known: {known})"
+                )
+            )
+            return
+        engine.consumer_hosts[self] = self.hosted
+        self.feed = Feed(self, link)
+        self.feed.begin()
 
     def changed(self) -> None:
         """The stream has another configuration."""
@@ -115,16 +153,22 @@ class Replica(Taker):
     def origin_came(self, origin: HostedStream) -> None:
         """The origin is there: go on from where its copies end."""
         try:
-            next_seq = self.next_of(origin)
+            next_seq = self.meet(self._view(origin))
         except errors.ApiError as problem:
-            self.problem = problem
-            self.hosted.engine.log.error(f"JetStream {self.place}: {problem.description}")
+            self.say(problem)
             return
         self.problem = None
         self.upstream = origin
         origin.add_replica(self)
         first_seq = self.first_of(origin)
+        next_seq = next_seq or self.begin_at(first_seq)
         self.copier.connect(origin.stream.ingest, next_seq, first_seq, origin.retention)
+
+    def _view(self, origin: HostedStream) -> OriginView:
+        store, created_ns = origin.stream.store, origin.stream.created_ns
+        view = OriginView(format_time(created_ns), created_ns, store.last_seq)
+        seq = self.compared_seq(view)
+        return msgspec.structs.replace(view, mirrored_ns=time_of(store, seq)) if seq else view
 
     def origin_left(self) -> None:
         """The origin is deleted or closed."""
@@ -139,6 +183,10 @@ class Replica(Taker):
 
     def close(self, *, for_good: bool) -> None:
         """Copy nothing any more."""
+        if self.feed is not None:
+            self.feed.end(for_good=for_good)
+            self.feed = None
+            self.hosted.engine.consumer_hosts.pop(self, None)
         replicas = self.hosted.tenant.replicas
         others = replicas.get(self.source.name, {})
         others.pop(self, None)
@@ -146,9 +194,40 @@ class Replica(Taker):
             replicas.pop(self.source.name, None)
         self._let_go(for_good=for_good)
 
+    # ---------------------------------------------------------------- what a feed tells
+
+    def feed_started(self, inbox: Inbox, next_seq: int, first_seq: int) -> None:
+        """A consumer delivers from `first_seq` on; what is wanted begins with `next_seq`, if it is
+        not 0.
+        """
+        self.problem = None
+        self.copier.connect_inbox(inbox, next_seq or self.begin_at(first_seq))
+
+    def feed_stopped(self) -> None:
+        """Nothing more comes for now."""
+        self.copier.disconnect()
+
+    def say(self, problem: errors.ApiError) -> None:
+        """Have it in the information about the stream, and in the log if it is a new one."""
+        if self.problem is None or self.problem.description != problem.description:
+            self.hosted.engine.log.warn(f"JetStream {self.place}: {problem.description}")
+        self.problem = problem
+
+    # ---------------------------------------------------------------- where it begins
+
+    def compared_seq(self, view: OriginView) -> int:  # noqa: ARG002
+        """The message of the origin whose time tells whether it is the right one; 0: none."""
+        return 0
+
     @abstractmethod
-    def next_of(self, origin: HostedStream) -> int:
-        """Where copying goes on; ApiError if this is not the stream that was copied before."""
+    def meet(self, view: OriginView) -> int:
+        """Where copying goes on, 0: where the configuration says; ApiError if this is not the
+        stream that was copied before.
+        """
+
+    def begin_at(self, first_seq: int) -> int:
+        """There is no copy yet: this is where they begin. Gives it back."""
+        return first_seq
 
     def first_of(self, origin: HostedStream) -> int:
         """Where copying begins, if there is no copy yet."""
@@ -172,6 +251,8 @@ class Replica(Taker):
         wants_more = self.copier.fill(visible_seq)
         if self.problem is not None and self.has_demand:
             self.problem = None
+        if self.feed is not None:
+            self.feed.look()
         return wants_more
 
     def wait_for_disk(self) -> None:
@@ -183,18 +264,24 @@ class Replica(Taker):
         self.copier.confirm()
         if self.copier.is_crowded or self.copier.has_unsettled:
             self._wake()
+        if self.feed is not None:
+            self.feed.look()
 
     def _wake(self) -> None:
-        if self.upstream is not None:
+        if self.is_copying:
             self.hosted.engine.turn.add_woken(self)
 
     @property
     def next_deadline_ns(self) -> int:
         """When it is tried again; 0: it need not be."""
-        return self.copier.due_ns
+        if self.feed is None:
+            return self.copier.due_ns
+        return min(filter(None, (self.copier.due_ns, self.feed.deadline_ns)), default=0)
 
     def tick(self) -> None:
         """Try again."""
+        if self.feed is not None:
+            self.feed.tick()
         self._wake()
 
     def hold(self, reason: str) -> bool:
@@ -202,9 +289,7 @@ class Replica(Taker):
         return self._refused(errors.STREAM_STORE_FAILED(err=reason))
 
     def _refused(self, problem: errors.ApiError) -> bool:
-        if self.problem is None or self.problem.description != problem.description:
-            self.hosted.engine.log.warn(f"JetStream {self.place}: {problem.description}")
-        self.problem = problem
+        self.say(problem)
         self.copier.try_later()
         return False
 
@@ -233,6 +318,10 @@ class Replica(Taker):
             lag = self.upstream.stream.store.count_matching(
                 self.copier.patterns, self.copier.next_seq
             )
+        elif self.feed is not None:
+            lag = self.feed.lag
+            if self.feed.heard_ns:
+                active = max(self.hosted.engine.turn.monotonic_ns - self.feed.heard_ns, 0)
         problem = self.problem
         return StreamSourceInfo(
             name=self.source.name,
@@ -251,3 +340,11 @@ class Replica(Taker):
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """Its part in the information about the stream."""
+
+
+def time_of(store: MessageStore, seq: int) -> int:
+    """When a message was stored; 0 if it is not there."""
+    try:
+        return store.get(seq).timestamp_ns
+    except NotFoundError:
+        return 0

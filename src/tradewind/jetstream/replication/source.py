@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.api.stream_types import StreamSource
+from tradewind.jetstream.replication.inbox import Inbox
 from tradewind.jetstream.replication.ledger import Ledger, Position
-from tradewind.jetstream.replication.names import identity_of, index_name
+from tradewind.jetstream.replication.names import index_name
+from tradewind.jetstream.replication.origins import OriginView
 from tradewind.jetstream.replication.replica import Replica
+from tradewind.store.format.layout import short_hash
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -39,28 +42,27 @@ class Source(Replica):
     def attach(self) -> None:
         """Find out where to go on, in steps, then copy."""
         self._ledger.seek(self.index_name)
-        if not self._is_found():
-            self.hosted.tenant.replicas.setdefault(self.source.name, {})[self] = None
+        self._look_back()
 
-    def _is_found(self) -> bool:
+    def _look_back(self) -> None:
         if not self._ledger.step():
-            return False
+            return
         self._is_seeking = False
         position = self._ledger.position(self.index_name)
         self.copier.forget_copied(position.seq if position is not None else 0)
         super().attach()
-        return True
 
     def tick(self) -> None:
         """Look at more messages, write down how far it has come, or try again."""
         if self._is_seeking:
-            self._is_found()
+            self._look_back()
             return
         if 0 < self._save_due_ns <= self.hosted.engine.turn.monotonic_ns:
             self._save_due_ns = 0
             self._saved_seq = self.copier.confirmed_seq
             self._ledger.save_beside(self.hosted.engine.workers)
-        if 0 < self.copier.due_ns <= self.hosted.engine.turn.monotonic_ns:
+        due_ns = super().next_deadline_ns
+        if 0 < due_ns <= self.hosted.engine.turn.monotonic_ns:
             super().tick()
 
     @property
@@ -74,7 +76,7 @@ class Source(Replica):
     def kept(self) -> None:
         """More of what was copied is safe; that is written down soon."""
         super().kept()
-        has_moved = self.upstream is not None and self.copier.confirmed_seq > self._saved_seq
+        has_moved = self.is_copying and self.copier.confirmed_seq > self._saved_seq
         if has_moved and self._save_due_ns == 0:
             self._save_due_ns = self.hosted.engine.turn.monotonic_ns + SAVE_NS
             self.hosted.companions.set_timer(self)
@@ -82,23 +84,40 @@ class Source(Replica):
     def _safe_position(self) -> Position:
         return Position(self.copier.confirmed_seq, self._identity)
 
+    @property
+    def key(self) -> str:
+        """What tells it from the others of its stream."""
+        return self.index_name.text
+
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there: its copies say who it is."""
-        if self._is_seeking:
-            return
-        self._identity = identity_of(origin.stream)
-        name = self.index_name
-        encoded = [part.encode("utf-8", "surrogateescape") for part in name]
+        """The origin is there."""
+        super().origin_came(origin)
+        self._follow()
+
+    def feed_started(self, inbox: Inbox, next_seq: int, first_seq: int) -> None:
+        """A consumer delivers."""
+        super().feed_started(inbox, next_seq, first_seq)
+        self._follow()
+
+    def _follow(self) -> None:
+        if self.is_copying:
+            self._saved_seq = self.copier.confirmed_seq
+            self._ledger.follow(self.index_name, self._safe_position)
+
+    def feed_stopped(self) -> None:
+        """Nothing more comes for now."""
+        self._note_position()
+        super().feed_stopped()
+
+    def meet(self, view: OriginView) -> int:
+        """Behind the last copy; where the configuration says if the origin is another stream. The
+        copies say which one it is.
+        """
+        self._identity = short_hash(view.created)
+        encoded = [part.encode("utf-8", "surrogateescape") for part in self.index_name]
         self.copier.head = b"Nats-Stream-Source: %s " % encoded[0]
         self.copier.middle = b" %s %s " % (encoded[1], encoded[2])
         self.copier.tail = b" %s\r\n" % self._identity.encode()
-        super().origin_came(origin)
-        if self.upstream is not None:
-            self._saved_seq = self.copier.confirmed_seq
-            self._ledger.follow(name, self._safe_position)
-
-    def next_of(self, origin: HostedStream) -> int:
-        """Behind the last copy; from the beginning if the origin is another stream."""
         position = self._ledger.position(self.index_name)
         if position is not None and position.identity not in ("", self._identity):
             self.hosted.engine.log.notice(
@@ -109,23 +128,25 @@ class Source(Replica):
             position = None
         self.copier.forget_copied(position.seq if position is not None else 0)
         if position is None:
-            return self.first_of(origin)
-        last_seq = origin.stream.store.last_seq
-        if position.seq > last_seq:
+            return 0
+        if position.seq > view.last_seq:
             # All that it holds was copied before; what comes is new.
             self.hosted.engine.log.warn(
-                f"JetStream {self.place}: it went back to sequence {last_seq}, {position.seq} was"
-                " copied before"
+                f"JetStream {self.place}: it went back to sequence {view.last_seq},"
+                f" {position.seq} was copied before"
             )
-            self._ledger.note(self.index_name, Position(last_seq, self._identity))
-            return last_seq + 1
+            self._ledger.note(self.index_name, Position(view.last_seq, self._identity))
+            return view.last_seq + 1
         return position.seq + 1
 
     def _let_go(self, *, for_good: bool) -> None:
-        if self.upstream is not None and self.copier.copied_seq:
+        self._note_position()
+        super()._let_go(for_good=for_good)
+
+    def _note_position(self) -> None:
+        if self.is_copying and self.copier.copied_seq:
             self._ledger.note(self.index_name, Position(self.copier.copied_seq, self._identity))
         self._ledger.unfollow(self.index_name)
-        super()._let_go(for_good=for_good)
 
     def describe(self) -> Mapping[str, Any]:
         """A part of the member `sources`."""

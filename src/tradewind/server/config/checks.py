@@ -41,6 +41,7 @@ def _problems(options: ServerOptions) -> Iterator[str]:
     yield from _access_problems(options)
     yield from _address_problems(options)
     yield from _websocket_problems(options)
+    yield from _remote_problems(options)
 
 
 def _access_problems(options: ServerOptions) -> Iterator[str]:
@@ -58,6 +59,24 @@ def _access_problems(options: ServerOptions) -> Iterator[str]:
     system_account = options.accounts.get(options.system_account)
     if system_account and system_account.jetstream:
         yield f"JetStream cannot be enabled on the system account {options.system_account!r}"
+
+
+def _remote_problems(options: ServerOptions) -> Iterator[str]:
+    domain = options.jetstream.domain
+    others = [name for name in options.accounts if name != options.system_account]
+    seen: dict[tuple[str, str], str] = {}
+    for remote in options.jetstream.remotes:
+        place = f"jetstream.remotes.{remote.name}"
+        if remote.account not in (others or [GLOBAL_ACCOUNT]):
+            yield (
+                f"{place}: account {remote.account!r} is not defined under accounts; `account`"
+                " names the one whose streams may use this remote"
+            )
+        if domain and remote.prefix == f"$JS.{domain}.API":
+            yield f"{place}: prefix {remote.prefix!r} is that of this server's own domain"
+        other = seen.setdefault((remote.account, remote.prefix), remote.name)
+        if other != remote.name:
+            yield f"{place}: prefix {remote.prefix!r} is that of remote {other!r} already"
 
 
 def _no_auth_user_problems(key: str, name: str, users: list[UserOptions]) -> Iterator[str]:

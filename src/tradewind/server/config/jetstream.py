@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tradewind.options import RemoteOptions
 from tradewind.server.config.absent import REFUSED_JETSTREAM, refused
 from tradewind.server.config.access import enabled_or_disabled
 from tradewind.server.config.reader import (
@@ -38,6 +39,11 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
         if isinstance(child.value, str) and child.value.lower() == "always":
             return 0
         return reader.duration_or_seconds(child, name)
+
+    def remotes(child: ConfigNode, name: str) -> tuple[RemoteOptions, ...]:
+        from tradewind.server.config.remotes import read_remotes  # it brings the client
+
+        return read_remotes(reader, child, name)
 
     store_dir = ("store_dir", text)
     memory = ("max_memory_bytes", size)
@@ -71,6 +77,7 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
             "extension_hint": ("extension_hint", text),
             "unique_tag": ("unique_tag", text),
             "legacy_preview": ("legacy_preview", truth),
+            "remotes": ("remotes", remotes),
             "cipher": ("", _cipher),
             # For the metadata of a cluster only.
             "max_outstanding_catchup": ("", size),

@@ -1,0 +1,55 @@
+"""Consumers that servers make on an origin, for their mirrors and sources.
+
+Owns what becomes of such a request: a stream that keeps its messages by limits gets a consumer that
+nobody sees and that ends with its reader; one that keeps them until they were taken gets a durable
+that is acknowledged by flow control, and may stand beside the consumers of users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
+from tradewind.api.stream_types import RetentionPolicy, StreamConfig
+
+
+def sourcing_config(
+    config: ConsumerConfig,
+    stream: StreamConfig,
+    find: Callable[[str], ConsumerConfig | None],
+    new_suffix: Callable[[], str],
+) -> ConsumerConfig:
+    """The configuration that a request for such a consumer asks for; all others stay as they are.
+
+    `find` gives the consumer of a name: where it begins is kept when its reader comes again.
+    """
+    if not config.direct or not config.sourcing or not config.name:
+        return config
+    if stream.retention is RetentionPolicy.LIMITS:
+        return msgspec.structs.replace(config, name=f"{config.name}-{new_suffix()}")
+    config = msgspec.structs.replace(
+        config,
+        durable_name=config.name,
+        direct=False,
+        ack_policy=AckPolicy.FLOW_CONTROL,
+        ack_wait=0,
+        max_deliver=-1,
+        inactive_threshold=0,
+        max_ack_pending=0,
+    )
+    old = find(config.name)
+    if old is None or not old.sourcing:
+        return config
+    return msgspec.structs.replace(
+        config,
+        deliver_policy=old.deliver_policy,
+        opt_start_seq=old.opt_start_seq,
+        opt_start_time=old.opt_start_time,
+    )
+
+
+def is_for_server(config: ConsumerConfig) -> bool:
+    """Whether it serves a mirror or source: such a one counts against no limit."""
+    return config.direct or config.sourcing

@@ -1,0 +1,410 @@
+"""Copying through a consumer of the origin, which is reached by a link.
+
+Owns the steps from "there is a link" to "messages come", the watch over them, and the answers to
+flow control. The origin is asked who it is first: a mirror never mixes two streams, a source starts
+over with a new one. Whatever goes wrong is told in the information about the stream, and tried
+again after a time that grows and is spread. Nothing here waits: an answer that does not come has a
+deadline, and nobody else is held up by it.
+
+Flow control is answered when what came before it is as safe as the stream promises. A consumer that
+is acknowledged by that (of a work queue, or one that somebody has made) so lets go of a message
+only when its copy is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.errors import ApiError
+from tradewind.jetstream.replication.inbox import Inbox
+from tradewind.jetstream.replication.origins import (
+    IDENTITY_FIELD,
+    Begun,
+    OriginView,
+    begun_of,
+    create_request,
+    document_of,
+    fields_of_block,
+    time_of,
+    unavailable,
+    view_of,
+)
+from tradewind.store.format.layout import short_hash
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.replication.links import Link
+    from tradewind.jetstream.replication.replica import Replica
+
+SECOND_NS: Final = 1_000_000_000
+ANSWER_NS_MAX: Final = 5_000_000_000
+# Heartbeats come every second.
+SILENCE_NS_MAX: Final = 10_000_000_000
+# Between two attempts: doubled with each, and spread by up to half.
+RETRY_NS_MIN: Final = 1_000_000_000
+RETRY_NS_MAX: Final = 30_000_000_000
+RETRY_DOUBLINGS_MAX: Final = 5
+API_LEVEL_MIRROR: Final = 4
+API_LEVEL_SOURCE: Final = 5
+
+
+class Ask(NamedTuple):
+    """A request whose answer the next step needs."""
+
+    request: str
+    body: bytes = b""
+    header: bytes = b""
+
+
+class Reply(NamedTuple):
+    """An answer as it came."""
+
+    header: bytes
+    body: bytes
+
+
+class Waiting(NamedTuple):
+    """A request of flow control: it is answered when the origin's message `stream_seq` is safe."""
+
+    subject: str
+    stream_seq: int
+    consumer_seq: int
+
+
+Steps = Generator[Ask, Reply, None]
+
+
+class Feed:
+    """Feeds `replica` through `link`, from `begin` to `end`."""
+
+    def __init__(self, replica: Replica, link: Link) -> None:
+        self._replica = replica
+        self._link = link
+        self._engine = replica.hosted.engine
+        self._unwatch: Callable[[], None] = _nothing
+        self._unlisten: Callable[[], None] = _nothing
+        self._inbox: Inbox | None = None
+        self._steps: Steps | None = None
+        self._round = 0  # tells answers to earlier requests from those that are waited for
+        self._failures = 0
+        self._begun: Begun | None = None
+        self._waiting: Waiting | None = None
+        self.deadline_ns = 0  # when `tick` has something to do; 0: never
+        self._heard_ns = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether messages come, or would."""
+        return self._begun is not None
+
+    @property
+    def heard_ns(self) -> int:
+        """When something has come (monotonic); 0: never."""
+        return max(self._heard_ns, self._inbox.heard_ns if self._inbox is not None else 0)
+
+    @property
+    def lag(self) -> int:
+        """Messages of the origin that are not copied yet, as far as it is known."""
+        if self._begun is None or self._inbox is None:
+            return 0
+        if not self._inbox.received:
+            return self._begun.pending
+        return self._inbox.pending + self._inbox.waiting
+
+    # ---------------------------------------------------------------- life
+
+    def begin(self) -> None:
+        """Copy as soon as the link allows."""
+        self._unwatch = self._link.watch(self._link_changed)
+        if self._link.problem:
+            self._lost(self._link.problem)
+        elif self._engine.is_started:
+            self._start()
+        else:
+            # While streams are opened nobody would answer.
+            self.deadline_ns = max(self._engine.turn.monotonic_ns, 1)
+
+    def end(self, *, for_good: bool) -> None:
+        """Copy nothing any more. `for_good`: the consumer that was made for this goes too."""
+        source = self._replica.source
+        name = self._begun.name if self._begun is not None else self._consumer_name()
+        is_made = self._inbox is not None and source.consumer is None
+        self._stop()
+        self.deadline_ns = 0
+        if for_good and is_made and not self._link.problem:
+            self._link.ask(f"CONSUMER.DELETE.{source.name}.{name}", b"", b"", _ignore)
+        self._unwatch()
+
+    def _link_changed(self) -> None:
+        if self._link.problem:
+            self._lost(self._link.problem)
+        else:
+            self._failures = 0
+            self._start()
+        self._replica.hosted.companions.set_timer(self._replica)
+
+    def _lost(self, text: str) -> None:
+        """There is nothing to do until the link changes, which says so itself in the log."""
+        self._stop()
+        self.deadline_ns = 0
+        self._replica.problem = unavailable(text)
+
+    def _stop(self) -> None:
+        """Forget what is under way."""
+        self._heard_ns = self.heard_ns
+        self._round += 1
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
+        self._unlisten()
+        self._unlisten = _nothing
+        self._replica.feed_stopped()
+        self._inbox = self._begun = self._waiting = None
+
+    def _fail(self, problem: ApiError) -> None:
+        """Try again later."""
+        self._stop()
+        self._replica.say(problem)
+        doubled = RETRY_NS_MIN << min(self._failures, RETRY_DOUBLINGS_MAX)
+        self._failures += 1
+        wait_ns = int(min(doubled, RETRY_NS_MAX) * self._engine.broker.chance.uniform(0.5, 1.0))
+        self.deadline_ns = self._engine.turn.monotonic_ns + wait_ns
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now_ns = self._engine.turn.monotonic_ns
+        if not 0 < self.deadline_ns <= now_ns:
+            return
+        if self._steps is not None:
+            self._fail(unavailable(f"{self._place} does not answer"))
+        elif not self.is_running:
+            self._start()
+        elif now_ns - self.heard_ns >= SILENCE_NS_MAX:
+            seconds = (now_ns - self.heard_ns) // SECOND_NS
+            self._fail(unavailable(f"nothing has come from {self._place} for {seconds} seconds"))
+        else:
+            self.deadline_ns = self.heard_ns + SILENCE_NS_MAX
+
+    @property
+    def _place(self) -> str:
+        return f"remote '{self._link.name}'" if self._link.name else "this server"
+
+    # ---------------------------------------------------------------- steps
+
+    def _start(self) -> None:
+        self._stop()
+        self._steps = self._set_up()
+        self._advance(None)
+
+    def _advance(self, reply: Reply | None) -> None:
+        steps = self._steps
+        assert steps is not None
+        try:
+            ask = steps.send(reply) if reply is not None else next(steps)
+        except StopIteration:
+            self._steps = None
+            return
+        except ApiError as problem:
+            self._steps = None
+            self._fail(problem)
+            return
+        self._round += 1
+        self.deadline_ns = self._engine.turn.monotonic_ns + ANSWER_NS_MAX
+        expected = self._round
+
+        def answered(header: bytes, body: bytes, problem: str) -> None:
+            if expected != self._round or self._steps is None:
+                return
+            if problem:
+                self._fail(unavailable(f"{self._place}, {ask.request}: {problem}"))
+            else:
+                self._advance(Reply(header, body))
+            self._replica.hosted.companions.set_timer(self._replica)
+
+        self._link.ask(ask.request, ask.header, ask.body, answered)
+
+    def _set_up(self) -> Steps:
+        """Who is the origin, where are we, then a consumer from there on."""
+        replica, source = self._replica, self._replica.source
+        view = view_of(document_of((yield Ask(f"STREAM.INFO.{source.name}")).body))
+        self._check_cycle(view)
+        seq = replica.compared_seq(view)
+        if seq:
+            body = msgspec.json.encode({"seq": seq})
+            view = _compared(view, (yield Ask(f"STREAM.MSG.GET.{source.name}", body)))
+        next_seq = replica.meet(view)
+        if source.consumer is not None:
+            begun = yield from self._reset_given()
+        else:
+            begun = yield from self._create(view, next_seq)
+        inbox = self._inbox
+        assert inbox is not None
+        if inbox.first_consumer_seq > begun.consumer_seq + 1:
+            raise unavailable("the first messages of its consumer did not come")
+        self._begun = begun
+        self._failures = 0
+        now_ns = self._heard_ns = self._engine.turn.monotonic_ns
+        self.deadline_ns = now_ns + SILENCE_NS_MAX
+        replica.feed_started(inbox, next_seq, begun.stream_seq + 1)
+
+    def _check_cycle(self, view: OriginView) -> None:
+        """A stream must not copy itself, on whatever way."""
+        hosted = self._replica.hosted
+        there = (self._link.server_id, self._replica.source.name, view.created_ns)
+        if there == (self._engine.broker.server_id, hosted.name, hosted.stream.created_ns):
+            raise errors.STREAM_INVALID_CONFIG(
+                err=f"detected cycle: {self._place} leads to this stream itself"
+            )
+
+    def _listen(self, subject: str) -> None:
+        inbox = Inbox(self._engine.turn, self._replica, self._link.on_arrival)
+        self._inbox = inbox
+        self._unlisten = self._link.listen(subject, inbox)
+
+    def _create(self, view: OriginView, next_seq: int) -> Generator[Ask, Reply, Begun]:
+        """A consumer of our own. Servers that know no sourcing get a plainer request."""
+        source, names = self._replica.source, self._engine.names
+        prefix = source.external.deliver if source.external is not None else ""
+        kind = "M" if self._replica.copier.keeps_place else "S"
+        subject = f"{prefix or '$JS'}.{kind}.{names.consumer()}"
+        self._listen(subject)
+        name, identity = self._consumer_name(), short_hash(view.created)
+        for is_plain in (False, True):
+            request, body = create_request(
+                source,
+                f"{name}_{names.consumer()}" if is_plain else name,
+                subject,
+                next_seq,
+                self._metadata(),
+                is_plain=is_plain,
+            )
+            header = b"" if is_plain else self._create_header(identity)
+            reply = yield Ask(request, body, header)
+            try:
+                begun = begun_of(document_of(reply.body))
+            except ApiError as problem:
+                if is_plain or problem.err_code not in _OLD_SERVERS:
+                    raise
+                continue
+            given = fields_of_block(reply.header).get(IDENTITY_FIELD, identity)
+            if given != identity:
+                raise unavailable(f"stream '{source.name}' was created again just now")
+            return begun
+        raise AssertionError
+
+    def _create_header(self, identity: str) -> bytes:
+        if self._replica.copier.keeps_place:
+            return b"NATS/1.0\r\nNats-Required-Api-Level: %d\r\n\r\n" % API_LEVEL_MIRROR
+        return b"NATS/1.0\r\nNats-Required-Api-Level: %d\r\n%s: %s\r\n\r\n" % (
+            API_LEVEL_SOURCE,
+            IDENTITY_FIELD.encode(),
+            identity.encode(),
+        )
+
+    def _consumer_name(self) -> str:
+        """The same after each start, and that of no other stream, of whichever server: a consumer
+        of a work queue outlives both ends, and must not be shared.
+        """
+        replica, hosted = self._replica, self._replica.hosted
+        text = f"{hosted.name} {hosted.tenant.name} {self._engine.domain} "
+        text += f"{hosted.stream.created_ns} {replica.key}"
+        return f"JS_{'MIRROR' if replica.copier.keeps_place else 'SRC'}_{short_hash(text)}"
+
+    def _metadata(self) -> dict[str, str]:
+        kind = "mirror" if self._replica.copier.keeps_place else "src"
+        hosted = self._replica.hosted
+        metadata = {f"_nats.{kind}.stream": hosted.name, f"_nats.{kind}.acc": hosted.tenant.name}
+        if self._engine.domain:
+            metadata[f"_nats.{kind}.domain"] = self._engine.domain
+        return metadata
+
+    def _reset_given(self) -> Generator[Ask, Reply, Begun]:
+        """A consumer that somebody has made for this. It says what is wrong with it before it is
+        reset: a request to reset one that is not there is not answered.
+        """
+        source = self._replica.source
+        assert source.consumer is not None
+        given = source.consumer
+        place = f"{source.name}.{given.name}"
+        begun = begun_of(document_of((yield Ask(f"CONSUMER.INFO.{place}")).body))
+        if not begun.is_flow_acked:
+            if self._replica.copier.keeps_place:
+                raise errors.MIRROR_CONSUMER_REQUIRES_ACK_FLOW_CONTROL()
+            raise errors.SOURCE_CONSUMER_REQUIRES_ACK_FLOW_CONTROL()
+        if begun.deliver_subject != given.deliver_subject:
+            raise unavailable(
+                f"consumer '{given.name}' delivers to '{begun.deliver_subject}',"
+                f" not to '{given.deliver_subject}'"
+            )
+        begun = begun_of(document_of((yield Ask(f"CONSUMER.RESET.{place}")).body))
+        self._listen(given.deliver_subject)
+        return begun
+
+    # ---------------------------------------------------------------- what comes
+
+    def look(self) -> None:
+        """Something has come, or more of what was copied is safe."""
+        inbox = self._inbox
+        if inbox is None or not self.is_running:
+            return
+        for header, reply, stream_seq, consumer_seq in inbox.take_statuses():
+            self._hear(header, reply.decode("utf-8", "surrogateescape"), stream_seq, consumer_seq)
+            if self._inbox is not inbox:
+                return
+        if inbox.fault:
+            self._fail(unavailable(inbox.fault))
+            return
+        waiting = self._waiting
+        if waiting is not None and self._replica.copier.confirmed_seq >= waiting.stream_seq:
+            self._waiting = None
+            header = b"NATS/1.0\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n" % (
+                waiting.consumer_seq,
+                waiting.stream_seq,
+            )
+            self._link.publish(waiting.subject, header)
+
+    def _hear(self, header: bytes, reply: str, stream_seq: int, consumer_seq: int) -> None:
+        """A status: a heartbeat, a request of flow control, or the end of the consumer."""
+        status = header[9:12]
+        if status != b"100":
+            text = header.partition(b"\r\n")[0][9:].decode("utf-8", "replace")
+            self._fail(unavailable(f"{self._place} has ended the consumer: {text}"))
+            return
+        fields = fields_of_block(header)
+        last = fields.get("Nats-Last-Consumer", "0")
+        if last.isascii() and last.isdigit() and int(last) > consumer_seq:
+            self._fail(unavailable(f"message {consumer_seq + 1} of its consumer did not come"))
+            return
+        subject = reply or fields.get("Nats-Consumer-Stalled", "")
+        if subject:
+            # Only the newest subject is listened to; what is safe by now is worth an answer.
+            before = self._waiting
+            if before is not None:
+                stream_seq, consumer_seq = before.stream_seq, before.consumer_seq
+            self._waiting = Waiting(subject, stream_seq, consumer_seq)
+
+
+# What servers that know no sourcing answer to a request that asks for it.
+_OLD_SERVERS: Final = (errors.REQUIRED_API_LEVEL.err_code, errors.INVALID_JSON.err_code)
+
+
+def _compared(view: OriginView, reply: Reply) -> OriginView:
+    """With the time of a message; one that is gone tells nothing."""
+    try:
+        mirrored_ns = time_of(document_of(reply.body))
+    except ApiError as problem:
+        if not problem.is_kind(errors.NO_MESSAGE_FOUND):
+            raise
+        mirrored_ns = 0
+    return msgspec.structs.replace(view, mirrored_ns=mirrored_ns)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _ignore(_header: bytes, _body: bytes, _problem: str) -> None:
+    pass

@@ -1,0 +1,289 @@
+"""Connections to the servers that `jetstream.remotes` names.
+
+Owns one connection per remote, which is open while some stream uses it, and the tries to get it
+back: after a time that doubles and is spread. It is that of an ordinary client; the server at the
+other end need not know what it is for. Nothing here waits in the loop, and nothing that fails here
+reaches anybody but the mirrors and sources that use it. Logins and seeds are in no text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tradewind.client.connection import Connection
+from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
+from tradewind.client.message import Msg
+from tradewind.errors import TradewindError
+from tradewind.server.remote_subscription import RemoteSubscription
+
+if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+    from tradewind.client.events import Event
+    from tradewind.jetstream.replication.inbox import Inbox
+    from tradewind.jetstream.replication.links import Answered
+    from tradewind.options import RemoteOptions
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
+RETRY_SECONDS_MIN: Final = 0.5
+RETRY_SECONDS_MAX: Final = 30.0
+RETRY_DOUBLINGS_MAX: Final = 10
+PING_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 2.0
+NO_RESPONDERS: Final = 503
+
+
+class RemoteLink:
+    """The way to one remote; see `jetstream.replication.links`."""
+
+    def __init__(self, options: RemoteOptions, broker: Broker, enter: Enter) -> None:
+        self._options = options
+        self._broker = broker
+        self._enter = enter
+        self._api = f"$JS.{options.domain}.API." if options.domain else "$JS.API."
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._watchers: dict[object, Callable[[], None]] = {}
+        self._context: ssl.SSLContext | None = None
+        self.problem = f"remote '{options.name}' is not connected yet"
+        self.on_arrival = enter.now
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self._options.name
+
+    @property
+    def server_id(self) -> str:
+        """Of the server at the other end; empty: it is not there."""
+        return self._connection.info.server_id if self._connection is not None else ""
+
+    @property
+    def connection(self) -> Connection | None:
+        """The one that is open."""
+        return self._connection
+
+    # ---------------------------------------------------------------- for those who use it
+
+    def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
+        """Send a request of the API."""
+        connection = self._connection
+        if connection is None:
+            return
+        question = connection.replies.ask(self._api + request, body, header or None, ANSWER_SECONDS)
+        question.future.add_done_callback(partial(self._answered, answered))
+
+    def _answered(self, answered: Answered, future: asyncio.Future[Msg]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._enter.call(partial(answered, b"", b"", str(error)))
+            return
+        message = future.result()
+        problem = ""
+        if message.status == NO_RESPONDERS and not message.data:
+            problem = "nobody answers there: has that account JetStream?"
+        self._enter.call(partial(answered, message.header_block, message.data, problem))
+
+    def publish(self, subject: str, header: bytes) -> None:
+        """Send a message without a body."""
+        if self._connection is not None:
+            self._connection.publish(subject, b"", headers=header)
+
+    def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
+        """Subscribe there."""
+        connection = self._connection
+        subscription = RemoteSubscription(subject, inbox)
+        if connection is None:
+            return _nothing
+        connection._subscribe(subscription)
+
+        def stop() -> None:
+            if not connection.is_closed:
+                connection._unsubscribe(subscription)
+
+        return stop
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be connected from now on."""
+        key = object()
+        self._watchers[key] = changed
+        if self._task is None:
+            self._start()
+        return partial(self._unwatch, key)
+
+    def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._run(), name=f"remote {self.name}")
+
+    def _unwatch(self, key: object) -> None:
+        self._watchers.pop(key, None)
+        if not self._watchers and self._task is not None:
+            # What was asked last is still sent.
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
+        if not self._watchers and self._task is not None:
+            self._task.cancel()
+
+    async def stop(self) -> None:
+        """Close the connection."""
+        self._watchers.clear()
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task}, timeout=STOP_SECONDS)
+
+    # ---------------------------------------------------------------- the connection
+
+    async def _run(self) -> None:
+        """Connect, stay until it breaks, and again."""
+        failures = 0
+        try:
+            while True:
+                try:
+                    connection = await self._connect()
+                except (TradewindError, OSError) as error:
+                    self._set_problem(f"remote '{self.name}': {error}")
+                else:
+                    failures = 0
+                    try:
+                        self._connected(connection)
+                        reason = await _closed(connection)
+                    finally:
+                        self._connection = None
+                        await connection.close()
+                    self._set_problem(f"remote '{self.name}': the connection was lost: {reason}")
+                doubled = RETRY_SECONDS_MIN * 2.0 ** min(failures, RETRY_DOUBLINGS_MAX)
+                failures += 1
+                wait = min(doubled, RETRY_SECONDS_MAX)
+                await asyncio.sleep(wait * self._broker.chance.uniform(0.5, 1.0))
+        finally:
+            self._connection = None
+            self._task = None
+            self.problem = f"remote '{self.name}' is not connected yet"
+            if self._watchers:  # somebody came while it ended
+                self._start()
+
+    async def _connect(self) -> Connection:
+        options = self._options
+        settings = ConnectOptions(
+            servers=[url.reveal() for url in options.urls],
+            name=f"tradewind {self._broker.server_name}",
+            user=options.user,
+            password=options.password.reveal(),
+            token=options.token.reveal(),
+            nkey_file=options.nkey_file,
+            credentials=options.credentials,
+            connect_timeout=CONNECT_SECONDS,
+            reconnect=False,
+            discover_servers=False,
+            ping_interval=PING_SECONDS,
+            on_event=_hear,
+        )
+        connection = Connection(make_options(settings, await self._tls()))
+        await connection._start()
+        return connection
+
+    async def _tls(self) -> ConnectSettings:
+        """The context is made once, in a thread: reading all authorities takes long."""
+        tls = self._options.tls
+        if tls is None:
+            return {}
+        if self._context is None:
+            files = ConnectOptions(
+                tls_ca_file=tls.ca_file, tls_cert_file=tls.cert_file, tls_key_file=tls.key_file
+            )
+            loop = asyncio.get_running_loop()
+            self._context = await loop.run_in_executor(None, files.ssl_context)
+        return {
+            "tls": self._context,
+            "tls_hostname": tls.hostname,
+            "tls_handshake_first": tls.handshake_first,
+        }
+
+    def _connected(self, connection: Connection) -> None:
+        self._connection = connection
+        self._broker.log.notice(f"JetStream remote '{self.name}': connected to {connection.url}")
+        self._set_problem("")
+
+    def _set_problem(self, problem: str) -> None:
+        if problem == self.problem:
+            return
+        self.problem = problem
+        if problem:
+            self._broker.log.warn(f"JetStream {problem}")
+        for changed in list(self._watchers.values()):
+            self._enter.call(changed)
+
+
+class Enter:
+    """The way into the engine from outside of a turn: at the present time, and a turn follows."""
+
+    def __init__(self, broker: Broker, turn_needed: Callable[[], None]) -> None:
+        self._broker = broker
+        self._turn_needed = turn_needed
+        self.set_time: Callable[[], None] = _nothing
+
+    def now(self) -> None:
+        """Something has come."""
+        self.set_time()
+        self._turn_needed()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Tell somebody; what goes wrong there ends here."""
+        self.now()
+        try:
+            callback()
+        except Exception as error:
+            self._broker.faults.contain("remote", error)
+
+
+class ServerRemotes:
+    """All remotes of a configuration."""
+
+    def __init__(
+        self,
+        remotes: tuple[RemoteOptions, ...],
+        broker: Broker,
+        turn_needed: Callable[[], None],
+    ) -> None:
+        self.enter = Enter(broker, turn_needed)
+        self._links = {
+            (remote.account, remote.prefix): RemoteLink(remote, broker, self.enter)
+            for remote in remotes
+        }
+
+    def find(self, account: str, prefix: str) -> RemoteLink | None:
+        """The link by which streams of an account reach the API with this prefix."""
+        return self._links.get((account, prefix))
+
+    def prefixes(self, account: str) -> list[str]:
+        """Those that `find` knows."""
+        return [prefix for owner, prefix in self._links if owner == account]
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(link.stop() for link in self._links.values()))
+
+
+async def _closed(connection: Connection) -> str:
+    """Why a connection has ended, when it has."""
+    try:
+        await connection.wait_closed()
+    except TradewindError as error:
+        return str(error)
+    return "it was closed"
+
+
+def _hear(_event: Event) -> None:
+    """What matters of it is in the problem of the link."""
+
+
+def _nothing() -> None:
+    pass
