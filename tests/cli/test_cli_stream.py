@@ -126,6 +126,8 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
         (["--transform-source", "a"], "--transform-source and --transform-destination: give both"),
         (["--mirror", "{"], "--mirror: "),
+        (["--origin-prefix", "a"], "--origin-prefix: give the streams by --mirror or --source"),
+        (["--mirror", "X", "--origin-deliver", "a"], "--origin-deliver: needs --origin-prefix"),
     ],
 )
 def test_a_wrong_flag_is_named(offline: Cli, flags: list[str], text: str) -> None:
@@ -411,6 +413,29 @@ def test_report_and_find_compare_streams(cli: Cli, js_server: ServerProcess) -> 
     assert cli("stream", "find", "--idle", "1h").ok().out == "No Streams match\n"
     assert cli("stream", "find", "--subject", "full", "-n").ok().out == "FULL\n"
     assert cli("stream", "find", "--consumers", "1", "--replicas", "1", "-j").ok().json
+
+
+def test_origins_elsewhere_reach_the_server_and_are_shown(cli: Cli) -> None:
+    elsewhere = ["--origin-prefix", "$JS.hub.API", "--origin-deliver", "far"]
+    shown = cli("stream", "add", "FAR", "--mirror", "ORDERS", *elsewhere).ok().out
+    assert "ORDERS, API prefix $JS.hub.API, delivery prefix far" in shown
+    external = {"api": "$JS.hub.API", "deliver": "far"}
+    assert config_of(cli, "FAR")["mirror"] == {"name": "ORDERS", "external": external}
+    given = {"name": "Y", "consumer": {"name": "c", "deliver_subject": "d"}}
+    other = {"name": "Z", "external": {"api": "$JS.west.API", "deliver": ""}}
+    sources = [
+        item for each in ("X", json.dumps(given), json.dumps(other)) for item in ("--source", each)
+    ]
+    shown = cli("stream", "add", "ALL", *sources, *elsewhere).ok().out
+    assert "Y, API prefix $JS.hub.API, delivery prefix far, consumer c on d" in shown
+    found = config_of(cli, "ALL")["sources"]
+    assert [each["external"]["api"] for each in found] == [
+        "$JS.hub.API",
+        "$JS.hub.API",
+        "$JS.west.API",
+    ]
+    cli("stream", "rm", "FAR", "-f").ok()
+    cli("stream", "rm", "ALL", "-f").ok()
 
 
 def test_mirrors_sources_and_clusters_are_shown(capsys: pytest.CaptureFixture[str]) -> None:

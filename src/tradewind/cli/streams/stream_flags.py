@@ -13,6 +13,7 @@ import msgspec
 
 from tradewind.api.stream_types import (
     ConsumerLimits,
+    ExternalStream,
     Placement,
     RePublish,
     StreamConfig,
@@ -83,6 +84,20 @@ class StreamFlags:
     no_mirror: Annotated[bool, Option("--no-mirror", help="Stop mirroring")] = False
     sources: Annotated[
         Texts, Option("--source", metavar="STREAM", help="Source from this stream")
+    ] = None
+    origin_prefix: Annotated[
+        Text,
+        Option(
+            "--origin-prefix",
+            metavar="PREFIX",
+            help="API prefix of the mirrored or sourced streams, such as $JS.hub.API",
+        ),
+    ] = None
+    origin_deliver: Annotated[
+        Text,
+        Option(
+            "--origin-deliver", metavar="PREFIX", help="Prefix of the subjects they are sent on"
+        ),
     ] = None
     allow_atomic: Annotated[
         Switch, Option("--allow-batch/--no-allow-batch", help="Allow atomic batches")
@@ -199,7 +214,7 @@ def apply_flags(config: StreamConfig, flags: StreamFlags) -> StreamConfig:
             changes[item.name] = value
         elif item.name in _CONVERTED:
             changes[_RENAMED.get(item.name, item.name)] = _CONVERTED[item.name](value)
-    changes |= _grouped(config, flags)
+    changes |= _grouped(config, flags) | _origins(changes, flags)
     if flags.discard_new_per_subject:
         changes["discard"] = "new"
     document = msgspec.to_builtins(config) | msgspec.to_builtins(changes)
@@ -244,6 +259,29 @@ def _grouped(config: StreamConfig, flags: StreamFlags) -> dict[str, Any]:
     if flags.metadata is not None:
         changes["metadata"] = dict(config.metadata) | parse_metadata(flags.metadata)
     return changes
+
+
+def _origins(changes: dict[str, Any], flags: StreamFlags) -> dict[str, Any]:
+    """Mirrored and sourced streams that are elsewhere; what is given as JSON says so itself."""
+    if flags.origin_prefix is None:
+        if flags.origin_deliver is not None:
+            raise CommandError("--origin-deliver: needs --origin-prefix", exit_code=EXIT_USAGE)
+        return {}
+    if "mirror" not in changes and "sources" not in changes:
+        raise CommandError(
+            "--origin-prefix: give the streams by --mirror or --source", exit_code=EXIT_USAGE
+        )
+    external = ExternalStream(api=flags.origin_prefix, deliver=flags.origin_deliver or "")
+
+    def elsewhere(source: StreamSource) -> StreamSource:
+        return msgspec.structs.replace(source, external=source.external or external)
+
+    found: dict[str, Any] = {}
+    if "mirror" in changes:
+        found["mirror"] = elsewhere(changes["mirror"])
+    if "sources" in changes:
+        found["sources"] = [elsewhere(source) for source in changes["sources"]]
+    return found
 
 
 def _both(flags: StreamFlags, name: str) -> bool:

@@ -182,11 +182,17 @@ def _source_text(source: StreamSource) -> str:
     parts += [f"{each.src} to {each.dest}" for each in source.subject_transforms]
     if source.external is not None:
         parts.append(f"API prefix {source.external.api}")
+        if source.external.deliver:
+            parts.append(f"delivery prefix {source.external.deliver}")
+    if source.consumer is not None:
+        parts.append(f"consumer {source.consumer.name} on {source.consumer.deliver_subject}")
     return ", ".join(parts)
 
 
 def _add_source_state(columns: Columns, source: StreamSourceInfo) -> None:
     columns.row("Stream Name", source.name)
+    if source.external is not None:
+        columns.row("API Prefix", source.external.api)
     columns.row_if("Subject Filter", source.filter_subject)
     columns.row("Lag", source.lag)
     columns.row("Last Seen", "never" if source.active < 0 else duration_text(source.active))
