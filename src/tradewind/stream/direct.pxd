@@ -35,6 +35,7 @@ ctypedef struct Request:
 
 cdef class GetSubject:
     cdef DirectGet gets
+    cdef bint is_stand_in       # it is that of the origin of a mirror
     cdef uint32_t skip          # bytes in front of the subject that is asked for; 0: there is none
 
 
@@ -77,6 +78,7 @@ cdef class DirectGet:
     cdef object on_deadline
     cdef list tokens                    # of its subscriptions; empty: it is not heard
     cdef list stand_in_tokens           # ... for the origin of a mirror
+    cdef public DirectGet stood_for     # that of the origin, if it is there; None: it is not
     cdef Buffer arrived                 # RequestHead and bytes, oldest first
     cdef Buffer serving                 # the same; nothing is added, so that pointers stay valid
     cdef uint64_t queued                # requests ever queued
@@ -87,6 +89,7 @@ cdef class DirectGet:
     cdef bint is_deferred
     cdef public int64_t next_deadline_ns    # when `tick` has something to do; 0: never
 
+    cdef bint is_behind_origin(self) noexcept
     cdef int queue(self, Message* message, uint32_t skip) except -1
     cdef int line_up(self) except -1
     cdef int release(self) except -1

@@ -17,6 +17,7 @@ class GetOrder:
 
 class DirectGet:
     next_deadline_ns: int
+    stood_for: DirectGet | None
 
     def __init__(
         self,

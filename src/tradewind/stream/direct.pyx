@@ -72,6 +72,8 @@ UNDER_WAY_MAX = BATCHES_MAX
 
 cdef int on_request(void* target, Message* message) except -1:
     cdef GetSubject subject = <GetSubject>target
+    if subject.is_stand_in and subject.gets.is_behind_origin():
+        return 0        # the origin has promised more than there is here: it answers itself
     return subject.gets.queue(message, subject.skip)
 
 
@@ -155,9 +157,15 @@ cdef class DirectGet:
     def stand_in(self, tuple prefixes not None, str origin not None):
         """Answer some of the requests for the origin of this mirror, too."""
         if not self.stand_in_tokens:
-            self.stand_in_tokens = self._listen(prefixes, origin)
+            self.stand_in_tokens = self._listen(prefixes, origin, True)
 
-    def _listen(self, tuple prefixes, str name):
+    cdef bint is_behind_origin(self) noexcept:
+        """Whether the origin answers requests, and has something that is not here yet."""
+        cdef DirectGet origin = self.stood_for
+        return origin is not None and len(origin.tokens) > 0 \
+            and origin.ingest.visible() > self.ingest.visible()
+
+    def _listen(self, tuple prefixes, str name, bint is_stand_in=False):
         cdef GetSubject whole, one
         cdef bytes subject
         cdef list tokens = []
@@ -165,6 +173,7 @@ cdef class DirectGet:
             whole, one = GetSubject(), GetSubject()
             subject = f"{prefix}.DIRECT.GET.{name}".encode()
             whole.gets = one.gets = self
+            whole.is_stand_in = one.is_stand_in = is_stand_in
             one.skip = <uint32_t>(len(subject) + 1)
             tokens += [self.account.attach(subject, on_request, whole, b"_sys_"),
                        self.account.attach(subject + b".>", on_request, one, b"_sys_")]

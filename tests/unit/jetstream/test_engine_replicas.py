@@ -89,6 +89,34 @@ def problem(peer: Peer, name: str) -> str:
     return str(replica.get("error", {}).get("description", ""))
 
 
+def test_a_mirror_that_stands_in_never_hides_what_the_origin_has_promised(
+    disk: SimulatedDisk,
+) -> None:
+    server, peer = open_server(disk)
+    peer.create("O", allow_direct=True)
+    mirror_of(peer, "O", mirror_direct=True)
+    fill(peer, "O.a", "old")
+    names = set()
+    for _ in range(50):
+        ((_, header, payload),) = peer.ask("$JS.API.DIRECT.GET.O", {"last_by_subj": "O.a"})
+        names.add(header.split(b"Nats-Stream: ")[1].split(b"\r\n")[0])
+        assert payload == b"old"
+    assert names == {b"O", b"M"}
+    server.manual_sync = True
+    peer.connection.send(b"PUB O.a inbox.x 3\r\nnew\r\n")
+    server.syncer.run_all()
+    server.settle()
+    assert b'"seq":2' in peer.connection.take()  # promised, while its copy is on the way to disk
+    for _ in range(50):
+        ((_, _, payload),) = peer.ask("$JS.API.DIRECT.GET.O", {"last_by_subj": "O.a"})
+        assert payload == b"new"
+    server.manual_sync = False
+    server.settle()
+    peer.api("STREAM.DELETE.O")
+    ((_, header, payload),) = peer.ask("$JS.API.DIRECT.GET.O", {"last_by_subj": "O.a"})
+    assert (payload, b"Nats-Stream: M" in header) == (b"new", True)
+
+
 # -------------------------------------------------------------------- origins that come and go
 
 

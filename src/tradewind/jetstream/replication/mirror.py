@@ -69,6 +69,16 @@ class Mirror(Replica):
                 " make this mirror a stream of its own, or create it anew"
             )
 
+    def origin_came(self, origin: HostedStream) -> None:
+        """The origin is there: it answers what the mirror cannot yet."""
+        super().origin_came(origin)
+        if self.upstream is not None:
+            self.hosted.stream.direct.stood_for = origin.stream.direct
+
+    def _let_go(self, *, for_good: bool) -> None:
+        super()._let_go(for_good=for_good)
+        self.hosted.stream.direct.stood_for = None
+
     def fill(self, visible_seq: int) -> bool:
         """Copy what there is. With nearly all of it, the mirror can answer for its origin."""
         wants_more = super().fill(visible_seq)
