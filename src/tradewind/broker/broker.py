@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -43,6 +43,9 @@ from tradewind.route.remapping import AccountMappings
 from tradewind.route.sharing_rules import Shares
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
+
+if TYPE_CHECKING:
+    from tradewind.jwt import AccountClaims
 
 SECOND_NS = 1_000_000_000
 FIRST_PING_NS = 2 * SECOND_NS
@@ -88,6 +91,7 @@ class Broker:
         self.totals = Totals(self.router)
         self.accounts: dict[str, Account] = {}
         self.bridges = Bridges(self)
+        self.account_claims: dict[str, tuple[AccountClaims, str]] = {}  # and the JWT
         self._set_accounts(accounts)
         self.info = ServerInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)

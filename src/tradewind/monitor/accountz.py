@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from tradewind.monitor.documents import (
     AccountDetail,
     AccountStat,
@@ -30,18 +32,24 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
     if account is None:
         raise PageError(f"Account {quoted(name)[1:-1]} does not exist")
     configured = broker.options.accounts.get(name)
+    claims, token = broker.account_claims.get(name, (None, ""))
+    seconds = broker.now_ns() // 1_000_000_000
     return AccountDetail(
         account_name=name,
         update_time=timestamp(broker.config_load_ns),
         is_system=present(account is broker.system_account),
-        expired=False,
+        expired=claims is not None and 0 < claims.exp <= seconds,
         complete=True,
         jetstream_enabled=configured is not None and configured.jetstream,
         leafnode_connections=0,
         client_connections=account.session_count,
         subscriptions=account.subscription_count,
         mappings=present(_mappings(account)),
-        name_tag=name,
+        jwt=present(token),
+        issuer_key=present(claims.iss if claims is not None else ""),
+        name_tag=claims.name if claims is not None else name,
+        tags=present(list(claims.nats.tags or ()) if claims is not None else []),
+        decoded_jwt=UNSET if claims is None else claims,
         sublist_stats=merged_stats([account]),
     )
 

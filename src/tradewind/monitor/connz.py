@@ -7,7 +7,7 @@ Owns the meaning of the page's options. It copies figures out of the broker and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tradewind.durations import format_duration
 from tradewind.monitor import certificates
@@ -24,6 +24,9 @@ from tradewind.monitor.views import (
 )
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.subjects import collide
+
+if TYPE_CHECKING:
+    from tradewind.broker.identity import Identity
 
 AnyConnection: TypeAlias = SessionView | ClosedSessionView
 SortKey: TypeAlias = Callable[[AnyConnection, int], int | str]
@@ -125,6 +128,14 @@ def _add_identity(document: Connection, connection: ConnectionView) -> None:
         document.name_tag = account.name
 
 
+def _add_claims(document: Connection, identity: Identity | None) -> None:
+    """What the JWT of a user says. The JWT itself is not shown: that of a bearer is a password."""
+    if identity is not None and identity.claims is not None:
+        document.issuer_key = identity.claims.iss
+        document.name_tag = identity.account_title
+        document.tags = present(list(identity.claims.nats.tags or ()))
+
+
 def _add_subscriptions(
     document: Connection, connection: ConnectionView, options: ConnzOptions
 ) -> int:
@@ -201,6 +212,8 @@ def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Connz
     listed = 0
     for connection in chosen[options.offset : options.offset + options.limit]:
         document = _describe(connection, options, now_ns)
+        if options.auth:
+            _add_claims(document, broker.identity_of(connection.cid))
         if options.subscriptions or options.subscriptions_detail:
             listed += _add_subscriptions(document, connection, options)
         connections.append(document)

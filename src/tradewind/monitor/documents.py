@@ -193,7 +193,9 @@ class Connection(Document):
     account: str | UnsetType = UNSET
     subscriptions_list: list[str] | UnsetType = UNSET
     subscriptions_list_detail: list[SubscriptionDetail] | UnsetType = UNSET
+    issuer_key: str | UnsetType = UNSET
     name_tag: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
 
 
 class Connz(Document):
@@ -261,7 +263,11 @@ class AccountDetail(Document):
     client_connections: int
     subscriptions: int
     mappings: dict[str, list[MappedTo]] | UnsetType
+    jwt: str | UnsetType
+    issuer_key: str | UnsetType
     name_tag: str
+    tags: list[str] | UnsetType
+    decoded_jwt: Any
     sublist_stats: SublistStats
 
 

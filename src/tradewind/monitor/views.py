@@ -20,6 +20,7 @@ from tradewind.route.rules import PermissionRules
 
 if TYPE_CHECKING:
     from tradewind.broker.identity import Identity
+    from tradewind.jwt import AccountClaims
 
 
 class SubscriptionView(Protocol):
@@ -272,6 +273,10 @@ class BrokerView(Protocol):
     def lame_duck(self) -> bool: ...
     @property
     def system_account(self) -> AccountView | None: ...
+
+    @property
+    def account_claims(self) -> Mapping[str, tuple[AccountClaims, str]]:
+        """What the JWTs of accounts say, and the JWTs, in operator mode."""
 
     def identity_of(self, cid: int) -> Identity | None:
         """What a connection has shown by its JWT; None if it has not entered by one."""

@@ -190,6 +190,10 @@ class FakeBroker:
     def now_ns(self) -> int:
         return self.clock_ns
 
+    @property
+    def account_claims(self) -> dict[str, Any]:
+        return {}
+
     def identity_of(self, cid: int) -> None:
         return None
 

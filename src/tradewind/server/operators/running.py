@@ -239,6 +239,7 @@ class Operators:
         assert broker is not None
         if known is None:
             return
+        broker.account_claims[key] = known.claims, known.token
         options = account_options(known.claims, self._find_claims, self._clock.wall_ns())
         try:
             broker.set_account(options, AccountLimits(options.max_connections))
