@@ -1,4 +1,4 @@
-"""State of the compiled half of a stream; the code and the explanation are in ingest.pyx."""
+"""State of what a stream takes in; the code and the explanation are in ingest.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
@@ -23,7 +23,7 @@ cdef class Ingest(Participant):
     cdef readonly MessageIds ids
     cdef readonly ReplyQueue replies        # wait until their message is promised
     cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn
-    cdef public object stream               # the Stream that this is the compiled half of
+    cdef public object stream               # the Stream that this is a part of: an IngestOwner
     cdef Router router
     cdef Account account
     cdef Turn turn

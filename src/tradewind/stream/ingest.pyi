@@ -1,20 +1,47 @@
-from typing import Any
+from typing import Protocol
 
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
+from tradewind.errors import StoreError
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.table.messages import MessageStore
+from tradewind.stream.fast_batches import FastBatches
 from tradewind.stream.fast_core import FastBatch
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.replies import ReplyQueue, Rider
 from tradewind.stream.staging import OpenBatch, Staging
+from tradewind.stream.upkeep import Upkeep
 
 BUSY_HEADER: bytes
 CREDIT_UNLIMITED: int
 
+class IngestOwner(Protocol):
+    """A stream, as its ingest sees it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_active(self) -> bool: ...
+    @property
+    def files(self) -> FileStore | None: ...
+    @property
+    def fast_batches(self) -> FastBatches: ...
+    @property
+    def upkeep(self) -> Upkeep: ...
+    def is_wanted(self, subject: bytes) -> bool:
+        """Whether anybody would get a message of this subject; asked while `asks_interest`."""
+    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Take a message that needs a closer look."""
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
+        """Store a batch that needs a closer look; StoreError."""
+    def store_failed(self, error: StoreError, reply: bytes) -> None:
+        """A message could not be stored."""
+    def publish_failed(self, reply: bytes) -> None:
+        """By a fault of ours a message may be stored or not."""
+
 class Ingest(Participant):
-    # The Stream that this is the compiled half of.
-    stream: Any
+    stream: IngestOwner
     credit_bytes: int
     promised_seq: int
     promised_bytes: int

@@ -32,6 +32,7 @@ from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 
 from functools import partial
+from typing import Protocol
 
 from tradewind.errors import StoreError
 
@@ -77,8 +78,12 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
         or ingest.replies.count >= msgs_max
 
 
+class IngestOwner(Protocol):
+    """What an ingest leaves to its stream. The stub says what that has."""
+
+
 cdef class Ingest(Participant):
-    """The compiled half of one stream; `stream` has `publish`, `is_wanted` and `store_failed`."""
+    """The part of one `stream` that runs once per message."""
 
     def __init__(self, Router router not None, Account account not None,
                  MessageStore store not None, MessageIds ids not None,
