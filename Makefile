@@ -15,7 +15,7 @@ QUICK_PACKAGES := wire route broker server store stream consumer jetstream api t
 QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
 	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
-.PHONY: run test quick lint bench build sanitize thorough crash crash-spark declarative spark-versions lakes clean
+.PHONY: run test quick lint bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -63,6 +63,10 @@ bench: build
 # The compiled code under AddressSanitizer and UBSan.
 sanitize: build
 	$(BIN)/python tools/sanitize.py
+
+# Which lines the tests run, compiled ones too, in a copy of the project; ARGS="tests/unit/consumer".
+coverage: build
+	$(BIN)/python tools/line_coverage.py $(ARGS)
 
 # The same tests as always with twenty times the random cases.
 thorough: build

@@ -2,7 +2,8 @@
 other metadata is in pyproject.toml.
 
 TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for
-coverage. The modules are made side by side, one per processor.
+coverage, which finds the C sources beside the modules. The modules are made side by side, one per
+processor.
 """
 
 import os
@@ -27,6 +28,7 @@ compile_args += (
 )
 link_args = ["-fsanitize=address,undefined"] if sanitize else []
 processors = os.cpu_count() or 1
+build_dir = "build/cython-sanitize" if sanitize else None if trace else "build/cython"
 macros = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else []
 
 directives = {
@@ -55,7 +57,7 @@ def compiled(sources: list[Path], own_directives: dict[str, bool]) -> list[Exten
     ]
     return cythonize(
         extensions,
-        build_dir="build/cython-sanitize" if sanitize else "build/cython",
+        build_dir=build_dir,
         include_path=["src"],
         nthreads=processors,
         compiler_directives={**directives, **own_directives},
