@@ -171,3 +171,19 @@ def test_markers_are_published_again_and_delivered(peer: Publisher) -> None:
 def test_markers_that_cannot_be(peer: Publisher, config: dict[str, Any], text: str) -> None:
     error = peer.api("STREAM.CREATE.NOT", {"name": "NOT", **config})["error"]
     assert (error["err_code"], error["description"]) == (10052, text)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_sealed_stream_keeps_what_would_leave_a_marker_and_nothing_else(
+    peer: Publisher, storage: str
+) -> None:
+    name = peer.create(storage=storage, subject_delete_marker_ttl=1 * SECOND)
+    for key in ("first", "twice", "twice", "other"):
+        put(peer, name, key, "Nats-TTL: 1s")
+    put(peer, name, "purged", "Nats-TTL: 2s", "KV-Operation: PURGE")
+    peer.update(name, sealed=True)
+    until_seq(peer, name, "purged", 0)
+    state = peer.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"})["state"]
+    subject = name.lower()
+    assert state["subjects"] == {f"{subject}.{key}": 1 for key in ("first", "twice", "other")}
+    assert (state["first_seq"], state["last_seq"]) == (1, 5)

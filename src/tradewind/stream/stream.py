@@ -592,11 +592,12 @@ class Stream:
         """Have a marker in the place of the last message of a subject; false: not now.
 
         It is stored whatever the limits say: it makes room. First the marker, then the removal, so
-        that whatever a crash leaves tells watchers of the subject what became of it.
+        that whatever a crash leaves tells watchers of the subject what became of it. A sealed
+        stream takes none: the message stays, as with nats-server, and does not hold up others.
         """
         config = self.config
         if config.sealed:
-            return False
+            return self.store.spare(expired.seq)
         if config.retention is not RetentionPolicy.INTEREST or self.is_wanted(expired.subject):
             marker = Publish(expired.subject, marker_header(config), b"", {})
             verdict = Accept(b"", ttl_ns=marker_ttl_ns(config))

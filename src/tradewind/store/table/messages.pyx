@@ -879,6 +879,10 @@ cdef class MessageStore:
             else next_to_expire(self, now_ns)
         return self.get(seq) if seq and leaves_marker(self, seq) else None
 
+    def spare(self, uint64_t seq):
+        """Have a message stay whose time to live is over; whether it had one."""
+        return timers_forget(&self.timers.table, seq)
+
     def next_expiry_ns(self):
         """When `expire` will have something to do, or earlier; None if never."""
         return None if self.read_only else next_expiry(self)
