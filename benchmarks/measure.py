@@ -55,6 +55,9 @@ METRICS = {
     "duplicates_per_cpu": Metric("duplicates per CPU s"),
     "id_bytes": Metric("bytes per message with id", higher_is_better=False),
     "rss_mib": Metric("RSS MiB", higher_is_better=False),
+    "schedules_mib": Metric("memory of them, MiB", higher_is_better=False),
+    "restart_cpu_ms": Metric("start after a stop, CPU ms", higher_is_better=False),
+    "killed_cpu_ms": Metric("start after a kill, CPU ms", higher_is_better=False),
     "anonymous_mib": Metric("anonymous memory MiB", higher_is_better=False),
     "replayed_per_s": Metric("meanwhile replayed per s"),
     **{

@@ -96,8 +96,13 @@ class Server:
             self.stop()
             raise
 
-    def restart(self) -> None:
-        """Ends the server as a service manager does, and starts it again on the same folder."""
+    def restart(self, *, kill: bool = False) -> None:
+        """Ends the server as a service manager does, and starts it again on the same folder.
+
+        `kill`: without a word.
+        """
+        if kill:
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._end()
         self._start()
 

@@ -20,6 +20,7 @@ from benchmarks.figures import percentile
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
 from benchmarks.replica_workloads import REPLICA_WORKLOADS
+from benchmarks.schedule_workloads import SCHEDULE_WORKLOADS
 from benchmarks.servers import Server
 from benchmarks.stream_workloads import STREAM_WORKLOADS
 
@@ -314,4 +315,5 @@ WORKLOADS = (
     *DURABLE_WORKLOADS,
     *REPLICA_WORKLOADS,
     *BATCH_WORKLOADS,
+    *SCHEDULE_WORKLOADS,
 )

@@ -24,6 +24,7 @@ from tradewind.store.contract import NotFoundError, StoredMessage
 from tradewind.store.table.schedule_times import note_schedule, sequences_with
 from tradewind.stream import headers, reading
 from tradewind.stream.schedule_checks import PURGE
+from tradewind.stream.schedule_scan import adopt_known, adopt_stored
 from tradewind.stream.timings import Timing, parse_timing
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 FIRED_PER_STEP: Final = 500
 # The clock of the machine may be set while nobody looks.
 LOOK_AGAIN_NS: Final = 60_000_000_000
+# So many different values of Nats-Schedule are remembered while a start reads them.
+TIMINGS_MAX: Final = 1024
 # A run that was refused is tried again after this time.
 REFUSED_AGAIN_NS: Final = 10_000_000_000
 
@@ -142,29 +145,32 @@ class Schedules:
         """
         store = self._store
         complete_from = _complete_from(store)
-        for seq, due_ns in known:
-            if seq < stamp:
-                self._adopt(seq, due_ns, stamp, now_ns)
-        for seq in sequences_with(store, b"Nats-Schedule", stamp):
+        live = [(seq, due_ns) for seq, due_ns in known if seq < stamp and store.is_live(seq)]
+        for seq, due_ns in adopt_known(store, live):
             message = store.get(seq)
-            timing = _timing_of(message, now_ns)
-            if timing is None:
+            if _fields(message).get(headers.SCHEDULE):
+                self._adopt(message, due_ns, stamp)
+        timings: dict[tuple[bytes | None, ...], Timing | None] = {}
+        for seq in adopt_stored(store, sequences_with(store, b"Nats-Schedule", stamp)):
+            message = store.get(seq)
+            fields = _fields(message)
+            said = (fields.get(headers.SCHEDULE), fields.get(headers.SCHEDULE_TIME_ZONE))
+            if said not in timings:
+                if len(timings) >= TIMINGS_MAX:
+                    timings.clear()
+                timings[said] = _timing_of(message, now_ns)
+            if (timing := timings[said]) is None:
                 continue
             due_ns = timing.first_ns(message.timestamp_ns)
             if seq < complete_from:
                 due_ns = timing.next_ns(message.timestamp_ns, now_ns)
-            self._adopt(seq, _clamped(due_ns), seq, now_ns)
+            self._adopt(message, _clamped(due_ns), seq)
         if len(store.schedules):
             self._follow_runs(stamp)
 
-    def _adopt(self, seq: int, due_ns: int, known_to: int, now_ns: int) -> None:
+    def _adopt(self, message: StoredMessage, due_ns: int, known_to: int) -> None:
         """Take over a schedule, unless a message behind `known_to` has ended it."""
-        store = self._store
-        if not store.is_live(seq):
-            return
-        message = store.get(seq)
-        if _timing_of(message, now_ns) is None:
-            return
+        store, seq = self._store, message.seq
         state = store.subject_state(message.subject)
         if state is not None and state.last_seq != seq:
             store.shadows_schedules = True
@@ -178,9 +184,12 @@ class Schedules:
     def _follow_runs(self, stamp: int) -> None:
         """What the messages of runs say of their schedules."""
         store = self._store
+        first = max(min(seq for seq, _ in store.schedules.pending()), stamp)
+        runs = sequences_with(store, b"Nats-Scheduler", first)
+        if not runs:
+            return
         schedules = {store.get(seq).subject: seq for seq, _ in store.schedules.pending()}
-        first = max(min(schedules.values()), stamp)
-        for seq in sequences_with(store, b"Nats-Scheduler", first):
+        for seq in runs:
             fields = _fields(store.get(seq))
             own = schedules.get(fields.get(headers.SCHEDULER, b""))
             if own is None or own > seq or not store.is_live(own):
