@@ -331,3 +331,17 @@ def test_hostile_names_subjects_headers_and_payloads_are_text(web: Web, nats: Co
     assert SCRIPT in web.text("/streams/H/messages/1")
     for path in (f"/streams/{quote(SCRIPT, safe='')}", "/streams/a.b", "/streams/H/messages/0"):
         assert web.page(path, web.get(path).status_code).count("<script") == 1
+
+
+# ---------------------------------------------------------------------- connections
+
+
+def test_connections_say_who_is_there(web: Web, nats: Connection) -> None:
+    nats.flush()
+    text = web.text("/connections")
+    assert "of this account" in text
+    assert "tradewind dashboard" in text
+    assert "127.0.0.1:" in text
+    assert "sort" in web.text("/connections?sort=shoe", 400)
+    for order in ("pending", "msgs_to", "msgs_from", "subs"):
+        assert "tradewind dashboard" in web.text(f"/connections?sort={order}")

@@ -18,6 +18,7 @@ from tradewind.client.errors import (
 )
 from tradewind.dashboard.data.account import add_up
 from tradewind.dashboard.data.advisories import EVENTS_KEPT_MAX, Advisories, in_words
+from tradewind.dashboard.data.connections import read_clients
 from tradewind.dashboard.data.problems import problem_of
 
 TYPE = "io.nats.jetstream.advisory.v1."
@@ -120,3 +121,10 @@ def test_every_error_of_the_client_has_its_kind() -> None:
 def test_errors_of_ours_are_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         problem_of(ZeroDivisionError())
+
+
+def test_connections_of_all_servers_are_one_list_and_rubbish_is_passed_over() -> None:
+    one = {"server": {"name": "a"}, "data": {"total": 7, "connections": [{"cid": 1, "new": []}]}}
+    found = read_clients([json.dumps(one).encode(), b"{", b"[]"])
+    assert found.total == 7
+    assert [(server, client.cid) for server, client in found.clients] == [("a", 1)]

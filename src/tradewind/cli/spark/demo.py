@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, is_terminal, line
 from tradewind.cli.spark.spark_flags import MasterFlag
+from tradewind.errors import ServerStartError
 
 if TYPE_CHECKING:
     from tradewind.pipelines.demo.screen import DemoMoment
@@ -30,6 +34,9 @@ def run(
     http_port: Annotated[
         int, Option("--http-port", help="Monitoring port; 0 for any free port", min=0, max=65535)
     ] = 8222,
+    dashboard_port: Annotated[
+        int, Option("--dashboard-port", help="Dashboard port; 0 for any", min=0, max=65535)
+    ] = 8280,
     seconds: Annotated[float | None, Option("--seconds", help="Stop after this time")] = None,
     rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
     master: MasterFlag = "local[*]",
@@ -43,6 +50,7 @@ def run(
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
+    dashboard = partial(_open_dashboard, port=dashboard_port)
     if is_terminal(sys.stdout):
         console = Console(highlight=False)
         live = Live(console=console, auto_refresh=False, transient=True)
@@ -56,7 +64,7 @@ def run(
             console.print(text, markup=False, soft_wrap=True)
 
         try:
-            run_demo(settings, Screen(say, draw))
+            run_demo(settings, Screen(say, draw), dashboard)
         finally:
             live.stop()
         return
@@ -73,4 +81,19 @@ def run(
         line(text)
         flush()
 
-    run_demo(settings, Screen(print_line, log))
+    run_demo(settings, Screen(print_line, log), dashboard)
+
+
+@contextmanager
+def _open_dashboard(url: str, *, port: int) -> Iterator[str]:
+    """The dashboard of the demo's server, on this port or on a free one if that is taken."""
+    from tradewind.client.core.options import ConnectOptions
+    from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
+
+    options = ConnectOptions(servers=url)
+    with ExitStack() as opened:
+        try:
+            made = opened.enter_context(running_dashboard(DashboardSettings(options, port=port)))
+        except ServerStartError:
+            made = opened.enter_context(running_dashboard(DashboardSettings(options, port=0)))
+        yield made.url

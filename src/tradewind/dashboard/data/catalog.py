@@ -17,6 +17,7 @@ from tradewind.api.consumer_types import ConsumerInfo
 from tradewind.api.responses import ConsumerListResponse
 from tradewind.api.stream_types import StreamInfo
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.streams.api_requests import check_answer
 from tradewind.dashboard.data.samplers import Question, Seen
 
 if TYPE_CHECKING:
@@ -133,13 +134,23 @@ class Catalog:
 
     async def subjects(self, name: str, pattern: str) -> tuple[dict[str, int], int]:
         """Some subjects of a stream with their counts, largest first, and how many there are."""
+        found, total = await self._subject_counts(name, pattern)
+        largest = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        return dict(largest[:SUBJECTS_SHOWN_MAX]), total
+
+    async def subject_names(self, name: str, pattern: str) -> tuple[list[str], int]:
+        """Subjects of a stream, as many as the server names at once, and how many there are."""
+        found, total = await self._subject_counts(name, pattern)
+        return list(found), total
+
+    async def _subject_counts(self, name: str, pattern: str) -> tuple[dict[str, int], int]:
         api = self._workspace.jetstream.manager.api
         answer = await api.call_raw(
             "stream_info", name, body={"subjects_filter": pattern, "offset": 0}
         )
+        check_answer(answer)
         page = msgspec.json.decode(answer, type=_SubjectsPage)
-        found = sorted(page.state.subjects.items(), key=lambda item: (-item[1], item[0]))
-        return dict(found[:SUBJECTS_SHOWN_MAX]), max(page.total, len(found))
+        return page.state.subjects, max(page.total, len(page.state.subjects))
 
     async def consumer_page(self, stream: str, first: int) -> Seen[ConsumerPage]:
         """The consumers of a stream from an offset on."""

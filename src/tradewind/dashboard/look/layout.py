@@ -21,6 +21,8 @@ PLACES: Final = (
     ("overview", "Overview", "/"),
     ("streams", "Streams", "/streams"),
     ("consumers", "Consumers", "/consumers"),
+    ("kv", "Key-value", "/kv"),
+    ("connections", "Connections", "/connections"),
 )
 _WORDS: Final = {
     "connecting": "Connecting to",

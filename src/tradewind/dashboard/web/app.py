@@ -34,7 +34,9 @@ from tradewind.dashboard.look.layout import (
     problem_note,
 )
 from tradewind.dashboard.views import (
+    connections,
     consumers,
+    kv,
     messages,
     overview,
     stream,
@@ -88,7 +90,11 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     (MESSAGE + "/payload", messages.download),
     (MESSAGE + "/delete", messages.show_delete),
     ("/publish", messages.show_publish),
+    ("/connections", connections.show),
     ("/consumers", consumers.show_all),
+    ("/kv", kv.show_all),
+    ("/kv/{bucket}", kv.show),
+    ("/kv/{bucket}/{key:path}", kv.show_key),
     (CONSUMER, consumers.show),
     (CONSUMER + "/delete", consumers.show_delete),
 )
@@ -103,6 +109,8 @@ CHANGES: Final[tuple[tuple[str, View], ...]] = (
     (STREAM + "/delete", stream_changes.delete),
     (MESSAGE + "/delete", messages.delete),
     ("/publish", messages.publish),
+    ("/kv/{bucket}/-/put", kv.put),
+    ("/kv/{bucket}/-/delete", kv.delete),
     (CONSUMER + "/pause", consumers.pause),
     (CONSUMER + "/resume", consumers.resume),
     (CONSUMER + "/reset", consumers.reset),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.resources import files
@@ -64,7 +64,11 @@ class Screen:
     draw: Callable[[DemoMoment], None]
 
 
-def run_demo(settings: DemoSettings, screen: Screen) -> None:
+# Given the url of the server: something beside it, with the address at which people find it.
+Companion = Callable[[str], AbstractContextManager[str]]
+
+
+def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None = None) -> None:
     """Run until Ctrl-C or for `settings.seconds`; JobError if it fails or does not agree."""
     folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,8 +78,15 @@ def run_demo(settings: DemoSettings, screen: Screen) -> None:
     pipeline = load_pipeline(file)
     with ExitStack() as opened:
         server, monitor_port = _start_server(settings, opened, screen)
+        dashboard_url = "" if dashboard is None else opened.enter_context(dashboard(server.url))
+        if dashboard_url:
+            screen.say(f"The dashboard is on {dashboard_url}")
         places = Places(
-            server.url, f"http://127.0.0.1:{monitor_port}", str(folder), settings.program
+            server.url,
+            f"http://127.0.0.1:{monitor_port}",
+            str(folder),
+            settings.program,
+            dashboard_url,
         )
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         _ensure_stream(connection)

@@ -32,6 +32,7 @@ class Places:
     monitor_url: str
     folder: str
     program: str
+    dashboard_url: str = ""
 
     def hints(self) -> list[tuple[str, str]]:
         """Commands to try in another terminal, and what they show."""
@@ -116,6 +117,8 @@ def picture(moment: DemoMoment) -> Group:
     for index, row in enumerate(rows):
         chart.append(row, style=COLOURS[index % len(COLOURS)])
         chart.append("\n" if index < len(rows) - 1 else "")
+    if moment.places.dashboard_url:
+        head.append(f"\nDashboard: {moment.places.dashboard_url}", style="bold cyan")
     totals = moment.figures.totals()
     chart.append(f"\n\n{totals_line(totals)}", style="bold")
     hints = Text("Ctrl-C stops it. In another terminal:", style="dim")
