@@ -50,3 +50,15 @@ def test_other_addresses_always_ask_for_a_login(host: str) -> None:
     assert host in settings.policy().names
     with pytest.raises(ConfigError, match="--https-cert"):
         DashboardSettings(host=host)
+
+
+def test_the_demo_takes_another_port_if_that_of_the_dashboard_is_taken() -> None:
+    import socket
+
+    from tradewind.cli.spark.demo import _open_dashboard
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with _open_dashboard("nats://127.0.0.1:1", port=port) as url:
+            assert url.startswith("http://127.0.0.1:")
+            assert not url.endswith(f":{port}/")
