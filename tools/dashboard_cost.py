@@ -30,6 +30,12 @@ REFRESH_SECONDS = 2
 VIEWS = ("/", "/streams", "/streams/S00001", "/streams/S00001/consumers", "/consumers")
 
 
+def say(line: str) -> None:
+    """One line of the result."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def processor_seconds(pid: int) -> float:
     """How long a process has run."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -63,14 +69,14 @@ def watch(server: ServerProcess) -> None:
         for path in VIEWS:
             began = time.monotonic()
             size = len(visitor.get(path).content)
-            print(f"{path:30} {time.monotonic() - began:6.2f} s {size:8} bytes")
+            say(f"{path:30} {time.monotonic() - began:6.2f} s {size:8} bytes")
         for path in VIEWS[:2]:
             began, used = time.monotonic(), processor_seconds(server.process.pid)
             while (passed := time.monotonic() - began) < WATCHED_SECONDS:
                 visitor.get(path, headers={"X-Refresh": "1"})
                 time.sleep(REFRESH_SECONDS)
             used = processor_seconds(server.process.pid) - used
-            print(f"{path:30} open: the server takes {100 * used / passed:.2f} % of a core")
+            say(f"{path:30} open: the server takes {100 * used / passed:.2f} % of a core")
 
 
 def main() -> None:
