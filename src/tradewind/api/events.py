@@ -17,6 +17,7 @@ class EventClient(ApiStruct, frozen=True, kw_only=True):
     host: str = ""
     id: Uint64 = 0
     acc: str = ""
+    svc: str = ""
     user: str = ""
     name: str = ""
     lang: str = ""

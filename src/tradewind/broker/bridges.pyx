@@ -172,13 +172,15 @@ cdef class ResponseDesk:
                     bridge.forget(back)
         return delivered
 
-    def waiting(self):
-        """subject -> (reply, ServiceBridge), as monitoring shows them."""
+    def waiting(self, uint32_t limit):
+        """subject -> (reply, ServiceBridge) of some of them, as monitoring shows them."""
         cdef uint32_t index
         cdef Response* response
         result = {}
         for index in range(self.responses.capacity):
             response = <Response*>self.responses.slots[index].value
+            if len(result) == limit:
+                break
             if response != NULL:
                 key = response.text[:response.key_size].decode("ascii")
                 reply = (&response.text[response.key_size])[:response.reply_size]

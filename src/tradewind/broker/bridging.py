@@ -25,7 +25,7 @@ from tradewind.route.sharing_rules import (
 from tradewind.route.sublist import Sublist
 from tradewind.route.translation import SubjectTemplate, intersection
 from tradewind.route.translator import Translator
-from tradewind.subjects import is_literal
+from tradewind.subjects import is_literal, is_subset
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
@@ -87,6 +87,10 @@ class AccountBridge:
             near = [self._by_handle[handle] for handle in self._patterns.find(subject)[0]]
         reached = (one.reach(text) for one in near)
         return [one for one in reached if one is not None]
+
+    def takes(self, subject: str) -> bool:
+        """Whether requests to this subject go on in another account."""
+        return any(is_subset(subject, local_subject(one.wanted)) for one in self.services)
 
     def subscription_gone(self) -> None:
         """Somebody may no longer wait for an answer: look soon, at all of them together."""
@@ -237,10 +241,10 @@ class Bridges:
 
     # ---------------------------------------------------------------- for monitoring
 
-    def waiting(self, account: Account) -> dict[str, tuple[str, ServiceBridge]]:
+    def waiting(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
         """The answers that others wait for: subject -> (their reply, over which bridge)."""
-        desk = self._desks.get(account.name)
-        return {} if desk is None else desk.waiting()
+        desk = self._desks.get(name)
+        return {} if desk is None else desk.waiting(limit)
 
 
 def _translator(template: SubjectTemplate | None) -> Translator | None:

@@ -17,6 +17,7 @@ import msgspec
 
 from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
 from tradewind.broker.admission import Admission
+from tradewind.broker.bridges import ServiceBridge
 from tradewind.broker.bridging import Bridges
 from tradewind.broker.checks import Check, CheckQueue
 from tradewind.broker.contracts import (
@@ -125,6 +126,10 @@ class Broker:
         shared = (before.exports, before.imports) if before is not None else ((), ())
         if shared != (account.exports, account.imports):
             self._join_accounts()
+
+    def waiting_answers(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
+        """The answers of an account that others wait for, for monitoring."""
+        return self.bridges.waiting(name, limit)
 
     def _join_accounts(self) -> None:
         configured = self.options.accounts.items()

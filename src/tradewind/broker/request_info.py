@@ -5,7 +5,7 @@ Owns the document. Where it goes is `broker.bridges`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -74,16 +74,22 @@ def chained_info(header: bytes, account: str, server: str) -> bytes:
     """The field that the account before has set, with `account` as the one that asks on behalf of
     it; with a `server` that is named, too.
     """
-    at = header.rfind(b"\r\n" + FIELD) + 2
-    known: dict[str, Any] = {}
-    if at >= 2:
-        value = header[at + len(FIELD) : header.index(b"\r\n", at)]
-        known = msgspec.json.decode(value)
-    info = msgspec.convert(known, ClientInfo)
+    info = told_info(header)
     info.svc = account
     if server and not info.server:
         info.server = server
     return FIELD + msgspec.json.encode(info)
+
+
+def told_info(header: bytes) -> ClientInfo:
+    """What the field says. It can be trusted in what has crossed accounts, where the server set it;
+    it is the last one then.
+    """
+    at = header.rfind(b"\r\n" + FIELD) + 2
+    if at < 2:
+        return ClientInfo()
+    value = header[at + len(FIELD) : header.index(b"\r\n", at)]
+    return msgspec.json.decode(value, type=ClientInfo)
 
 
 def _text(value: str) -> str:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import convert, to_builtins
+
 from tradewind.api.events import EventClient
 from tradewind.api.times import format_time
+from tradewind.broker.request_info import told_info
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.session import Session
 
 
-def client_info(server_name: str, account: Account, session: Session | None) -> EventClient:
-    """Who it is; nothing is known if no client sent the request."""
+def client_info(
+    server_name: str, account: Account, session: Session | None, header: bytes = b""
+) -> EventClient:
+    """Who it is; nothing is known if no client sent the request.
+
+    Of a member of another account, no more than its import lets the header of the request tell.
+    """
     if session is None:
         return EventClient()
+    if session.account is not account:
+        told = to_builtins(told_info(header))
+        told.update(svc=_text(account.name), server=server_name)
+        return convert(told, EventClient)
     return EventClient(
         start=format_time(session.start_ns),
         host=session.remote_ip,

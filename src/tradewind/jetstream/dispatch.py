@@ -97,6 +97,10 @@ class Dispatcher:
         """Hear the requests of one account."""
         broker = self._engine.broker
         account = broker.accounts[name]
+        if account.bridge is not None and account.bridge.takes(f"{PREFIX}INFO"):
+            # Its requests go to the JetStream of another account.
+            self._stop_listening_to(name)
+            return
         if name in self._tokens:
             return
         if broker.is_system_account(account):
@@ -113,10 +117,12 @@ class Dispatcher:
 
     def stop_listening(self) -> None:
         """Hear nothing more."""
-        for name, tokens in self._tokens.items():
-            for token in tokens:
-                self._engine.broker.accounts[name].unsubscribe(token)
-        self._tokens.clear()
+        for name in list(self._tokens):
+            self._stop_listening_to(name)
+
+    def _stop_listening_to(self, name: str) -> None:
+        for token in self._tokens.pop(name, ()):
+            self._engine.broker.accounts[name].unsubscribe(token)
 
     def _guarded(
         self, handler: Callable[[InternalMessage], None]
@@ -303,7 +309,7 @@ class Dispatcher:
         self._engine.advisories.api_audit(
             message.account,
             server=server,
-            client=client_info(server, message.account, message.session),
+            client=client_info(server, message.account, message.session, message.header),
             subject=message.subject,
             request=message.payload.decode("utf-8", "replace"),
             response=body.decode("utf-8", "replace"),

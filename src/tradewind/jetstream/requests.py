@@ -37,7 +37,8 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def client(self) -> EventClient:
         """Who sent it, for events."""
-        return client_info(self.engine.broker.server_name, self.tenant.account, self.session)
+        name = self.engine.broker.server_name
+        return client_info(name, self.tenant.account, self.session, self.header)
 
     def hosted(self) -> HostedStream:
         """The stream that the subject names; ApiError if there is none."""

@@ -19,6 +19,7 @@ from tradewind.monitor.documents import (
 from tradewind.monitor.formats import present, timestamp
 from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
 from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.shared import shown_exports, shown_imports, shown_responses
 
 if TYPE_CHECKING:
     from tradewind.monitor.views import AccountView, BrokerView
@@ -45,12 +46,15 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
         client_connections=account.session_count,
         subscriptions=account.subscription_count,
         mappings=present(_mappings(account)),
+        exports=present(shown_exports(configured)),
+        imports=present(shown_imports(configured, broker.options)),
         jwt=present(token),
         issuer_key=present(claims.iss if claims is not None else ""),
         name_tag=claims.name if claims is not None else name,
         tags=present(list(claims.nats.tags or ()) if claims is not None else []),
         decoded_jwt=UNSET if claims is None else claims,
         sublist_stats=merged_stats([account]),
+        responses=present(shown_responses(broker, name)),
     )
 
 

@@ -250,6 +250,38 @@ class MappedTo(Document):
     cluster: str | UnsetType
 
 
+class SharedLatency(Document):
+    """Which requests to a service are timed, and where that is told."""
+
+    sampling: int | str
+    results: str
+
+
+class SharedExport(Document, kw_only=True):
+    """What an account lets others have."""
+
+    subject: str
+    type: str
+    token_req: bool | UnsetType = UNSET
+    response_type: str | UnsetType = UNSET
+    service_latency: SharedLatency | UnsetType = UNSET
+    approved_accounts: list[str] | UnsetType = UNSET
+
+
+class SharedImport(Document, kw_only=True):
+    """What an account takes from another; as an answer that is waited for its `type` is 2."""
+
+    subject: str
+    account: str
+    to: str | UnsetType = UNSET
+    local_subject: str
+    type: str | int
+    invalid: bool
+    share: bool
+    tracking: bool
+    latency: SharedLatency | UnsetType = UNSET
+
+
 class AccountDetail(Document):
     """One account in /accountz."""
 
@@ -263,12 +295,15 @@ class AccountDetail(Document):
     client_connections: int
     subscriptions: int
     mappings: dict[str, list[MappedTo]] | UnsetType
+    exports: list[SharedExport] | UnsetType
+    imports: list[SharedImport] | UnsetType
     jwt: str | UnsetType
     issuer_key: str | UnsetType
     name_tag: str
     tags: list[str] | UnsetType
     decoded_jwt: Any
     sublist_stats: SublistStats
+    responses: dict[str, SharedImport] | UnsetType
 
 
 class Accountz(Document):

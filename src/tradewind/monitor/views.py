@@ -19,6 +19,7 @@ from tradewind.route.remapping import AccountMappings
 from tradewind.route.rules import PermissionRules
 
 if TYPE_CHECKING:
+    from tradewind.broker.bridges import ServiceBridge
     from tradewind.broker.identity import Identity
     from tradewind.jwt import AccountClaims
 
@@ -277,6 +278,11 @@ class BrokerView(Protocol):
     @property
     def account_claims(self) -> Mapping[str, tuple[AccountClaims, str]]:
         """What the JWTs of accounts say, and the JWTs, in operator mode."""
+
+    def waiting_answers(self, name: str, limit: int) -> Mapping[str, tuple[str, ServiceBridge]]:
+        """The answers of an account that others wait for: by the subject that stands for each, its
+        reply subject, and the import.
+        """
 
     def identity_of(self, cid: int) -> Identity | None:
         """What a connection has shown by its JWT; None if it has not entered by one."""

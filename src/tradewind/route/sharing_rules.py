@@ -108,11 +108,10 @@ def local_template(wanted: Import) -> SubjectTemplate | None:
 
 def remote_template(wanted: Import) -> SubjectTemplate | None:
     """What a local subject becomes; None: it stays the same. Raises MappingError."""
-    local = local_subject(wanted)
-    if local == wanted.subject:
-        return None
     if is_literal(wanted.subject):
-        return SubjectTemplate(local, (wanted.subject.encode(),), None)
+        local = local_subject(wanted)
+        same = local == wanted.subject
+        return None if same else SubjectTemplate(local, (wanted.subject.encode(),), None)
     forward = local_template(wanted)
     return None if forward is None else forward.reversed()
 

@@ -197,6 +197,9 @@ class FakeBroker:
     def identity_of(self, cid: int) -> None:
         return None
 
+    def waiting_answers(self, name: str, limit: int) -> dict[str, Any]:
+        return {}
+
     def add_session(self, cid: int, account: str = "A", **figures: Any) -> FakeSession:
         member = self.accounts[account]
         member.session_count += 1
