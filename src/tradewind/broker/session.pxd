@@ -86,6 +86,7 @@ cdef class Session:
     cdef int _write(self, const char* data, size_t size) except -1
     cdef void _remove(self, Subscription* subscription) noexcept
     cdef void _free(self, Subscription* subscription) noexcept
+    cdef int _tell_gone(self) except -1
     cdef int _add_shadows(self, Subscription* subscription) except -1
     cdef int _drop_shadows(self, Subscription* subscription) except -1
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1

@@ -248,6 +248,7 @@ cdef class Session:
     def drop_exhausted(self, size_t handle):
         """Routing found that one of them has had its last message."""
         self._remove(<Subscription*>handle)
+        self._tell_gone()
 
     def require_auth(self):
         """Nothing but CONNECT is accepted until `enter`."""
@@ -667,6 +668,7 @@ cdef class Session:
                 subscription.delivered_max = operation.count_max
             else:
                 self._remove(subscription)
+                self._tell_gone()
         if self.verbose:
             self._write(b"+OK\r\n", 5)
         return 0
@@ -682,9 +684,13 @@ cdef class Session:
         if self.state.has_shadows:
             self._drop_shadows(subscription)
         self._account.sublist.remove(subscription)
+        subscription_free(subscription)
+
+    cdef int _tell_gone(self) except -1:
+        """Answers to what is gone need not be waited for."""
         if self._account.bridge is not None:
             self._account.bridge.subscription_gone()
-        subscription_free(subscription)
+        return 0
 
     def drop_subscriptions(self):
         """Remove all of them: a repeated CONNECT, or the end."""
@@ -695,6 +701,7 @@ cdef class Session:
             if subscription != NULL:
                 self._free(subscription)
         table_free(&self.state.sids)
+        self._tell_gone()
 
     def drop_some(self):
         """Remove a part of those that a closed session has left; false if there are more."""
@@ -712,6 +719,7 @@ cdef class Session:
                 dropped += 1
             self.dropped_to += 1
         table_free(&self.state.sids)
+        self._tell_gone()
         return True
 
     def recheck_subscriptions(self):
