@@ -48,6 +48,12 @@ class JwtClient(RawClient):
         self.send(f"UNSUB {number}\r\n")
         return answer
 
+    def ping_through(self) -> None:
+        """A round trip, whatever else comes on the way."""
+        self.send("PING\r\n")
+        while self.read_line() != b"PONG":
+            pass
+
     def ask(self, subject: str, payload: str | bytes = b"") -> Any:
         """The data of the answer, or its error."""
         document = json.loads(self.request(subject, payload)[2])

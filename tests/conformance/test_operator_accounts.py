@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
+import signal
 import stat
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -326,6 +328,24 @@ def test_a_sentinel_stands_in_only_for_clients_that_have_connected(start: StartS
     with RawClient(server.port) as silent:
         silent.send("SUB a 1\r\n")
         silent.expect("-ERR 'Authorization Violation'")
+
+
+def test_a_reload_reads_preloaded_accounts_again_and_leaves_others_alone(
+    start: StartServer, tmp_path: Path
+) -> None:
+    accounts = {key.public: account_jwt(key, issued_at=now() - 50) for key in (ACCOUNT, OTHER)}
+    server = start(memory_configuration(accounts))
+    client = member(server)
+    bystander = JwtClient(server, user_jwt(USER, OTHER), USER).enter()
+    accounts[ACCOUNT.public] = changed(revocations={"*": now() + 1000})
+    path = next(tmp_path.glob("*.conf"))
+    token = re.search(r"operator: (\S+)", path.read_text())
+    assert token is not None
+    path.write_text(memory_configuration(accounts, token[1]))
+    server.signal(signal.SIGHUP)
+    client.expect("-ERR 'User Authentication Revoked'")
+    server.wait_for_log("Reloaded server configuration")
+    bystander.ping()
 
 
 def test_only_pinned_accounts_enter(start: StartServer) -> None:

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
 from tradewind.broker.identity import Gate
@@ -398,6 +400,9 @@ class Server:
         if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
         options = self._reload_options()
+        if self._operators is not None:
+            # The file does not name the accounts: those in use stay.
+            options = replace(options, accounts=self.options.accounts)
         from tradewind.server.reload import describe_changes
 
         changes = describe_changes(self.options, options)
@@ -407,7 +412,7 @@ class Server:
         if self._operators is None:
             gates = build_gates(options)
         else:
-            options = self._operators.reload(options)
+            self._operators.reload(options)
             gates = self._operators.gates()
         self.log.reconfigure(options)
         old, self.options = self.options, options

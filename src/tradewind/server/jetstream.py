@@ -133,8 +133,9 @@ class RunningJetStream:
 
     def account_changed(self, name: str) -> None:
         """One account has come, or has other limits."""
+        is_new = name not in self.engine.accounts
         tenant = self.engine.set_account(name)
-        if tenant is not None:
+        if tenant is not None and is_new:
             recover_account(self.engine, tenant, self._root)
 
     async def stop(self) -> None:

@@ -7,6 +7,7 @@ the same wherever they are said. It checks nothing: the claims were checked when
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from tradewind import nkeys
 from tradewind.jwt import AccountClaims, JwtError, decode_as
@@ -140,6 +141,17 @@ def is_activated(
         for export in exporter.nats.exports
         if export.type == entry.type and is_subset(remote_subject(entry), export.subject)
     )
+
+
+def next_change_ns(claims: AccountClaims, now_ns: int) -> int:
+    """When a token of an import begins or ceases to hold, at the earliest; 0: never."""
+    times = []
+    for entry in claims.nats.imports:
+        if entry.token:
+            with suppress(JwtError):
+                token = decode_as(ActivationClaims, entry.token)
+                times += [token.exp * SECOND_NS, token.nbf * SECOND_NS]
+    return min((time for time in times if time > now_ns), default=0)
 
 
 def _is_revoked(export: Export, importer: str, issued_at: int) -> bool:

@@ -18,12 +18,22 @@ from tradewind.clock import Clock
 from tradewind.errors import ServerStartError
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claims import new_account
-from tradewind.options import SYSTEM_ACCOUNT, OperatorOptions, ResolverOptions, ServerOptions
+from tradewind.options import (
+    SECOND_NS,
+    SYSTEM_ACCOUNT,
+    OperatorOptions,
+    ResolverOptions,
+    ServerOptions,
+)
 from tradewind.route.mapping import MappingError
 from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.logs import Log
 from tradewind.server.operators.account_book import AccountBook, KnownAccount
-from tradewind.server.operators.account_options import account_options, exporters
+from tradewind.server.operators.account_options import (
+    account_options,
+    exporters,
+    next_change_ns,
+)
 from tradewind.server.operators.file_thread import FileThread
 from tradewind.server.operators.live import LiveConnections
 from tradewind.server.operators.lookups import LookupDesk
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
 
 # How often files of expired accounts are looked for.
 OVERDUE_SECONDS = 60.0
+# A timer that is to run later runs then too, and finds nothing to do.
+TOKEN_DELAY_NS_MAX = 24 * 3600 * 1_000_000_000
 
 
 class Operators:
@@ -65,6 +77,8 @@ class Operators:
         self.on_account: list[Callable[[str], None]] = []
         self._files: FileThread | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._token_timers: dict[str, asyncio.TimerHandle] = {}
+        self._turn_needed: Callable[[], None] = lambda: None
         # Importers of accounts, which change with them.
         self._importers: dict[str, set[str]] = {}
 
@@ -81,7 +95,7 @@ class Operators:
         """Read what is there, and have the system account; ServerStartError if it cannot be."""
         self._broker = broker
         self._live = LiveConnections(broker, lambda: self.gate, turn_needed)
-        self.lookups.turn_needed = turn_needed
+        self.lookups.turn_needed = self._turn_needed = turn_needed
         self._log_operators()
         try:
             if isinstance(self.resolver, UrlResolver):
@@ -142,8 +156,9 @@ class Operators:
 
     def stop(self) -> None:
         """Fetch no more; what was answered is on disk."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, *self._token_timers.values()):
+            if timer is not None:
+                timer.cancel()
         self.lookups.stop()
         if self._files is not None:
             self._files.stop()
@@ -186,10 +201,9 @@ class Operators:
                 folder.write(key, token)
                 folder.note(key, token, self._clock.wall_ns())
 
-    def reload(self, options: ServerOptions) -> ServerOptions:
-        """The configuration was read again; gives the options with the accounts that are in use."""
+    def reload(self, options: ServerOptions) -> None:
+        """The configuration was read again, and with it the accounts that it holds."""
         assert options.operator is not None
-        assert self._broker is not None
         self.options = options.operator
         if isinstance(self.resolver, MemoryResolver):
             self.resolver.tokens = self.options.preload
@@ -206,7 +220,6 @@ class Operators:
                 problem = self.book.learn(key, token)
                 if problem:
                     self.log.error(f"Account [{key}] is not changed: {problem}")
-        return replace(options, accounts=self._broker.options.accounts)
 
     def _reread(self, key: str) -> str | None:
         if isinstance(self.resolver, UrlResolver):
@@ -240,7 +253,9 @@ class Operators:
         if known is None:
             return
         broker.account_claims[key] = known.claims, known.token
-        options = account_options(known.claims, self._find_claims, self._clock.wall_ns())
+        # One time for both questions: a token that holds now must be looked at when it expires.
+        now_ns = self._clock.wall_ns()
+        options = account_options(known.claims, self._find_claims, now_ns)
         try:
             broker.set_account(options, AccountLimits(options.max_connections))
         except MappingError as error:
@@ -250,6 +265,24 @@ class Operators:
             )
         for tell in self.on_account:
             tell(key)
+        self._apply_later(key, next_change_ns(known.claims, now_ns))
+
+    def _apply_later(self, key: str, at_ns: int) -> None:
+        """Look again when a token of an import has expired."""
+        timer = self._token_timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if at_ns:
+            delay_ns = min(at_ns - self._clock.wall_ns(), TOKEN_DELAY_NS_MAX)
+            loop = asyncio.get_running_loop()
+            self._token_timers[key] = loop.call_later(
+                max(delay_ns, 0) / SECOND_NS, self._token_due, key
+            )
+
+    def _token_due(self, key: str) -> None:
+        self._token_timers.pop(key, None)
+        self._apply(key)
+        self._turn_needed()
 
     def _find_claims(self, key: str) -> AccountClaims | None:
         known = self.book.accounts.get(key)
