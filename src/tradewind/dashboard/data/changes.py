@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
 
 CONFIG_CHARACTERS_MAX: Final = 1 << 20
+SUBJECTS_COUNTED_MAX: Final = 100_000
 _KEPT: Final = {
     RetentionPolicy.LIMITS: "Messages stay until a limit removes them",
     RetentionPolicy.INTEREST: "Messages stay until every consumer has acknowledged them",
@@ -187,11 +188,12 @@ async def _count(jetstream: JetStream, info: StreamInfo, subject: str, start: in
         return state.messages
     if start > state.last_seq or not state.messages:
         return 0
-    if not info.config.allow_direct:
-        if start > 1:
-            return None
+    if start <= state.first_seq and state.num_subjects <= SUBJECTS_COUNTED_MAX:
+        # Of the leader: a direct get may be answered by a copy that is behind.
         found = await jetstream.manager.streams.info(info.config.name, subjects_filter=subject)
         return sum(found.state.subjects.values())
+    if not info.config.allow_direct:
+        return None
     try:
         batch = await read_batch(
             jetstream.api, info.config.name, subject or ">", start=start, messages_max=1
