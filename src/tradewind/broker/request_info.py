@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tradewind.api.times import format_time
-
 if TYPE_CHECKING:
     from tradewind.broker.session import Session
 
@@ -54,6 +52,8 @@ def shared_info(session: Session, server: str) -> bytes:
 
 def client_info(session: Session, server: str) -> ClientInfo:
     """All that is known of a client."""
+    from tradewind.api.times import format_time  # a server without such imports starts without it
+
     return ClientInfo(
         start=format_time(session.start_ns),
         host=session.remote_ip,
