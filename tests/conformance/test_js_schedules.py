@@ -241,6 +241,32 @@ def test_schedules_cannot_be_switched_off(peer: Publisher, planner: str) -> None
     assert answer["error"]["description"] == "message schedules can not be disabled"
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("official", "tradewind"), ("tradewind", "official")]
+)
+def test_schedules_go_on_under_the_other_server(first: str, second: str, tmp_path: Any) -> None:
+    flags = ["-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", "-1"]
+    server = ServerProcess(first, flags).wait_ready()
+    peer = Publisher(server)
+    name = peer.create(allow_msg_schedules=True, allow_msg_ttl=True)
+    put(peer, name, "soon", *schedule(name, f"@at {in_seconds(1)}"))
+    put(peer, name, "often", *schedule(name, "@every 1s", target="tick"))
+    put(peer, name, "far", *schedule(name, "@at 2100-01-01T00:00:00Z", target="never"))
+    peer.client.close()
+    server.stop()
+    server = ServerProcess(second, flags).wait_ready()
+    try:
+        peer = Publisher(server)
+        until(peer, name, "out")
+        until(peer, name, "tick")
+        assert len(messages(peer, name, "out")) == 1
+        assert messages(peer, name, "soon") == []
+        assert len(messages(peer, name, "far")) == 1
+        peer.client.close()
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("kind", ["official", "tradewind"])
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_run_that_was_missed_is_made_once(kind: str, is_killed: bool, tmp_path: Any) -> None:

@@ -411,6 +411,41 @@ def test_jetstream_of_an_account_is_what_its_jwt_allows(start: StartServer, tmp_
     assert info["state"]["messages"] == 1
 
 
+def test_limits_of_a_tier_are_shown_as_those_of_the_tier(
+    start: StartServer, tmp_path: Path
+) -> None:
+    tier = {"mem_storage": 1 << 20, "disk_storage": 1 << 20, "streams": 2}
+    limits = {"mem_storage": 5, "disk_storage": 5, "tiered_limits": {"R1": tier}}
+    accounts = {ACCOUNT.public: account_jwt(ACCOUNT, limits=limits)}
+    client = member(
+        start(memory_configuration(accounts, more=f'jetstream {{ store_dir: "{tmp_path}/js" }}\n'))
+    )
+    config = json.dumps({"name": "ONE", "max_bytes": 1000})
+    client.request("$JS.API.STREAM.CREATE.ONE", config)
+    info = json.loads(client.request("$JS.API.INFO")[2])
+    assert not any(info["limits"].values())
+    assert info["tiers"] == {
+        "R1": {
+            "memory": 0,
+            "storage": 0,
+            "reserved_memory": 0,
+            "reserved_storage": 1000,
+            "streams": 1,
+            "consumers": 0,
+            "limits": {
+                "max_memory": 1 << 20,
+                "max_storage": 1 << 20,
+                "max_streams": 2,
+                "max_consumers": 0,
+                "max_ack_pending": -1,
+                "memory_max_stream_bytes": -1,
+                "storage_max_stream_bytes": -1,
+                "max_bytes_required": False,
+            },
+        }
+    }
+
+
 def test_either_server_takes_over_the_folder_of_the_other(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "accounts"
     path = tmp_path / "server.conf"

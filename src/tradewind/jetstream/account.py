@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.api import errors
-from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats
+from tradewind.api.responses import AccountInfo, AccountLimits, ApiStats, Tier
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.api.subject_tree import SubjectTree
 from tradewind.broker.accounts import Account
@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from tradewind.jetstream.replication.replica import Replica
 
 UNLIMITED: Final = -1
+# The tier of every stream: there is one replica of each.
+TIER: Final = "R1"
+# What the official server shows beside tiers.
+NO_LIMITS: Final = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
 
 
 def account_limits(configured: dict[str, int]) -> AccountLimits:
@@ -69,6 +81,8 @@ class JetStreamAccount(msgspec.Struct, eq=False):
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
     # Who copies a stream of this name, whether it is there or not.
     replicas: dict[str, dict[Replica, None]] = msgspec.field(default_factory=dict)
+    # The limits are those of a tier, and shown as such.
+    is_tiered: bool = False
 
     @property
     def name(self) -> str:
@@ -107,17 +121,20 @@ class JetStreamAccount(msgspec.Struct, eq=False):
 
     def info(self, domain: str, level: int) -> AccountInfo:
         """The answer to INFO."""
-        usage = self.usage
+        usage = {
+            "memory": self.usage.memory,
+            "storage": self.usage.storage,
+            "reserved_memory": self.usage.reserved_memory,
+            "reserved_storage": self.usage.reserved_storage,
+            "streams": len(self.streams),
+            "consumers": self.consumer_count,
+        }
         return AccountInfo(
-            memory=usage.memory,
-            storage=usage.storage,
-            reserved_memory=usage.reserved_memory,
-            reserved_storage=usage.reserved_storage,
-            streams=len(self.streams),
-            consumers=self.consumer_count,
-            limits=self.limits,
+            **usage,
+            limits=NO_LIMITS if self.is_tiered else self.limits,
             domain=domain,
             api=ApiStats(level=level, total=self.api.total, errors=self.api.errors),
+            tiers={TIER: Tier(**usage, limits=self.limits)} if self.is_tiered else {},
         )
 
 

@@ -149,10 +149,13 @@ class JetStream:
     def _add_account(self, name: str, limits: dict[str, int]) -> None:
         if name in self.accounts:
             self.accounts[name].limits = account_limits(limits)
+            self.accounts[name].is_tiered = bool(limits.get("is_tiered"))
         elif name in self.broker.accounts:
             account = self.broker.accounts[name]
             lane = Lane(self.workers, self.set_time, self.lane_fault, self.broker.watch)
-            self.accounts[name] = JetStreamAccount(account, account_limits(limits), lane)
+            self.accounts[name] = JetStreamAccount(
+                account, account_limits(limits), lane, is_tiered=bool(limits.get("is_tiered"))
+            )
 
     def set_account(self, name: str) -> JetStreamAccount | None:
         """The same for one account that has come or changed; gives it if it has JetStream."""

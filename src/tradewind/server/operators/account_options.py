@@ -58,10 +58,11 @@ def jetstream_limits(claims: AccountClaims) -> dict[str, int] | None:
     if limits is None:
         return None
     return {
+        "is_tiered": int(bool(claims.nats.limits.tiered_limits)),
         "max_memory": limits.mem_storage,
         "max_file": limits.disk_storage,
-        "max_streams": limits.streams or -1,
-        "max_consumers": limits.consumer or -1,
+        "max_streams": limits.streams,
+        "max_consumers": limits.consumer,
         "max_ack_pending": limits.max_ack_pending or -1,
         "memory_max_stream_bytes": limits.mem_max_stream_bytes or -1,
         "store_max_stream_bytes": limits.disk_max_stream_bytes or -1,
