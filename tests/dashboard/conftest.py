@@ -113,9 +113,13 @@ def web(dashboard: Dashboard, nats: tradewind.sync.Connection) -> Iterator[Web]:
         streams.delete(name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a process."""
+    """One Chromium for all tests of a module.
+
+    Playwright keeps an event loop running in this thread, so it must be gone before other tests run
+    one of theirs.
+    """
     if CHROMIUM is None:
         pytest.skip("there is no chromium: apt-get install chromium")
     from playwright.sync_api import sync_playwright

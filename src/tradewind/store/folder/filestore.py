@@ -623,10 +623,11 @@ class FileStore:
         # A mark may name a block that is lost: nothing behind what is left was ever synced.
         self._marked_position = self._durable_mark = min(marked, self._synced_position)
         self._is_unmarked = is_foreign
-        if is_foreign and self.table.last.size and not self.table.last.compressed:
+        is_written = self.table.last.size == 0 and sync
+        if is_foreign and not is_written and not self.table.last.compressed:
             self._append_mark()  # in front of whatever comes; not worth a write of its own
         self._clean = (self.table.last.number, self.table.last.size)
-        if self.table.last.size == 0 and sync:
+        if is_written:
             self._append_mark()
             self.commit()
         drop_leading_blocks(self.table)
