@@ -11,19 +11,6 @@ import pytest
 from helpers_js import ApiClient
 
 from js_cases import BodyCase, ConfigCase, body_cases, config_cases
-from tradewind.api.configs import stream_config_from_dict
-from tradewind.api.errors import ApiError
-from tradewind.api.stream_rules import check_supported as check_stream_supported
-
-
-def missing_feature(subject: str, config: dict[str, Any]) -> list[Any] | None:
-    """What our server says to a valid configuration that it cannot carry out yet."""
-    try:
-        if subject.startswith("STREAM"):
-            check_stream_supported(stream_config_from_dict(config))
-    except ApiError as error:
-        return list(error.as_dict().values())
-    return None
 
 
 def without_version(config: dict[str, Any]) -> dict[str, Any]:
@@ -33,17 +20,11 @@ def without_version(config: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("case", config_cases(), ids=str)
 def test_configuration(js: ApiClient, case: ConfigCase) -> None:
-    is_ours = js.kind == "tradewind"
     for subject, body in case.setup:
-        if is_ours and missing_feature(subject, body.get("config", body)):
-            pytest.skip("needs a feature that is refused by name")
         js.done(subject, body)
-    expected = case.error
-    if is_ours and case.config:
-        expected = missing_feature(case.subject, case.config)
     answer = js.request(case.subject, case.body)
-    if expected:
-        assert list(answer["error"].values()) == expected
+    if case.error:
+        assert list(answer["error"].values()) == case.error
     else:
         assert case.config
         assert without_version(answer["config"]) == without_version(case.config)
