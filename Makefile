@@ -9,7 +9,7 @@ MONITOR_PORT ?= 8222
 DATA ?= data
 SECONDS ?=
 # Tests wait much of the time, for servers and for Spark.
-WORKERS ?= 3
+WORKERS ?= 4
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_PACKAGES := wire route broker server store stream consumer jetstream api testing
 QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
