@@ -31,7 +31,7 @@ TABLES = {
     "store/table/pattern_tree.pyx": "subjects",  # filters, with the seed of the subjects
     "store/format/timing_wheel.pyx": "timers",
     "stream/message_ids.pyx": "ids",
-    "stream/staging.pyx": "ids",  # open batches, with the seed of the ids
+    "stream/staging.pyx": "ids",  # what is in a batch, with the seed of the ids
     "broker/bridges.pyx": "accounts",  # answers that are waited for, with the seed of the account
 }
 
